@@ -1,0 +1,180 @@
+"""The anchored token bucket: exact refill in integers.
+
+Tokens are millitokens, time is milliseconds since the epoch. What a rate ``amount / period`` has
+produced by the instant ``t`` is ``produced(t) = t * amount // period``. A bucket holds an anchor
+``rf`` and, per limit, ``tk``, the tokens relative to that anchor:
+
+    level(t) = min(capacity, tk + produced(t) - produced(rf))
+
+Differences of ``produced`` telescope, so refill is exact for every rate however often it is looked
+at, and an acquire need not move the anchor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .values import BucketState, LimitStatus
+
+if TYPE_CHECKING:
+    from .limit import Limit
+
+MILLI = 1000
+
+
+class Rule(NamedTuple):
+    """A limit in stored units: millitokens and milliseconds."""
+
+    capacity: int
+    amount: int
+    period: int
+
+    @classmethod
+    def of(cls, limit: Limit) -> Rule:
+        """The rule that a limit states."""
+        return cls(limit.capacity * MILLI, limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI)
+
+
+def produced(instant_ms: int, amount_milli: int, period_ms: int) -> int:
+    """Millitokens that the rate has made by ``instant_ms``."""
+    return instant_ms * amount_milli // period_ms
+
+
+def level(rule: Rule, tokens_milli: int, anchor_ms: int, now_ms: int) -> int:
+    """The balance at ``now_ms``; may be negative."""
+    since = produced(now_ms, rule.amount, rule.period) - produced(anchor_ms, rule.amount, rule.period)
+    return min(rule.capacity, tokens_milli + since)
+
+
+def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int) -> int:
+    """The smallest instant at which ``cost_milli`` fits, exact to the millisecond.
+
+    Meaningful for a cost within the capacity: a larger one never fits.
+    """
+    target = produced(anchor_ms, rule.amount, rule.period) + cost_milli - tokens_milli
+    return -(-target * rule.period // rule.amount)
+
+
+def wait_ms(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int, now_ms: int) -> int:
+    """Milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
+    if level(rule, tokens_milli, anchor_ms, now_ms) >= cost_milli:
+        return 0
+    return first_instant(rule, tokens_milli, anchor_ms, cost_milli) - now_ms
+
+
+def limit_status(
+    entity_id: str,
+    resource: str,
+    limit: Limit,
+    tokens_milli: int,
+    anchor_ms: int,
+    cost_milli: int,
+    now_ms: int,
+) -> LimitStatus:
+    """One limit seen at ``now_ms`` by a request of ``cost_milli``; a cost of 0 is never exceeded."""
+    rule = Rule.of(limit)
+    balance = level(rule, tokens_milli, anchor_ms, now_ms)
+    exceeded = cost_milli > 0 and balance < cost_milli
+    retry: float | None = 0.0
+    if exceeded:
+        never = cost_milli > rule.capacity
+        retry = None if never else (first_instant(rule, tokens_milli, anchor_ms, cost_milli) - now_ms) / MILLI
+    return LimitStatus(entity_id, resource, limit.name, limit, balance // MILLI, cost_milli // MILLI, exceeded, retry)
+
+
+class RefillResult(NamedTuple):
+    """Tokens as of ``new_last_refill_ms``."""
+
+    new_tokens_milli: int
+    new_last_refill_ms: int
+
+
+class ConsumeResult(NamedTuple):
+    """Whether the tokens were taken, and the bucket after it."""
+
+    success: bool
+    new_tokens_milli: int
+    new_last_refill_ms: int
+    available: int
+    retry_after_seconds: float | None
+
+
+def refill_bucket(
+    tokens_milli: int,
+    last_refill_ms: int,
+    now_ms: int,
+    capacity_milli: int,
+    refill_amount_milli: int,
+    refill_period_ms: int,
+) -> RefillResult:
+    """Refill to ``now_ms``. Fed its own output at any steps, it credits what one single step would.
+
+    A clock that went backwards changes nothing.
+
+    >>> refill_bucket(0, 0, 1_500, 10_000, 1_000, 1_000)
+    RefillResult(new_tokens_milli=1500, new_last_refill_ms=1500)
+    """
+    if now_ms <= last_refill_ms:
+        return RefillResult(min(tokens_milli, capacity_milli), last_refill_ms)
+    rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
+    return RefillResult(level(rule, tokens_milli, last_refill_ms, now_ms), now_ms)
+
+
+def _refilled(state: BucketState, now_ms: int) -> RefillResult:
+    return refill_bucket(
+        state.tokens_milli,
+        state.last_refill_ms,
+        now_ms,
+        state.capacity_milli,
+        state.refill_amount_milli,
+        state.refill_period_ms,
+    )
+
+
+def _rule(state: BucketState) -> Rule:
+    return Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
+
+
+def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
+    """Take ``requested`` whole tokens if they are there; otherwise say when they will be."""
+    tokens, instant = _refilled(state, now_ms)
+    cost = requested * MILLI
+    if tokens >= cost:
+        return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
+    never = cost > state.capacity_milli
+    retry = None if never else (first_instant(_rule(state), tokens, instant, cost) - now_ms) / MILLI
+    return ConsumeResult(False, tokens, instant, tokens // MILLI, retry)
+
+
+def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
+    """Take ``amount`` whole tokens whatever the balance: the bucket may go into debt."""
+    tokens, instant = _refilled(state, now_ms)
+    return RefillResult(tokens - amount * MILLI, instant)
+
+
+def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_period_ms: int) -> float:
+    """Seconds in which ``deficit_milli`` is made at the latest, whatever the phase of the clock.
+
+    `build_limit_status` gives the exact moment; this is its upper bound without a bucket at hand.
+    """
+    if deficit_milli <= 0:
+        return 0.0
+    return -(-deficit_milli * refill_period_ms // refill_amount_milli) / MILLI
+
+
+def calculate_available(state: BucketState, now_ms: int) -> int:
+    """Whole tokens at ``now_ms``, rounded down; negative in debt."""
+    return _refilled(state, now_ms).new_tokens_milli // MILLI
+
+
+def build_limit_status(
+    entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
+) -> LimitStatus:
+    """The status of ``limit`` for a request, given the stored bucket."""
+    tokens, instant = _refilled(state, now_ms)
+    return limit_status(entity_id, resource, limit, tokens, instant, requested * MILLI, now_ms)
+
+
+def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
+    """Whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
+    return _refilled(state, now_ms).new_tokens_milli >= requested * MILLI

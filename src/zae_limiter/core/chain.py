@@ -1,0 +1,30 @@
+"""Hierarchies: who is charged besides the entity itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_DEPTH = 8
+"""Most levels of a hierarchy, the entity itself included."""
+
+
+def check_ancestry(entity_id: str, ancestors: Sequence[str], max_depth: int = MAX_DEPTH) -> None:
+    """Refuse a parent that would close a cycle or make the hierarchy deeper than ``max_depth``.
+
+    ``ancestors`` starts with the parent and goes up.
+    """
+    parent = ancestors[0] if ancestors else None
+    if entity_id in ancestors:
+        path = " -> ".join((entity_id, *ancestors[: ancestors.index(entity_id) + 1]))
+        raise ValidationError("parent_id", parent, f"would close a cycle: {path}")
+    if len(ancestors) >= max_depth:
+        raise ValidationError(
+            "parent_id",
+            parent,
+            f"would make the hierarchy deeper than {max_depth} levels: {' -> '.join(ancestors)}",
+        )

@@ -1,0 +1,36 @@
+"""Which limits are in force: entity (resource) > entity (``_default_``) > resource > system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .limit import Limit
+
+SOURCES = ("entity", "entity_default", "resource", "system")
+"""Names of the levels, most specific first."""
+
+CUSTOM = frozenset(("entity", "entity_default"))
+"""The levels that belong to one entity: buckets under them never expire."""
+
+
+class Resolved(NamedTuple):
+    """The limits in force, where they came from, and the version of all levels together."""
+
+    limits: tuple[Limit, ...] | None
+    source: str | None
+    version: int
+
+
+def resolve(levels: Sequence[tuple[tuple[Limit, ...] | None, int]]) -> Resolved:
+    """Choose from ``(limits, version)`` of the four levels, in the order of `SOURCES`.
+
+    The version is the sum of the versions: each only ever rises, so any change at any level raises it.
+    """
+    version = sum(number for _, number in levels)
+    for source, (limits, _) in zip(SOURCES, levels, strict=True):
+        if limits:
+            return Resolved(limits, source, version)
+    return Resolved(None, None, version)

@@ -1,0 +1,46 @@
+"""How a cost is taken from one limit of a bucket: the two forms of a guarded write.
+
+With ``since = produced(T) - produced(rf)`` for a decision as of ``T``:
+
+    inside   the bucket is not full      guard  cost - since <= tk <= ceiling - since     tk -= cost
+    full     it has been full a while    guard  tk > ceiling - since                      tk = ceiling - since - cost
+
+``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
+bucket accrues beyond its ceiling from being spent.
+
+When the limits of a bucket change, the same draw also moves the bucket to its new anchor: ``after``
+is then ``produced(T) - produced(new rf)`` at the new rate, and the ceiling is the lower of the old
+and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt stays debt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Draw(NamedTuple):
+    """What has to hold for ``tk``, and what becomes of it.
+
+    ``full`` false: ``low <= tk <= high`` (no lower bound when ``low`` is None), then ``tk += change``.
+    ``full`` true: ``tk > high``, then ``tk = change``.
+    """
+
+    full: bool
+    low: int | None
+    high: int
+    change: int
+
+
+def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:
+    """The draw of ``cost`` from a limit that was last seen at ``tk``, or None where it does not fit.
+
+    A cost of 0 is not checked, so it passes in debt too.
+    """
+    shift = 0 if after is None else since - after
+    room = ceiling - since
+    if tk > room:
+        return Draw(True, None, room, room + shift - cost) if cost <= ceiling else None
+    if cost == 0:
+        return Draw(False, None, room, shift)
+    low = cost - since
+    return Draw(False, low, room, shift - cost) if tk >= low else None

@@ -1,0 +1,116 @@
+"""A limit: a ceiling and a sustained rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import names
+from .errors import ValidationError
+
+MAX_AMOUNT = 10**12
+"""Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
+
+MAX_PERIOD_SECONDS = 10 * 366 * 86_400
+"""Longest refill period: ten years."""
+
+
+def whole(field: str, value: object, least: int, most: int) -> int:
+    """Check that ``value`` is an integer within bounds; floats, NaN and booleans are not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValidationError(field, value, "must be a whole number (an int); fractions of a token are not allowed")
+    if not least <= value <= most:
+        raise ValidationError(field, value, f"must be between {least} and {most}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``capacity`` at once, ``refill_amount`` every ``refill_period_seconds`` in the long run.
+
+    >>> Limit.per_minute("tpm", 10_000, burst=15_000)
+    Limit(name='tpm', capacity=15000, refill_amount=10000, refill_period_seconds=60)
+    """
+
+    name: str
+    capacity: int
+    refill_amount: int
+    refill_period_seconds: int
+
+    def __post_init__(self) -> None:
+        names.limit_name(self.name)
+        whole("capacity", self.capacity, 1, MAX_AMOUNT)
+        whole("refill_amount", self.refill_amount, 1, MAX_AMOUNT)
+        whole("refill_period_seconds", self.refill_period_seconds, 1, MAX_PERIOD_SECONDS)
+
+    @classmethod
+    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens a second, up to ``burst`` at once (``rate`` if not given)."""
+        return cls(name, rate if burst is None else burst, rate, 1)
+
+    @classmethod
+    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens a minute, up to ``burst`` at once."""
+        return cls(name, rate if burst is None else burst, rate, 60)
+
+    @classmethod
+    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens an hour, up to ``burst`` at once."""
+        return cls(name, rate if burst is None else burst, rate, 3_600)
+
+    @classmethod
+    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens a day, up to ``burst`` at once."""
+        return cls(name, rate if burst is None else burst, rate, 86_400)
+
+    @classmethod
+    def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Limit:
+        """Up to ``capacity`` at once, ``refill_amount`` tokens every ``refill_period_seconds``."""
+        return cls(name, capacity, refill_amount, refill_period_seconds)
+
+    @property
+    def refill_rate(self) -> float:
+        """Tokens a second, for display."""
+        return self.refill_amount / self.refill_period_seconds
+
+    @property
+    def time_to_fill_ms(self) -> int:
+        """Milliseconds from empty to full, rounded up."""
+        return -(-self.capacity * self.refill_period_seconds * 1000 // self.refill_amount)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {
+            "name": self.name,
+            "capacity": self.capacity,
+            "refill_amount": self.refill_amount,
+            "refill_period_seconds": self.refill_period_seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Limit:
+        """The inverse of `to_dict`."""
+        missing = {"name", "capacity", "refill_amount", "refill_period_seconds"} - data.keys()
+        if missing:
+            raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
+        return cls(data["name"], data["capacity"], data["refill_amount"], data["refill_period_seconds"])
+
+
+def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
+    """Check a collection of limits: at least one, `Limit` values, no name twice; sorted by name."""
+    if isinstance(limits, Limit):
+        raise ValidationError(field, limits, "must be a list of limits; put brackets around it")
+    try:
+        given: tuple[object, ...] = tuple(limits)  # type: ignore[arg-type]  # what the except is for
+    except TypeError:
+        raise ValidationError(field, limits, "must be a list of Limit values") from None
+    if not given:
+        raise ValidationError(field, limits, "must hold at least one limit")
+    by_name: dict[str, Limit] = {}
+    for limit in given:
+        if not isinstance(limit, Limit):
+            raise ValidationError(field, limit, "must be a Limit, e.g. Limit.per_minute('rpm', 100)")
+        if limit.name in by_name:
+            raise ValidationError(field, limit.name, "names a limit twice")
+        by_name[limit.name] = limit
+    return tuple(by_name[name] for name in sorted(by_name))

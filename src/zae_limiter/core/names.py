@@ -1,0 +1,87 @@
+"""Names and identifiers: what may be called what.
+
+Everything a user names ends up inside a storage key in which ``#`` separates the parts, so no part
+may contain it. Validation happens before any I/O and the error says field, value and reason.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import InvalidIdentifierError, InvalidNameError
+
+DEFAULT_RESOURCE = "_default_"
+"""The resource name under which an entity's limits for all resources are stored."""
+
+RESERVED_NAMESPACE = "_"
+"""The namespace of the registry itself."""
+
+INFRASTRUCTURE_LIMIT = "wcu"
+"""The name of the hidden limit that tracks write pressure on a bucket's partition."""
+
+_ENTITY_MAX = 256
+_NAME_MAX = 128
+_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
+_RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def entity_id(value: object, field: str = "entity_id") -> str:
+    """Check an entity id: 1 to 256 characters, no ``#``, no control characters."""
+    if not isinstance(value, str):
+        raise InvalidIdentifierError(field, value, f"must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidIdentifierError(field, value, "must not be empty")
+    if len(value) > _ENTITY_MAX:
+        raise InvalidIdentifierError(
+            field,
+            value,
+            f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first",
+        )
+    if "#" in value:
+        raise InvalidIdentifierError(field, value, "must not contain '#', which separates the parts of a storage key")
+    if _UNPRINTABLE.search(value):
+        raise InvalidIdentifierError(field, value, "must not contain control characters or lone surrogates")
+    if value == "$SYSTEM" or value.startswith(("$RESOURCE:", "$NAMESPACE:")):
+        raise InvalidIdentifierError(field, value, "is reserved for the audit log; choose another id")
+    return value
+
+
+def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, limit: int = _NAME_MAX) -> str:
+    if not isinstance(value, str):
+        raise InvalidNameError(field, value, f"must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidNameError(field, value, "must not be empty")
+    if len(value) > limit:
+        raise InvalidNameError(field, value, f"has {len(value)} characters, at most {limit} are allowed")
+    if not pattern.match(value):
+        raise InvalidNameError(field, value, f"must start with a letter and then use only letters, digits, {letters}")
+    return value
+
+
+def resource(value: object, field: str = "resource") -> str:
+    """Check a resource name: a letter, then letters, digits, ``_ - . /``."""
+    return _name(value, field, _RESOURCE, "'_', '-', '.' and '/'")
+
+
+def config_resource(value: object, field: str = "resource") -> str:
+    """Check a resource name in entity limits, where ``_default_`` stands for every resource."""
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else resource(value, field)
+
+
+def limit_name(value: object, field: str = "name") -> str:
+    """Check a limit name: a letter, then letters, digits, ``_ - .``."""
+    if value == INFRASTRUCTURE_LIMIT:
+        raise InvalidNameError(field, value, "is reserved for the store's own write-pressure limit")
+    return _name(value, field, _PLAIN, "'_', '-' and '.'")
+
+
+def namespace(value: object, field: str = "namespace") -> str:
+    """Check a namespace name: a letter, then letters, digits, ``_ - .``."""
+    return _name(value, field, _PLAIN, "'_', '-' and '.'")
+
+
+def stack(value: object, field: str = "name") -> str:
+    """Check a stack name: a letter, then letters, digits and hyphens, at most 55 characters."""
+    return _name(value, field, _STACK, "and hyphens", limit=55)

@@ -1,0 +1,282 @@
+"""The values users meet: frozen, comparable, without behaviour beyond their own fields."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .limit import Limit
+
+
+class OnUnavailable(enum.StrEnum):
+    """What an acquire does when the store cannot be asked."""
+
+    ALLOW = "allow"
+    BLOCK = "block"
+
+
+class AuditAction(enum.StrEnum):
+    """What was done, in an audit event."""
+
+    ENTITY_CREATED = "entity_created"
+    ENTITY_UPDATED = "entity_updated"
+    ENTITY_DELETED = "entity_deleted"
+    LIMITS_SET = "limits_set"
+    LIMITS_DELETED = "limits_deleted"
+    BUCKET_RESET = "bucket_reset"
+    NAMESPACE_REGISTERED = "namespace_registered"
+    NAMESPACE_DELETED = "namespace_deleted"
+    NAMESPACE_RECOVERED = "namespace_recovered"
+    NAMESPACE_PURGED = "namespace_purged"
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Somebody who is limited: an API key, a project, a tenant."""
+
+    id: str
+    name: str | None = None
+    parent_id: str | None = None
+    cascade: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    created_at: str = ""
+    version: int = 1
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it has a parent."""
+        return self.parent_id is not None
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether it stands at the top of its hierarchy."""
+        return self.parent_id is None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """One limit of one entity at the moment of a decision. Amounts are whole tokens, rounded down."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    limit: Limit
+    available: int
+    requested: int
+    exceeded: bool
+    retry_after_seconds: float | None
+
+    @property
+    def deficit(self) -> int:
+        """How many tokens are missing."""
+        return max(0, self.requested - self.available)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return {
+            "entity_id": self.entity_id,
+            "resource": self.resource,
+            "limit_name": self.limit_name,
+            "capacity": self.limit.capacity,
+            "refill_amount": self.limit.refill_amount,
+            "refill_period_seconds": self.limit.refill_period_seconds,
+            "available": self.available,
+            "requested": self.requested,
+            "exceeded": self.exceeded,
+            "retry_after_seconds": self.retry_after_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStatus:
+    """One row of `get_status`: a limit at one level of the chain, and where it came from."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    limit: Limit
+    source: str
+    available: int
+    retry_after_seconds: float
+
+    @property
+    def capacity(self) -> int:
+        """The ceiling of the bucket."""
+        return self.limit.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """One limit of a bucket as it is stored, not refilled to now.
+
+    ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
+    ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    tokens_milli: int
+    last_refill_ms: int
+    capacity_milli: int
+    refill_amount_milli: int
+    refill_period_ms: int
+    total_consumed_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """A change somebody made."""
+
+    event_id: str
+    timestamp: str
+    action: str
+    entity_id: str
+    principal: str | None = None
+    resource: str | None = None
+    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSnapshot:
+    """What an entity used of a resource in one window; counters are whole tokens."""
+
+    entity_id: str
+    resource: str
+    window_start: str
+    window_end: str
+    window_type: str
+    counters: Mapping[str, int]
+    total_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """Several snapshots added up."""
+
+    snapshot_count: int
+    total: Mapping[str, int]
+    average: Mapping[str, float]
+    min_window_start: str | None
+    max_window_start: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCapacity:
+    """One entity's part of a resource."""
+
+    entity_id: str
+    capacity: int
+    available: int
+    utilization_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCapacity:
+    """A limit of a resource over all entities that have a bucket for it."""
+
+    resource: str
+    limit_name: str
+    total_capacity: int
+    total_available: int
+    utilization_pct: float
+    entities: tuple[EntityCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A registered namespace: ``id`` prefixes every key of its data."""
+
+    name: str
+    id: str
+    status: str
+    created_at: str
+    deleted_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """How the config cache of one repository is doing."""
+
+    hits: int
+    misses: int
+    size: int
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCapabilities:
+    """What a store declares about itself; the use cases read this, never the store's name."""
+
+    name: str
+    instant: bool
+    """Its verbs finish without suspending (and without any network), so no call is ever in flight."""
+    free_atomic_commit: bool
+    """A commit of several records is atomic at no extra cost."""
+    own_clock: bool
+    """All clients of the store decide by one clock that the store provides."""
+    several_processes: bool
+    """Other processes can share the data."""
+    several_hosts: bool
+    """Other machines can share the data."""
+    change_stream: bool = False
+    """Changes can be followed by a stream."""
+    ttl: bool = True
+    """Expired records vanish by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterInfo:
+    """A deployed limiter found by discovery."""
+
+    stack_name: str
+    region: str
+    status: str
+    version: str | None = None
+    schema_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The health of a limiter's backend."""
+
+    available: bool
+    backend: str
+    latency_ms: float | None
+    namespace: str
+    schema_version: str | None
+    client_version: str
+    clock_skew_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What a CloudFormation deployment should look like."""
+
+    snapshot_windows: str = "hourly,daily"
+    usage_retention_days: int = 90
+    audit_retention_days: int = 90
+    enable_aggregator: bool = True
+    pitr_recovery_days: int | None = None
+    log_retention_days: int = 30
+    lambda_timeout: int = 60
+    lambda_memory: int = 256
+    enable_alarms: bool = True
+    alarm_sns_topic: str | None = None
+    lambda_duration_threshold_pct: int = 80
+    permission_boundary: str | None = None
+    role_name_format: str | None = None
+    policy_name_format: str | None = None
+    enable_audit_archival: bool = True
+    audit_archive_glacier_days: int = 90
+    enable_tracing: bool = False
+    create_iam_roles: bool = False
+    create_iam: bool = True
+    aggregator_role_arn: str | None = None
+    enable_deletion_protection: bool = False
+    tags: Mapping[str, str] | None = None

@@ -1,0 +1,35 @@
+"""Amounts users pass: checked, and turned into millitokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI
+from ..core.errors import ValidationError
+from ..core.limit import MAX_AMOUNT, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]:
+    """Check ``{limit name: whole tokens}`` without knowing the limits; returns millitokens."""
+    if not isinstance(amounts, Mapping):
+        raise ValidationError(field, amounts, "must map limit names to whole numbers, e.g. {'rpm': 1}")
+    for name, amount in amounts.items():
+        if not isinstance(name, str):
+            raise ValidationError(field, name, "must name limits by strings")
+        whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT)
+    return {name: amount * MILLI for name, amount in amounts.items()}
+
+
+def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
+    """Check that every name is a limit of the entity."""
+    for name in amounts:
+        if name not in known:
+            raise ValidationError(
+                f"{field}[{name!r}]",
+                amounts[name] // MILLI,
+                f"no such limit; the limits are {', '.join(sorted(known))}",
+            )

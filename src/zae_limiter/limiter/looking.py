@@ -1,0 +1,121 @@
+"""Looking without taking: what is left, when something fits, where a limit comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.bucket import MILLI, Rule, level
+from ..core.decide import refusal, statuses, wait_for
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable
+from ..core.limit import check_limits
+from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
+from ..records import bucket, keys
+from ..records.algebra import Query
+from ..repository.base import Operations
+from .amounts import check_amounts, check_known
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.limit import Limit
+    from .chains import Chain, Chains
+    from .engine import Engine
+
+
+class LookOperations(Operations):
+    """Questions that change nothing."""
+
+    _chains: Chains
+    _engine: Engine
+
+    async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
+        """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
+        chain, now_ms = await self._seen(entity_id, resource, limits)
+        left: dict[str, int] = {}
+        for status in statuses(self._engine.readings(chain, now_ms), {}, now_ms):
+            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+        return left
+
+    async def time_until_available(
+        self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
+    ) -> float:
+        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
+        cost = check_amounts("needed", needed)
+        chain, now_ms = await self._seen(entity_id, resource, limits)
+        check_known("needed", cost, chain.levels[0].slots)
+        readings = self._engine.readings(chain, now_ms)
+        error = refusal(readings, cost, now_ms)
+        if isinstance(error, CapacityExceeded):
+            raise error
+        return wait_for(readings, cost, now_ms) / MILLI
+
+    async def get_status(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None
+    ) -> list[LevelStatus]:
+        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+
+        ``retry_after_seconds`` is the time until at least one token is there.
+        """
+        chain, now_ms = await self._seen(entity_id, resource, limits)
+        one = {name: MILLI for step in chain.levels for name in step.slots}
+        rows = []
+        for step, reading in zip(chain.levels, self._engine.readings(chain, now_ms), strict=True):
+            rows += [
+                LevelStatus(
+                    step.entity_id,
+                    resource,
+                    seen.limit_name,
+                    seen.limit,
+                    step.source,
+                    seen.available,
+                    seen.retry_after_seconds or 0.0,
+                )
+                for seen in statuses([reading], one, now_ms)
+            ]
+        return rows
+
+    async def get_resource_capacity(
+        self, resource: str, limit_name: str, parents_only: bool = False
+    ) -> ResourceCapacity:
+        """One limit of a resource over all entities that have a bucket for it."""
+        names.resource(resource)
+        names.limit_name(limit_name, "limit_name")
+        backend = self._backend
+        pk = keys.gsi2_pk_resource(await backend.ns(), resource)
+        rows = await backend.collect(Query(pk, prefix="BUCKET#", gsi="GSI2"))
+        now_ms = backend.clock.now_ms()
+        entities = []
+        for _, image in rows:
+            for state in bucket.states(image):
+                if state.limit_name == limit_name and not (parents_only and image.get("parent_id")):
+                    rule = Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
+                    left = level(rule, state.tokens_milli, state.last_refill_ms, now_ms) // MILLI
+                    capacity = state.capacity_milli // MILLI
+                    entities.append(EntityCapacity(state.entity_id, capacity, left, _used(capacity, left)))
+        total = sum(each.capacity for each in entities)
+        left = sum(each.available for each in entities)
+        return ResourceCapacity(resource, limit_name, total, left, _used(total, left), tuple(entities))
+
+    async def is_available(self, timeout: float = 1.0) -> bool:
+        """Whether the store answers within ``timeout`` seconds."""
+        try:
+            await self._backend.store.read([keys.namespace(self._backend.namespace_name)], timeout=timeout)
+        except RateLimiterUnavailable:
+            return False
+        return True
+
+    async def _seen(self, entity_id: str, resource: str, limits: Sequence[Limit] | None) -> tuple[Chain, int]:
+        names.entity_id(entity_id)
+        names.resource(resource)
+        given = None if limits is None else check_limits(limits)
+        now_ms = self._backend.clock.now_ms()
+        chain = self._chains.known(entity_id, resource, given, now_ms)
+        if chain is None:
+            chain = await self._chains.resolve(entity_id, resource, given)
+        await self._engine.look(chain, self._backend.timeout)
+        return chain, self._backend.clock.now_ms()
+
+
+def _used(capacity: int, left: int) -> float:
+    return round(100 * (capacity - left) / capacity, 2) if capacity else 0.0

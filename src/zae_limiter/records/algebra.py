@@ -1,0 +1,163 @@
+"""Guarded writes: everything a store is ever asked to do, as frozen values.
+
+A store holds *images* (flat attribute maps) under *keys*. `Write` says what must hold for an image and
+what becomes of it; a commit of several writes takes effect as a whole or not at all. A lost race comes
+back with the current images, so that the next try needs no read.
+
+An image is never changed in place: whoever is handed one may keep it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+Image: TypeAlias = dict[str, Any]
+"""The attributes of one record. Treat as read-only."""
+
+TTL = "ttl"
+"""The attribute that holds the expiry, in whole seconds since the epoch."""
+
+NEVER = 0
+"""As ``expires_at_ms``: take the expiry away."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Key(NamedTuple):
+    """Where a record lives: partition and sort key."""
+
+    pk: str
+    sk: str
+
+
+class Guard(NamedTuple):
+    """A condition on one attribute of the current image.
+
+    ``op`` is one of ``= < <= > >=``, ``between`` (value: a pair, both ends included), ``absent`` (the record
+    does not exist; attr and value are ignored) and ``present`` (it does). A comparison with an attribute
+    that is missing does not hold.
+    """
+
+    attr: str
+    op: str
+    value: Any = None
+
+
+ABSENT = Guard("", "absent")
+PRESENT = Guard("", "present")
+
+
+class Write(NamedTuple):
+    """One guarded change of one record.
+
+    ``put`` sets attributes, ``add`` adds to numbers (a missing one counts as 0), ``remove`` drops attributes,
+    in this order. ``expires_at_ms`` sets the expiry, `NEVER` takes it away, None leaves it. ``delete`` removes
+    the record. With no change at all it only checks its guards. A record that does not exist is created,
+    unless a guard forbids it.
+    """
+
+    key: Key
+    guards: tuple[Guard, ...] = ()
+    put: Mapping[str, Any] = _NOTHING
+    add: Mapping[str, int] = _NOTHING
+    remove: tuple[str, ...] = ()
+    expires_at_ms: int | None = None
+    delete: bool = False
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it only checks."""
+        return not (self.put or self.add or self.remove or self.delete or self.expires_at_ms is not None)
+
+
+class Committed(NamedTuple):
+    """All writes took effect; the new images in the order of the writes (None for a deleted one)."""
+
+    images: tuple[Image | None, ...]
+
+
+class Conflict(NamedTuple):
+    """Nothing took effect; the current images as far as the store knows them (None: no such record)."""
+
+    images: dict[Key, Image | None]
+
+
+class Query(NamedTuple):
+    """A range of records in key order.
+
+    ``gsi`` None reads the table by its keys; ``"GSI1"`` ... ``"GSI4"`` by the attributes ``GSI1PK``, ``GSI1SK``.
+    ``after`` is the cursor of the page before. ``start`` and ``end`` bound the sort key, both included.
+    """
+
+    pk: str
+    prefix: str = ""
+    gsi: str | None = None
+    limit: int = 100
+    after: str | None = None
+    descending: bool = False
+    start: str | None = None
+    end: str | None = None
+
+
+class Page(NamedTuple):
+    """Records with their keys, and the cursor of the next page (None at the end)."""
+
+    items: tuple[tuple[Key, Image], ...]
+    cursor: str | None
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "between": lambda value, bounds: bool(bounds[0] <= value <= bounds[1]),
+}
+
+
+def holds(image: Image | None, guards: tuple[Guard, ...]) -> bool:
+    """Whether every guard holds for the current image."""
+    for attr, op, value in guards:
+        if image is None:
+            if op == "absent":
+                continue
+            return False
+        compare = _COMPARE.get(op)
+        if compare is None:
+            if op == "present":
+                continue
+            return False
+        current = image.get(attr)
+        if current is None or not compare(current, value):
+            return False
+    return True
+
+
+def applied(image: Image | None, write: Write) -> Image | None:
+    """The image after ``write``; its guards are taken to hold."""
+    _, _, put, add, remove, expires_at_ms, delete = write
+    if delete:
+        return None
+    new = {**image, **put} if image else dict(put)
+    for attr, amount in add.items():
+        new[attr] = new.get(attr, 0) + amount
+    for attr in remove:
+        new.pop(attr, None)
+    if expires_at_ms is not None:
+        if expires_at_ms:
+            new[TTL] = -(-expires_at_ms // 1000)
+        else:
+            new.pop(TTL, None)
+    return new
+
+
+def is_live(image: Image | None, now_ms: int) -> bool:
+    """Whether the record exists and has not expired: stores delete late, readers must not notice."""
+    if image is None:
+        return False
+    ttl = image.get(TTL)
+    return ttl is None or ttl * 1000 > now_ms

@@ -1,0 +1,50 @@
+"""The audit record: who changed what. Written in the same commit as the change itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.values import AuditEvent
+from . import keys
+from .algebra import ABSENT, Image, Write
+from .instants import iso
+
+
+def event_id(now_ms: int, token: str) -> str:
+    """An id that sorts by time and is unique by its random part."""
+    return f"{now_ms:013d}-{token}"
+
+
+def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
+    """The write that stores an event."""
+    key = keys.audit(ns, event.entity_id, event.event_id)
+    put: dict[str, Any] = {
+        "event_id": event.event_id,
+        "timestamp": event.timestamp,
+        "action": event.action,
+        "entity_id": event.entity_id,
+        "details": dict(event.details),
+        "GSI4PK": ns,
+        "GSI4SK": key.pk,
+    }
+    if event.principal is not None:
+        put["principal"] = event.principal
+    if event.resource is not None:
+        put["resource"] = event.resource
+    return Write(key, (ABSENT,), put, expires_at_ms=expires_at_ms)
+
+
+def decode(image: Image) -> AuditEvent:
+    """The event that a record describes."""
+    return AuditEvent(
+        event_id=image["event_id"],
+        timestamp=image["timestamp"],
+        action=image["action"],
+        entity_id=image["entity_id"],
+        principal=image.get("principal"),
+        resource=image.get("resource"),
+        details=dict(image.get("details") or {}),
+    )
+
+
+__all__ = ["decode", "event_id", "iso", "record"]

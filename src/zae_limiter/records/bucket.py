@@ -1,0 +1,376 @@
+"""The bucket record: one item per entity, resource and shard, holding every limit.
+
+    rf                    the anchor, ms; moves only when the limits change
+    b_{limit}_tk          tokens relative to the anchor, millitokens
+    b_{limit}_tc          net consumption ever, millitokens
+    b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) under which tk is kept
+    cv                    the highest config version it was charged under
+    ttl                   expiry in seconds, only under default limits
+
+A bucket keeps the rule its numbers were written under, so that a client with other limits notices
+(`charge` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.bucket import MILLI, Rule, first_instant, produced
+from ..core.decide import Reading
+from ..core.draw import Draw, draw
+from ..core.errors import CorruptRecordError
+from ..core.values import BucketState
+from . import keys
+from .algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Image, Key, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ..core.limit import Limit
+
+ANCHOR = "rf"
+CONFIG_VERSION = "cv"
+LAG_MS = 20
+"""How far in the past a draw is decided when others write the same full bucket at this moment."""
+
+_REACH = 2**51
+"""Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
+stores that count in doubles."""
+
+
+class Slot(NamedTuple):
+    """One limit of a level: its attribute names and its rule."""
+
+    limit: Limit
+    rule: Rule
+    tk: str
+    tc: str
+    shape: tuple[tuple[str, int], ...]
+
+
+class Level:
+    """One entity's bucket for a resource, with the limits in force; a step of a cascade chain."""
+
+    __slots__ = (
+        "anchor",
+        "cascade",
+        "entity_id",
+        "key",
+        "lifetime_ms",
+        "limits",
+        "namespace_id",
+        "parent_id",
+        "resource",
+        "slots",
+        "source",
+        "version",
+    )
+
+    def __init__(
+        self,
+        namespace_id: str,
+        entity_id: str,
+        resource: str,
+        limits: tuple[Limit, ...],
+        *,
+        source: str,
+        version: int | None,
+        lifetime_ms: int,
+        cascade: bool = False,
+        parent_id: str | None = None,
+    ) -> None:
+        self.namespace_id = namespace_id
+        self.entity_id = entity_id
+        self.resource = resource
+        self.key: Key = keys.bucket(namespace_id, entity_id, resource)
+        self.limits = limits
+        self.source = source
+        self.version = version
+        self.lifetime_ms = lifetime_ms
+        self.cascade = cascade
+        self.parent_id = parent_id
+        self.slots = {limit.name: _slot(limit) for limit in limits}
+        self.anchor: tuple[int, dict[str, int]] | None = None
+
+
+def attribute(limit_name: str, field: str) -> str:
+    """The attribute of a limit's field; injective, as a field has two letters and no underscore."""
+    return f"b_{limit_name}_{field}"
+
+
+def _slot(limit: Limit) -> Slot:
+    rule = Rule.of(limit)
+    shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=True))
+    return Slot(limit, rule, attribute(limit.name, "tk"), attribute(limit.name, "tc"), shape)
+
+
+def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
+    """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it."""
+    put: dict[str, Any] = {
+        "entity_id": level.entity_id,
+        "resource": level.resource,
+        "shard_count": 1,
+        "cascade": level.cascade,
+        ANCHOR: now_ms,
+        CONFIG_VERSION: level.version or 0,
+        "GSI2PK": keys.gsi2_pk_resource(level.namespace_id, level.resource),
+        "GSI2SK": keys.gsi2_sk_bucket(level.entity_id),
+        "GSI3PK": keys.gsi3_pk_entity(level.namespace_id, level.entity_id),
+        "GSI3SK": keys.gsi3_sk_bucket(level.resource),
+        "GSI4PK": level.namespace_id,
+        "GSI4SK": level.key.pk,
+    }
+    if level.parent_id is not None:
+        put["parent_id"] = level.parent_id
+    for name, slot in level.slots.items():
+        taken = cost.get(name, 0)
+        put[slot.tk] = slot.rule.capacity - taken
+        put[slot.tc] = taken
+        put.update(slot.shape)
+    expires = now_ms + level.lifetime_ms if level.lifetime_ms else None
+    return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
+
+
+def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot: Collection[str] = ()) -> Write | None:
+    """Take ``cost`` from the bucket last seen as ``image``, or None where it does not fit.
+
+    Limits named in ``hot`` are full but written by others at this moment: they are drawn a little in the past,
+    where draws commute.
+    """
+    rf = image[ANCHOR]
+    anchor = level.anchor
+    if anchor is None or anchor[0] != rf:
+        anchor = _anchored(level, image)
+        if anchor is None:
+            return reshape(level, image, cost, now_ms)
+    bases = anchor[1]
+    guards = [Guard(ANCHOR, "=", rf)]
+    put: dict[str, Any] = {}
+    add: dict[str, int] = {}
+    if level.version is not None:
+        _stamp(level.version, image, guards, put)
+    for name, need in cost.items():
+        slot = level.slots.get(name)
+        if slot is None or not need:
+            continue
+        capacity, amount, period = slot.rule
+        since = now_ms * amount // period - bases[name]
+        if since > _REACH:
+            return reshape(level, image, cost, now_ms)
+        tk = image[slot.tk]
+        if hot and name in hot and tk + since > capacity:
+            earlier = produced(now_ms - LAG_MS, amount, period) - bases[name]
+            if tk + earlier >= need:
+                since, tk = earlier, min(tk, capacity - earlier)
+        taken = draw(capacity, tk, since, need)
+        if taken is None:
+            return None
+        _place(slot, taken, guards, put, add)
+        add[slot.tc] = need
+    return Write(level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms))
+
+
+def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
+    """Move the bucket to the limits in force, anchored anew, and take ``cost``; None where it does not fit.
+
+    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
+    """
+    rf = image[ANCHOR]
+    anchor = max(now_ms, rf + 1)
+    guards = [Guard(ANCHOR, "=", rf)]
+    put: dict[str, Any] = {ANCHOR: anchor}
+    add: dict[str, int] = {}
+    if level.version is not None:
+        _stamp(level.version, image, guards, put)
+    for name, slot in level.slots.items():
+        need = cost.get(name, 0)
+        after = _between(slot.rule, anchor, now_ms)
+        old = _stored_rule(image, name)
+        if old is None:
+            if need > slot.rule.capacity:
+                return None
+            put[slot.tk] = slot.rule.capacity - after - need
+        else:
+            ceiling = min(old.capacity, slot.rule.capacity)
+            taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
+            if taken is None:
+                return None
+            _place(slot, taken, guards, put, add)
+        put.update(slot.shape)
+        if need:
+            add[slot.tc] = need
+    for name in _stored_names(image) - level.slots.keys():
+        rule = _stored_rule(image, name)
+        if rule is not None:
+            add[attribute(name, "tk")] = _between(rule, rf, anchor)
+    return Write(level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms))
+
+
+def settle(level: Level, image: Image | None, delta: Mapping[str, int], now_ms: int) -> Write:
+    """Add ``delta`` to what was consumed, unconditionally: into debt if positive, given back if negative.
+
+    A plain add keeps its meaning when the bucket is anchored anew in between. ``image`` is the last one seen;
+    it only tells how long a bucket in debt must be kept.
+    """
+    add: dict[str, int] = {}
+    for name, amount in delta.items():
+        if amount:
+            add[attribute(name, "tk")] = -amount
+            add[attribute(name, "tc")] = amount
+    expires: int | None = None
+    if level.lifetime_ms:
+        expires = now_ms + level.lifetime_ms
+        if image is not None:
+            expires = max(expires, full_at({**image, **{attr: image.get(attr, 0) + n for attr, n in add.items()}}))
+    return Write(level.key, (PRESENT,), {}, add, (), expires)
+
+
+def reading(level: Level, image: Image | None, now_ms: int) -> Reading:
+    """The level as the limits in force see it; a bucket that does not exist is full."""
+    tokens: dict[str, tuple[int, int]] = {}
+    for name, slot in level.slots.items():
+        old = None if image is None else _stored_rule(image, name)
+        if image is None or old is None:
+            tokens[name] = (slot.rule.capacity, now_ms)
+        elif old == slot.rule:
+            tokens[name] = (image[slot.tk], image[ANCHOR])
+        else:
+            ceiling = min(old.capacity, slot.rule.capacity)
+            tokens[name] = (min(ceiling, image[slot.tk] + _between(old, image[ANCHOR], now_ms)), now_ms)
+    return Reading(level.entity_id, level.resource, level.limits, tokens)
+
+
+def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
+    """The limits that were not yet full a moment ago: others are writing them now."""
+    found = set()
+    for name in names:
+        slot = level.slots.get(name)
+        if slot is not None and slot.tk in image:
+            unclipped = image[slot.tk] + _between(slot.rule, image[ANCHOR], now_ms - LAG_MS)
+            if unclipped <= slot.rule.capacity:
+                found.add(name)
+    return frozenset(found)
+
+
+def needs_reshape(level: Level, image: Image) -> bool:
+    """Whether the bucket was written under other limits than those in force."""
+    return _anchored(level, image) is None
+
+
+def states(image: Image) -> list[BucketState]:
+    """The limits of a stored bucket."""
+    found = []
+    for name in sorted(_stored_names(image)):
+        rule = _stored_rule(image, name)
+        if rule is not None:
+            found.append(
+                BucketState(
+                    image["entity_id"],
+                    image["resource"],
+                    name,
+                    image[attribute(name, "tk")],
+                    image[ANCHOR],
+                    *rule,
+                    image.get(attribute(name, "tc"), 0),
+                )
+            )
+    return found
+
+
+def full_at(image: Image) -> int:
+    """The instant from which every limit of the bucket is full: forgetting it then loses nothing."""
+    rules = ((name, _stored_rule(image, name)) for name in _stored_names(image))
+    return max(
+        (
+            first_instant(rule, image[attribute(name, "tk")], image[ANCHOR], rule.capacity)
+            for name, rule in rules
+            if rule is not None
+        ),
+        default=0,
+    )
+
+
+def inspect(key: Key, image: Image) -> Image:
+    """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
+    wrong = [
+        attr
+        for attr, value in image.items()
+        if (attr == ANCHOR or attr.startswith("b_")) and (type(value) is not int or abs(value) > 2**62)
+    ]
+    if type(image.get(ANCHOR)) is not int:
+        wrong.append(ANCHOR)
+    if wrong:
+        found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in sorted(set(wrong)))
+        raise CorruptRecordError(
+            f"The bucket {key.pk} holds values that are not whole numbers: {found}. "
+            f"Repair it with reset_bucket({image.get('entity_id')!r}, {image.get('resource')!r}): "
+            "the next acquire starts a full bucket."
+        )
+    return image
+
+
+def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
+    """What the level's rates had produced by the image's anchor, or None where the limits differ."""
+    for slot in level.slots.values():
+        for attr, value in slot.shape:
+            if image.get(attr) != value:
+                return None
+    rf = image[ANCHOR]
+    bases = {name: produced(rf, slot.rule.amount, slot.rule.period) for name, slot in level.slots.items()}
+    level.anchor = anchor = (rf, bases)
+    return anchor
+
+
+def _stamp(version: int, image: Image, guards: list[Guard], put: dict[str, Any]) -> None:
+    """Let the write win only while nobody has charged the bucket under newer config, and remember ours."""
+    guards.append(Guard(CONFIG_VERSION, "<=", version))
+    if image[CONFIG_VERSION] < version:
+        put[CONFIG_VERSION] = version
+
+
+def _place(slot: Slot, taken: Draw, guards: list[Guard], put: dict[str, Any], add: dict[str, int]) -> None:
+    full, low, high, change = taken
+    if full:
+        guards.append(Guard(slot.tk, ">", high))
+        put[slot.tk] = change
+        return
+    guards.append(Guard(slot.tk, "<=", high) if low is None else Guard(slot.tk, "between", (low, high)))
+    add[slot.tk] = change
+
+
+def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
+    if level.lifetime_ms:
+        return now_ms + level.lifetime_ms
+    return NEVER if TTL in image else None
+
+
+def _between(rule: Rule, start_ms: int, end_ms: int) -> int:
+    return produced(end_ms, rule.amount, rule.period) - produced(start_ms, rule.amount, rule.period)
+
+
+def _stored_rule(image: Image, name: str) -> Rule | None:
+    if attribute(name, "tk") not in image:
+        return None
+    return Rule(*(image[attribute(name, field)] for field in ("cp", "ra", "rp")))
+
+
+def _stored_names(image: Image) -> set[str]:
+    return {attr[2:-3] for attr in image if attr.startswith("b_") and attr.endswith("_tk")}
+
+
+__all__ = [
+    "LAG_MS",
+    "MILLI",
+    "Level",
+    "attribute",
+    "charge",
+    "create",
+    "crowded",
+    "full_at",
+    "inspect",
+    "needs_reshape",
+    "reading",
+    "reshape",
+    "settle",
+    "states",
+]

@@ -1,0 +1,42 @@
+"""The entity record: who is limited, and under whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.values import Entity
+from . import keys
+from .algebra import Image
+
+
+def encode(ns: str, entity: Entity) -> dict[str, Any]:
+    """The attributes of an entity record."""
+    image: dict[str, Any] = {
+        "entity_id": entity.id,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+        "created_at": entity.created_at,
+        "version": entity.version,
+        "GSI4PK": ns,
+        "GSI4SK": keys.pk_entity(ns, entity.id),
+    }
+    if entity.name is not None:
+        image["name"] = entity.name
+    if entity.parent_id is not None:
+        image["parent_id"] = entity.parent_id
+        image["GSI1PK"] = keys.gsi1_pk_parent(ns, entity.parent_id)
+        image["GSI1SK"] = keys.gsi1_sk_child(entity.id)
+    return image
+
+
+def decode(image: Image) -> Entity:
+    """The entity that a record describes."""
+    return Entity(
+        id=image["entity_id"],
+        name=image.get("name"),
+        parent_id=image.get("parent_id"),
+        cascade=bool(image.get("cascade", False)),
+        metadata=dict(image.get("metadata") or {}),
+        created_at=image.get("created_at", ""),
+        version=image.get("version", 1),
+    )

@@ -1,0 +1,196 @@
+"""Storage keys: every builder and parser, and nothing else builds or takes apart a key.
+
+Each part is checked by `zae_limiter.core.names` before it gets here: no part contains ``#``, a namespace
+id contains no ``/``, so every key can be taken apart in one way only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..core.names import RESERVED_NAMESPACE
+from .algebra import Key
+
+STATE = "#STATE"
+META = "#META"
+CONFIG = "#CONFIG"
+VERSION = "#VERSION"
+RESOURCES = "#RESOURCES"
+ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
+AUDIT_PREFIX = "#AUDIT#"
+USAGE_PREFIX = "#USAGE#"
+NAMESPACE_PREFIX = "#NAMESPACE#"
+NSID_PREFIX = "#NSID#"
+
+AUDIT_SYSTEM = "$SYSTEM"
+
+
+def pk_system(ns: str) -> str:
+    return f"{ns}/SYSTEM#"
+
+
+def pk_resource(ns: str, resource: str) -> str:
+    return f"{ns}/RESOURCE#{resource}"
+
+
+def pk_entity(ns: str, entity_id: str) -> str:
+    return f"{ns}/ENTITY#{entity_id}"
+
+
+def pk_bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> str:
+    return f"{ns}/BUCKET#{entity_id}#{resource}#{shard_id}"
+
+
+def pk_audit(ns: str, entity_id: str) -> str:
+    return f"{ns}/AUDIT#{entity_id}"
+
+
+def sk_state() -> str:
+    return STATE
+
+
+def sk_meta() -> str:
+    return META
+
+
+def sk_config(resource: str | None = None) -> str:
+    return CONFIG if resource is None else f"{CONFIG}#{resource}"
+
+
+def sk_version() -> str:
+    return VERSION
+
+
+def sk_resources() -> str:
+    return RESOURCES
+
+
+def sk_entity_config_resources() -> str:
+    return ENTITY_CONFIG_RESOURCES
+
+
+def sk_audit(event_id: str) -> str:
+    return f"{AUDIT_PREFIX}{event_id}"
+
+
+def sk_usage(resource: str, window_type: str, window_start: str) -> str:
+    """One key per window type: the hour and the day that start together stay apart."""
+    return f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}"
+
+
+def sk_namespace(name: str) -> str:
+    return f"{NAMESPACE_PREFIX}{name}"
+
+
+def sk_nsid(namespace_id: str) -> str:
+    return f"{NSID_PREFIX}{namespace_id}"
+
+
+def audit_resource(resource: str) -> str:
+    return f"$RESOURCE:{resource}"
+
+
+def audit_namespace(name: str) -> str:
+    return f"$NAMESPACE:{name}"
+
+
+def gsi1_pk_parent(ns: str, parent_id: str) -> str:
+    return f"{ns}/PARENT#{parent_id}"
+
+
+def gsi1_sk_child(entity_id: str) -> str:
+    return f"CHILD#{entity_id}"
+
+
+def gsi2_pk_resource(ns: str, resource: str) -> str:
+    return f"{ns}/RESOURCE#{resource}"
+
+
+def gsi2_sk_bucket(entity_id: str, shard_id: int = 0) -> str:
+    return f"BUCKET#{entity_id}#{shard_id}"
+
+
+def gsi2_sk_usage(window_type: str, window_start: str, entity_id: str) -> str:
+    return f"USAGE#{window_type}#{window_start}#{entity_id}"
+
+
+def gsi3_pk_entity_config(ns: str, resource: str) -> str:
+    return f"{ns}/ENTITY_CONFIG#{resource}"
+
+
+def gsi3_pk_entity(ns: str, entity_id: str) -> str:
+    return f"{ns}/ENTITY#{entity_id}"
+
+
+def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
+    return f"BUCKET#{resource}#{shard_id}"
+
+
+def bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> Key:
+    return Key(pk_bucket(ns, entity_id, resource, shard_id), STATE)
+
+
+def meta(ns: str, entity_id: str) -> Key:
+    return Key(pk_entity(ns, entity_id), META)
+
+
+def entity_config(ns: str, entity_id: str, resource: str) -> Key:
+    return Key(pk_entity(ns, entity_id), sk_config(resource))
+
+
+def resource_config(ns: str, resource: str) -> Key:
+    return Key(pk_resource(ns, resource), CONFIG)
+
+
+def system_config(ns: str) -> Key:
+    return Key(pk_system(ns), CONFIG)
+
+
+def version(ns: str) -> Key:
+    return Key(pk_system(ns), VERSION)
+
+
+def resources(ns: str) -> Key:
+    return Key(pk_system(ns), RESOURCES)
+
+
+def entity_config_resources(ns: str) -> Key:
+    return Key(pk_system(ns), ENTITY_CONFIG_RESOURCES)
+
+
+def audit(ns: str, entity_id: str, event_id: str) -> Key:
+    return Key(pk_audit(ns, entity_id), sk_audit(event_id))
+
+
+def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start: str) -> Key:
+    return Key(pk_entity(ns, entity_id), sk_usage(resource, window_type, window_start))
+
+
+def registry() -> str:
+    return pk_system(RESERVED_NAMESPACE)
+
+
+def namespace(name: str) -> Key:
+    return Key(registry(), sk_namespace(name))
+
+
+def nsid(namespace_id: str) -> Key:
+    return Key(registry(), sk_nsid(namespace_id))
+
+
+class BucketKey(NamedTuple):
+    """The parts of a bucket's partition key."""
+
+    namespace_id: str
+    entity_id: str
+    resource: str
+    shard_id: int
+
+
+def parse_bucket_pk(pk: str) -> BucketKey:
+    """Take a bucket's partition key apart; ValueError for any other key."""
+    namespace_id, slash, rest = pk.partition("/")
+    parts = rest.split("#")
+    if not slash or len(parts) != 4 or parts[0] != "BUCKET" or not parts[3].isdigit():
+        raise ValueError(f"{pk!r} is not the partition key of a bucket")
+    return BucketKey(namespace_id, parts[1], parts[2], int(parts[3]))

@@ -1,0 +1,14 @@
+"""What all groups of operations share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .backend import Backend
+
+
+class Operations:
+    """A group of use cases over one backend; repository and limiter are made of these."""
+
+    _backend: Backend

@@ -1,0 +1,247 @@
+"""Stored limits: the three levels that can be set, and how they resolve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core import names
+from ..core.config import Resolved, resolve
+from ..core.errors import ValidationError
+from ..core.limit import Limit, check_limits
+from ..core.values import AuditAction, OnUnavailable
+from ..records import config, keys
+from ..records.algebra import Image, Key, Query, Write
+from .base import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .backend import Backend
+
+
+class Policy(NamedTuple):
+    """Everything an acquire must know about one entity and resource besides the bucket."""
+
+    cascade: bool
+    parent_id: str | None
+    resolved: Resolved
+    on_unavailable: OnUnavailable | None
+    valid_until_ms: int
+    extra: Image | None
+
+
+async def read_policy(backend: Backend, entity_id: str, resource: str, extra: Key | None = None) -> Policy:
+    """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
+    ns = await backend.ns()
+    meta = keys.meta(ns, entity_id)
+    levels = (
+        keys.entity_config(ns, entity_id, resource),
+        keys.entity_config(ns, entity_id, names.DEFAULT_RESOURCE),
+        keys.resource_config(ns, resource),
+        keys.system_config(ns),
+    )
+    now_ms = backend.clock.now_ms()
+    known = {key: backend.cache.get(key, now_ms) for key in (meta, *levels)}
+    missing = [key for key, entry in known.items() if entry is None]
+    beside: Image | None = None
+    if missing:
+        wanted = missing if extra is None else [*missing, extra]
+        images = await backend.read(wanted)
+        if extra is not None:
+            beside = images.pop()
+        for key, image in zip(missing, images, strict=True):
+            backend.cache.put(key, image, now_ms)
+            known[key] = (image, now_ms)
+    found = {key: entry for key, entry in known.items() if entry is not None}
+    configs = [config.decode(key, found[key][0]) for key in levels]
+    who = found[meta][0] or {}
+    resolved = resolve([(each.limits, each.version) for each in configs])
+    return Policy(
+        cascade=bool(who.get("cascade")),
+        parent_id=who.get("parent_id"),
+        resolved=resolved._replace(version=resolved.version + who.get("version", 0)),
+        on_unavailable=configs[3].on_unavailable,
+        valid_until_ms=min(read_ms for _, read_ms in found.values()) + backend.cache.ttl_ms,
+        extra=beside,
+    )
+
+
+class ConfigOperations(Operations):
+    """Set, get, delete and list stored limits."""
+
+    async def set_system_defaults(
+        self,
+        limits: Sequence[Limit],
+        on_unavailable: OnUnavailable | str | None = None,
+        principal: str | None = None,
+    ) -> None:
+        """Set the limits that apply where nothing more specific is stored."""
+        checked = check_limits(limits)
+        policy = None if on_unavailable is None else check_policy(on_unavailable)
+        ns = await self._backend.ns()
+        key = keys.system_config(ns)
+        await self._replace(ns, key, checked, {}, keys.AUDIT_SYSTEM, None, principal, on_unavailable=policy)
+
+    async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
+        """The system limits and what an acquire does when the store is unavailable."""
+        found = await self._get(keys.system_config(await self._backend.ns()))
+        return list(found.limits or ()), found.on_unavailable
+
+    async def delete_system_defaults(self, principal: str | None = None) -> None:
+        """Delete the system limits; deleting nothing is fine."""
+        ns = await self._backend.ns()
+        await self._replace(ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
+
+    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
+        """Set the limits of a resource for all entities that have none of their own."""
+        names.resource(resource)
+        checked = check_limits(limits)
+        ns = await self._backend.ns()
+        await self._replace_resource(ns, resource, checked, principal)
+
+    async def get_resource_defaults(self, resource: str) -> list[Limit]:
+        """The limits stored for a resource."""
+        names.resource(resource)
+        found = await self._get(keys.resource_config(await self._backend.ns(), resource))
+        return list(found.limits or ())
+
+    async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
+        """Delete the limits of a resource; deleting nothing is fine."""
+        names.resource(resource)
+        await self._replace_resource(await self._backend.ns(), resource, None, principal)
+
+    async def list_resources_with_defaults(self) -> list[str]:
+        """The resources that have limits of their own, by name."""
+        return await self._registered(keys.resources(await self._backend.ns()))
+
+    async def set_limits(
+        self,
+        entity_id: str,
+        limits: Sequence[Limit],
+        resource: str = names.DEFAULT_RESOURCE,
+        principal: str | None = None,
+    ) -> None:
+        """Set the limits of one entity, for a resource or (``_default_``) for all of them."""
+        names.entity_id(entity_id)
+        names.config_resource(resource)
+        checked = check_limits(limits)
+        await self._replace_entity(await self._backend.ns(), entity_id, resource, checked, principal)
+
+    async def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
+        """The limits stored for the entity itself."""
+        names.entity_id(entity_id)
+        names.config_resource(resource)
+        found = await self._get(keys.entity_config(await self._backend.ns(), entity_id, resource))
+        return list(found.limits or ())
+
+    async def delete_limits(
+        self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
+    ) -> None:
+        """Delete the limits of one entity; deleting nothing is fine."""
+        names.entity_id(entity_id)
+        names.config_resource(resource)
+        await self._replace_entity(await self._backend.ns(), entity_id, resource, None, principal)
+
+    async def list_entities_with_custom_limits(
+        self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+    ) -> tuple[list[str], str | None]:
+        """Entities that have limits of their own for a resource, a page at a time."""
+        names.config_resource(resource)
+        ns = await self._backend.ns()
+        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=cursor)
+        page = await self._backend.store.query(query, timeout=self._backend.timeout)
+        return [image["entity_id"] for _, image in page.items], page.cursor
+
+    async def list_resources_with_entity_configs(self) -> list[str]:
+        """The resources for which at least one entity has limits of its own."""
+        return await self._registered(keys.entity_config_resources(await self._backend.ns()))
+
+    async def resolve_limits(
+        self, entity_id: str, resource: str
+    ) -> tuple[list[Limit] | None, OnUnavailable | None, str | None]:
+        """The limits in force, the stored unavailability policy, and the level they come from."""
+        names.entity_id(entity_id)
+        names.resource(resource)
+        policy = await read_policy(self._backend, entity_id, resource)
+        limits = policy.resolved.limits
+        return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
+
+    async def _get(self, key: Key) -> config.Config:
+        return config.decode(key, (await self._backend.read([key]))[0])
+
+    async def _registered(self, key: Key) -> list[str]:
+        image = (await self._backend.read([key]))[0] or {}
+        return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
+
+    async def _replace_resource(
+        self, ns: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
+    ) -> None:
+        await self._replace(
+            ns,
+            keys.resource_config(ns, resource),
+            limits,
+            {"resource": resource},
+            keys.audit_resource(resource),
+            resource,
+            principal,
+            registry=keys.resources(ns),
+        )
+
+    async def _replace_entity(
+        self, ns: str, entity_id: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
+    ) -> None:
+        identity = {"entity_id": entity_id, "resource": resource}
+        if limits:
+            identity |= {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
+        await self._replace(
+            ns,
+            keys.entity_config(ns, entity_id, resource),
+            limits,
+            identity,
+            entity_id,
+            resource,
+            principal,
+            registry=keys.entity_config_resources(ns),
+        )
+
+    async def _replace(
+        self,
+        ns: str,
+        key: Key,
+        limits: tuple[Limit, ...] | None,
+        identity: Mapping[str, Any],
+        subject: str,
+        resource: str | None,
+        principal: str | None,
+        registry: Key | None = None,
+        on_unavailable: OnUnavailable | None = None,
+    ) -> None:
+        """Change one level, its registry entry and the audit log in one commit."""
+        own = {**identity, "GSI4PK": ns, "GSI4SK": key.pk}
+        action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
+        details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
+        if on_unavailable is not None:
+            details["on_unavailable"] = on_unavailable.value
+
+        def plan(images: list[Image | None]) -> list[Write]:
+            seen = config.decode(key, images[0])
+            if not limits and not seen.limits and seen.on_unavailable is None:
+                return []
+            writes = [config.replace(key, images[0], limits, own, on_unavailable)]
+            writes.append(self._backend.event(ns, action, subject, principal, resource, details))
+            step = bool(limits) - bool(seen.limits)
+            if registry is not None and step:
+                entry = {"GSI4PK": ns, "GSI4SK": registry.pk}
+                writes.append(Write(registry, (), entry, {f"r_{resource}": step}))
+            return writes
+
+        await self._backend.change([key], plan)
+        self._backend.cache.drop([key])
+
+
+def check_policy(value: OnUnavailable | str, field: str = "on_unavailable") -> OnUnavailable:
+    """Check an unavailability policy given as a value or a word."""
+    try:
+        return OnUnavailable(value)
+    except ValueError:
+        raise ValidationError(field, value, "must be 'allow' or 'block'") from None

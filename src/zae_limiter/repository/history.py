@@ -1,0 +1,129 @@
+"""What happened: the audit log and usage snapshots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.errors import ValidationError
+from ..core.limit import whole
+from ..core.names import RESERVED_NAMESPACE
+from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
+from ..records import audit, keys, usage
+from ..records.algebra import Query
+from .base import Operations
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class HistoryOperations(Operations):
+    """Read audit events and usage."""
+
+    async def get_audit_events(
+        self, entity_id: str, limit: int = 100, start_event_id: str | None = None
+    ) -> list[AuditEvent]:
+        """Changes of one subject, newest first, older than ``start_event_id`` if given.
+
+        Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
+        """
+        if not (isinstance(entity_id, str) and entity_id.startswith("$")):
+            names.entity_id(entity_id)
+        whole("limit", limit, 1, 10_000)
+        of_registry = entity_id.startswith("$NAMESPACE:")
+        ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns()
+        end = None if start_event_id is None else keys.sk_audit(start_event_id)
+        query = Query(
+            keys.pk_audit(ns, entity_id),
+            keys.AUDIT_PREFIX,
+            limit=min(limit, 1000) + 1,
+            descending=True,
+            end=end,
+        )
+        rows = await self._backend.collect(query, limit + 1)
+        events = [audit.decode(image) for _, image in rows]
+        return [event for event in events if event.event_id != start_event_id][:limit]
+
+    async def get_usage_snapshots(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        window_type: str | None = None,
+        start_time: datetime | str | None = None,
+        end_time: datetime | str | None = None,
+        limit: int = 100,
+        next_key: str | None = None,
+    ) -> tuple[list[UsageSnapshot], str | None]:
+        """Usage by entity or by resource, oldest window first, a page at a time."""
+        whole("limit", limit, 1, 10_000)
+        if window_type is not None and window_type not in usage.WINDOWS:
+            raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
+        query = await self._usage_query(entity_id, resource, window_type, limit, next_key)
+        start, end = _text(start_time), _text(end_time)
+        found: list[UsageSnapshot] = []
+        while True:
+            page = await self._backend.store.query(query, timeout=self._backend.timeout)
+            for _, image in page.items:
+                snapshot = usage.decode(image)
+                inside = (start is None or snapshot.window_start >= start) and (
+                    end is None or snapshot.window_start < end
+                )
+                if inside and window_type in (None, snapshot.window_type) and resource in (None, snapshot.resource):
+                    found.append(snapshot)
+            if page.cursor is None or len(found) >= limit:
+                return found, page.cursor
+            query = query._replace(after=page.cursor, limit=limit - len(found))
+
+    async def get_usage_summary(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        window_type: str | None = None,
+        start_time: datetime | str | None = None,
+        end_time: datetime | str | None = None,
+    ) -> UsageSummary:
+        """All matching snapshots added up."""
+        total: Counter[str] = Counter()
+        starts: list[str] = []
+        next_key: str | None = None
+        while True:
+            found, next_key = await self.get_usage_snapshots(
+                entity_id, resource, window_type, start_time, end_time, limit=1000, next_key=next_key
+            )
+            for snapshot in found:
+                total.update(snapshot.counters)
+                starts.append(snapshot.window_start)
+            if next_key is None:
+                break
+        average = {name: amount / len(starts) for name, amount in total.items()}
+        return UsageSummary(len(starts), dict(total), average, min(starts, default=None), max(starts, default=None))
+
+    async def _usage_query(
+        self,
+        entity_id: str | None,
+        resource: str | None,
+        window_type: str | None,
+        limit: int,
+        after: str | None,
+    ) -> Query:
+        if entity_id is None and resource is None:
+            raise ValidationError("entity_id", None, "give an entity_id, a resource or both")
+        if resource is not None:
+            names.resource(resource)
+        if entity_id is not None:
+            names.entity_id(entity_id)
+            prefix = keys.USAGE_PREFIX + (f"{resource}#" if resource else "")
+            return Query(keys.pk_entity(await self._backend.ns(), entity_id), prefix, limit=limit, after=after)
+        assert resource is not None  # one of the two is given
+        prefix = f"USAGE#{window_type}#" if window_type else "USAGE#"
+        pk = keys.gsi2_pk_resource(await self._backend.ns(), resource)
+        return Query(pk, prefix, gsi="GSI2", limit=limit, after=after)
+
+
+def _text(moment: datetime | str | None) -> str | None:
+    if moment is None or isinstance(moment, str):
+        return moment
+    if moment.tzinfo is None:
+        raise ValidationError("start_time/end_time", moment, "must have a time zone, e.g. datetime.now(UTC)")
+    return usage.utc_text(moment)

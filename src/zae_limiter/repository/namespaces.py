@@ -1,0 +1,116 @@
+"""The namespace registry: logical isolation of tenants inside one store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.errors import NamespaceNotFoundError, NamespaceStateError
+from ..core.names import RESERVED_NAMESPACE
+from ..core.values import AuditAction, Namespace
+from ..records import keys, namespace
+from ..records.algebra import Query, Write
+from ..records.instants import iso
+from .base import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_PURGE_CHUNK = 100
+
+
+class NamespaceOperations(Operations):
+    """Register, list, delete, recover and purge namespaces."""
+
+    async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
+        """Register a namespace; one that exists is returned as it is."""
+        names.namespace(name, "name")
+        found = await self._named(name)
+        if found is not None:
+            return found
+        made = self._backend.new_namespace(name)
+        event = self._audited(AuditAction.NAMESPACE_REGISTERED, made, principal)
+        if await self._backend.commit([*namespace.register(made), event]):
+            return made
+        return await self.register_namespace(name, principal)
+
+    async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
+        """Register several."""
+        checked = [names.namespace(name, "names") for name in wanted]
+        return [await self.register_namespace(name, principal) for name in checked]
+
+    async def get_namespace(self, name: str) -> Namespace:
+        """The namespace of this name."""
+        names.namespace(name, "name")
+        found = await self._named(name)
+        if found is None:
+            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
+        return found
+
+    async def list_namespaces(self) -> list[Namespace]:
+        """All active namespaces, by name."""
+        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX))
+        return [namespace.decode(image) for _, image in rows]
+
+    async def list_orphan_namespaces(self) -> list[Namespace]:
+        """Deleted namespaces whose data are still there: recover or purge them by id."""
+        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX))
+        every = [namespace.decode(image) for _, image in rows]
+        return [found for found in every if found.status != namespace.ACTIVE]
+
+    async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
+        """Free the name; the data stay until `purge_namespace` and can be recovered until then."""
+        found = await self.get_namespace(name)
+        writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
+        await self._apply(found, writes, AuditAction.NAMESPACE_DELETED, principal, "was changed by somebody else")
+        return await self._by_id(found.id)
+
+    async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
+        """Bring a deleted namespace back under its name."""
+        found = await self._by_id(namespace_id)
+        problem = f"is {found.status}, or its name has been taken by another namespace; only deleted ones recover"
+        await self._apply(found, namespace.recover(found), AuditAction.NAMESPACE_RECOVERED, principal, problem)
+        return await self._by_id(namespace_id)
+
+    async def purge_namespace(
+        self,
+        namespace_id: str,
+        principal: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
+        found = await self._by_id(namespace_id)
+        if found.status == namespace.ACTIVE:
+            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete_namespace({found.name!r}) first.")
+        await self._backend.commit([namespace.begin_purge(found)])
+        count = 0
+        query = Query(namespace_id, gsi="GSI4", limit=_PURGE_CHUNK)
+        while rows := await self._backend.collect(query, _PURGE_CHUNK):
+            await self._backend.commit([Write(key, delete=True) for key, _ in rows])
+            count += len(rows)
+            if on_progress is not None:
+                on_progress(count)
+        event = self._audited(AuditAction.NAMESPACE_PURGED, found, principal)
+        await self._backend.commit([namespace.end_purge(found), event])
+        return count
+
+    async def _named(self, name: str) -> Namespace | None:
+        image = (await self._backend.read([keys.namespace(name)]))[0]
+        return None if image is None else namespace.decode(image)
+
+    async def _by_id(self, namespace_id: str) -> Namespace:
+        image = (await self._backend.read([keys.nsid(namespace_id)]))[0]
+        if image is None:
+            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}; see list_orphan_namespaces().")
+        return namespace.decode(image)
+
+    async def _apply(
+        self, found: Namespace, writes: list[Write], action: AuditAction, principal: str | None, problem: str
+    ) -> None:
+        if not await self._backend.commit([*writes, self._audited(action, found, principal)]):
+            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
+
+    def _audited(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
+        subject = keys.audit_namespace(found.name)
+        details = {"namespace_id": found.id}
+        return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)

@@ -1,0 +1,213 @@
+"""`Repository`: the door to what is stored."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from .._version import __version__
+from ..clock import Clock
+from ..core import names
+from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..core.values import BackendCapabilities, CacheStats, StackOptions, Status
+from ..records import keys
+from ..stores.opening import open_store, store_url
+from .backend import DEFAULT_NAMESPACE, Backend
+from .configs import ConfigOperations
+from .entities import EntityOperations
+from .history import HistoryOperations
+from .namespaces import NamespaceOperations
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ..runtime.port import Runtime
+    from ..stores.port import Store
+
+_LOG = logging.getLogger("zae_limiter")
+_SKEW_WORTH_TELLING_MS = 1000
+
+
+class Repository(EntityOperations, ConfigOperations, NamespaceOperations, HistoryOperations):
+    """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
+
+    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``), a store object, or without ``://`` the
+    name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
+
+    ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
+    its own decides by that one, and a difference between the two is reported.
+    """
+
+    _blocking = False
+
+    def __init__(
+        self,
+        url_or_name: str | Store | None = None,
+        *,
+        name: str | None = None,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
+        stack_options: StackOptions | None = None,
+        config_cache_ttl: float = 60,
+        clock: Clock | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        names.namespace(namespace)
+        if not config_cache_ttl >= 0:
+            raise ValidationError("config_cache_ttl", config_cache_ttl, "must be 0 (off) or more seconds")
+        if timeout is not None and not timeout > 0:
+            raise ValidationError("timeout", timeout, "must be above 0 seconds, or None")
+        store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
+        self.clock_skew_ms = _skew(store, clock)
+        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout)
+        self._closed = False
+
+    def _opened(
+        self,
+        given: str | Store | None,
+        name: str | None,
+        region: str | None,
+        endpoint_url: str | None,
+        stack_options: StackOptions | None,
+        clock: Clock | None,
+    ) -> Store:
+        if given is not None and not isinstance(given, str):
+            return given
+        url = store_url(given, name)
+        if not url.startswith("dynamodb:"):
+            aws = {"region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+            for field, value in aws.items():
+                if value is not None:
+                    raise ValidationError(field, value, f"does not fit {url}: it is for DynamoDB only")
+        return open_store(url, blocking=self._blocking, clock=clock)
+
+    def _runtime(self) -> Runtime:
+        from ..runtime.aio import AsyncioRuntime
+
+        return AsyncioRuntime()
+
+    @classmethod
+    def builder(cls) -> RepositoryBuilder:
+        """The fluent form: ``await Repository.builder().url("memory://").namespace("prod").build()``."""
+        return RepositoryBuilder()
+
+    @property
+    def namespace(self) -> str:
+        """The name of the namespace."""
+        return self._backend.namespace_name
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """What the store can do."""
+        return self._backend.store.capabilities
+
+    def invalidate_config_cache(self) -> None:
+        """Forget all cached config: the next acquire reads it again."""
+        self._backend.cache.clear()
+
+    def get_cache_stats(self) -> CacheStats:
+        """How the config cache is doing."""
+        return self._backend.cache.stats()
+
+    async def ensure_infrastructure(self) -> None:
+        """Make sure that the store can be used; an embedded one needs nothing."""
+        await self._backend.ns()
+
+    async def status(self) -> Status:
+        """Health: is the store there, how fast, which versions."""
+        clock = self._backend.clock
+        started = clock.now_ms()
+        schema: str | None = None
+        available = True
+        try:
+            record = (await self._backend.read([keys.version(await self._backend.ns())]))[0]
+            schema = None if record is None else record.get("schema_version")
+        except RateLimiterUnavailable:
+            available = False
+        latency = float(max(0, clock.now_ms() - started)) if available else None
+        backend = self.capabilities.name
+        return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms)
+
+    async def close(self) -> None:
+        """Close the store; closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            await self._backend.store.close()
+
+    async def __aenter__(self) -> Repository:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _skew(store: Store, clock: Clock | None) -> int:
+    """How far this process's clock is ahead of the store's, reported where it matters."""
+    if clock is None or clock is store.clock or not store.capabilities.own_clock:
+        return 0
+    skew = clock.now_ms() - store.clock.now_ms()
+    if abs(skew) >= _SKEW_WORTH_TELLING_MS:
+        _LOG.warning(
+            "clock of this process is %+d ms off the clock of the %s store; decisions follow the store",
+            skew,
+            store.capabilities.name,
+        )
+    return skew
+
+
+class RepositoryOptions:
+    """Collects the arguments of a repository, one call each."""
+
+    def __init__(self) -> None:
+        self._url: str | Store | None = None
+        self._options: dict[str, Any] = {}
+
+    def url(self, url_or_name: str | Store) -> Self:
+        """A store URL, a store object or a stack name."""
+        self._url = url_or_name
+        return self
+
+    def name(self, name: str) -> Self:
+        """The name of a DynamoDB stack."""
+        return self._with(name=name)
+
+    def region(self, region: str) -> Self:
+        """The AWS region."""
+        return self._with(region=region)
+
+    def endpoint_url(self, endpoint_url: str) -> Self:
+        """The AWS endpoint."""
+        return self._with(endpoint_url=endpoint_url)
+
+    def namespace(self, namespace: str) -> Self:
+        """The namespace to work in."""
+        return self._with(namespace=namespace)
+
+    def stack_options(self, stack_options: StackOptions) -> Self:
+        """How the stack should look."""
+        return self._with(stack_options=stack_options)
+
+    def config_cache_ttl(self, seconds: float) -> Self:
+        """How long config is cached."""
+        return self._with(config_cache_ttl=seconds)
+
+    def clock(self, clock: Clock) -> Self:
+        """The clock to use."""
+        return self._with(clock=clock)
+
+    def _with(self, **option: Any) -> Self:
+        self._options |= option
+        return self
+
+
+class RepositoryBuilder(RepositoryOptions):
+    """The fluent form of `Repository`; `build` also registers its namespace."""
+
+    async def build(self) -> Repository:
+        """Open the repository and register its namespace."""
+        repository = Repository(self._url, **self._options)
+        await repository.register_namespace(repository.namespace)
+        return repository

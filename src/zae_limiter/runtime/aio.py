@@ -1,0 +1,78 @@
+"""The asyncio runtime. Holds nothing that belongs to one event loop, so a limiter serves several."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+T = TypeVar("T")
+
+
+class LoopGate:
+    """A gate on which a task waits; it may be opened from another loop's thread."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    def open(self) -> None:
+        """Let the waiter through."""
+        if self._loop is _running_loop():
+            self._resolve()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Suspend the task until the gate opens."""
+        if timeout is None:
+            await self._future
+            return True
+        await asyncio.wait((self._future,), timeout=timeout)
+        return self._future.done()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class AsyncioRuntime:
+    """Waits by suspending the running task."""
+
+    def gate(self) -> LoopGate:
+        """A new, closed gate."""
+        return LoopGate()
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend the task."""
+        await asyncio.sleep(max(0.0, seconds))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` as a task of its own; a cancelled caller waits for its end and is cancelled then."""
+        task = asyncio.ensure_future(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            if not task.cancelled():
+                task.exception()  # seen: the cancellation is what the caller hears of
+            raise cancelled
+        return task.result()
+
+    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """All at once."""
+        return await asyncio.gather(*works, return_exceptions=True)

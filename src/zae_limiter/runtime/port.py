@@ -1,0 +1,42 @@
+"""The runtime port: waiting, and finishing what was begun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """A one-time signal between tasks or threads."""
+
+    def open(self) -> None:
+        """Let the waiter through; from any thread, any number of times."""
+        ...
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it opens; False if ``timeout`` seconds pass before."""
+        ...
+
+
+class Runtime(Protocol):
+    """What the use cases need of their surroundings."""
+
+    def gate(self) -> Gate:
+        """A new, closed gate for one waiter."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation follows then."""
+        ...
+
+    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """Run several at once where that is possible; failures come back as values."""
+        ...

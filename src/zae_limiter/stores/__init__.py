@@ -1,0 +1,1 @@
+"""Stores: thin interpreters of guarded writes. They know records, never rates."""

@@ -1,0 +1,156 @@
+"""The memory store: records in a dictionary, a commit under a lock.
+
+Bounded: at most ``max_buckets`` buckets. When there are more, full ones go first, which loses nothing; when
+none is full, those nearest to full go and are counted in ``evicted_unfull``. So a flood of new keys cannot
+wash out the empty bucket of whoever sends it. Expired records are dropped when they are met.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..clock import Clock, SystemClock
+from ..core.values import BackendCapabilities
+from ..records import bucket
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
+from ..records.keys import STATE
+from .ranges import INDEXES, index_entry, page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CAPABILITIES = BackendCapabilities(
+    name="memory",
+    instant=True,
+    free_atomic_commit=True,
+    own_clock=True,
+    several_processes=False,
+    several_hosts=False,
+)
+
+
+class MemoryStore:
+    """Records of one process. Usable from any number of threads and event loops at once."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, clock: Clock | None = None, max_buckets: int = 100_000) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.max_buckets = max_buckets
+        self.evicted_unfull = 0
+        self._lock = threading.Lock()
+        self._items: dict[Key, Image] = {}
+        self._partitions: dict[str, set[Key]] = {}
+        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in INDEXES}
+        self._buckets = 0
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        now_ms = self.clock.now_ms()
+        with self._lock:
+            return [self._live(key, now_ms) for key in keys]
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        now_ms = self.clock.now_ms()
+        items = self._items
+        with self._lock:
+            if len(writes) == 1:
+                write = writes[0]
+                old = items.get(write.key)
+                if old is not None and "ttl" in old and not is_live(old, now_ms):
+                    old = None
+                if not holds(old, write.guards):
+                    return Conflict({write.key: old})
+                return Committed((self._apply(write, old, now_ms),))
+            before = [self._live(write.key, now_ms) for write in writes]
+            if all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
+                return Committed(
+                    tuple(self._apply(write, old, now_ms) for old, write in zip(before, writes, strict=True))
+                )
+            return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        now_ms = self.clock.now_ms()
+        with self._lock:
+            held = self._partitions if query.gsi is None else self._indexes[query.gsi]
+            found = ((key, self._live(key, now_ms)) for key in tuple(held.get(query.pk, ())))
+            rows = [(key, image) for key, image in found if image is not None]
+        return page_of(rows, query)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def __len__(self) -> int:
+        """How many records are held."""
+        return len(self._items)
+
+    def _live(self, key: Key, now_ms: int) -> Image | None:
+        image = self._items.get(key)
+        if image is not None and not is_live(image, now_ms):
+            self._drop(key, image)
+            return None
+        return image
+
+    def _apply(self, write: Write, old: Image | None, now_ms: int) -> Image | None:
+        key = write.key
+        if write.is_check:
+            return old
+        new = applied(old, write)
+        if old is not None and new is not None and not (write.put.keys() & _INDEXED) and not write.remove:
+            self._items[key] = new
+            return new
+        previous = self._items.get(key)
+        if previous is not None:
+            self._drop(key, previous)
+        if new is not None:
+            self._insert(key, new, now_ms)
+        return new
+
+    def _insert(self, key: Key, image: Image, now_ms: int) -> None:
+        self._items[key] = image
+        self._partitions.setdefault(key.pk, set()).add(key)
+        for name in INDEXES:
+            entry = index_entry(name, image)
+            if entry is not None:
+                self._indexes[name].setdefault(entry[0], set()).add(key)
+        if key.sk == STATE:
+            self._buckets += 1
+            if self._buckets > self.max_buckets:
+                self._evict(key, now_ms)
+
+    def _drop(self, key: Key, image: Image) -> None:
+        del self._items[key]
+        _discard(self._partitions, key.pk, key)
+        for name in INDEXES:
+            entry = index_entry(name, image)
+            if entry is not None:
+                _discard(self._indexes[name], entry[0], key)
+        if key.sk == STATE:
+            self._buckets -= 1
+
+    def _evict(self, newest: Key, now_ms: int) -> None:
+        """Make room, fullest first, for several inserts at once, so that one scan serves them all."""
+        held = ((bucket.full_at(image), key) for key, image in self._items.items() if key.sk == STATE)
+        candidates = sorted(entry for entry in held if entry[1] != newest)
+        most = max(1, self.max_buckets // 8)
+        most_unfull = max(1, self.max_buckets // 64)
+        for count, (full_at, key) in enumerate(candidates[:most]):
+            if full_at > now_ms:
+                if count >= most_unfull:
+                    break
+                self.evicted_unfull += 1
+            self._drop(key, self._items[key])
+
+
+_INDEXED = frozenset(f"{name}{part}" for name in INDEXES for part in ("PK", "SK"))
+
+
+def _discard(held: dict[str, set[Key]], name: str, key: Key) -> None:
+    group = held.get(name)
+    if group is not None:
+        group.discard(key)
+        if not group:
+            del held[name]

@@ -1,0 +1,48 @@
+"""The store port: four verbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..clock import Clock
+    from ..core.values import BackendCapabilities
+    from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+
+
+class Store(Protocol):
+    """What a backend has to do.
+
+    The verbs are coroutines. A blocking store finishes inside the await without suspending; then the same
+    use cases run without an event loop. Each verb answers within ``timeout`` seconds (None: the store's own
+    default) or raises `RateLimiterUnavailable`. Expired records count as absent. Prove a new store with
+    `zae_limiter.testing.conformance`.
+    """
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """What the store can do and what it costs."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which all its clients decide."""
+        ...
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        ...
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none. A key appears at most once."""
+        ...
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        ...
+
+    async def close(self) -> None:
+        """Free what is held; closing twice is fine."""
+        ...

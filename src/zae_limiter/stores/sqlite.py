@@ -1,0 +1,362 @@
+"""The SQLite store: one file shared by many processes of a machine.
+
+WAL journal, `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write
+lock. `SqliteFile` does the work and blocks; `SqliteStore` calls it directly for blocking code, `AsyncSqliteStore`
+from a thread of its own, so that an event loop never waits for the disk or for another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from typing import Any, TypeVar
+
+from ..clock import Clock, SystemClock
+from ..core.errors import (
+    CorruptRecordError,
+    IncompatibleSchemaError,
+    InfrastructureError,
+    RateLimiterUnavailable,
+)
+from ..core.values import BackendCapabilities
+from ..records.algebra import (
+    TTL,
+    Committed,
+    Conflict,
+    Image,
+    Key,
+    Page,
+    Query,
+    Write,
+    applied,
+    holds,
+    is_live,
+)
+from .ranges import INDEXES, cursor_of, index_entry
+
+CAPABILITIES = BackendCapabilities(
+    name="sqlite",
+    instant=False,
+    free_atomic_commit=True,
+    own_clock=True,
+    several_processes=True,
+    several_hosts=False,
+)
+
+T = TypeVar("T")
+
+_APPLICATION = 0x5A41454C  # "ZAEL": marks a file as ours
+_LAYOUT = 1
+_SWEEP_EVERY_MS = 10_000
+_SWEEP_ROWS = 256
+
+_REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        RateLimiterUnavailable,
+        "it is locked by another process; raise ?timeout= or find the holder",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        RateLimiterUnavailable,
+        "a table is locked by another connection of this process",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        RateLimiterUnavailable,
+        "it is read-only; check the permissions of file and directory",
+    ),
+    sqlite3.SQLITE_PERM: (
+        RateLimiterUnavailable,
+        "access is denied; check the permissions of file and directory",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        RateLimiterUnavailable,
+        "it cannot be opened; does the directory exist and may it be written?",
+    ),
+    sqlite3.SQLITE_FULL: (RateLimiterUnavailable, "the disk is full; nothing was changed"),
+    sqlite3.SQLITE_IOERR: (RateLimiterUnavailable, "the disk reported an error; nothing was changed"),
+    sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; give another path"),
+    sqlite3.SQLITE_CORRUPT: (CorruptRecordError, "it is damaged; restore it from a backup or move it away"),
+}
+
+
+class SqliteFile:
+    """The file and its one connection. Every method blocks; threads take turns."""
+
+    def __init__(self, path: str | os.PathLike[str], clock: Clock | None = None, timeout: float = 5.0) -> None:
+        self.path = os.fspath(path)
+        self.clock: Clock = clock or SystemClock()
+        self.timeout = timeout
+        self._swept_ms = 0
+        self._inherited: list[Any] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        now_ms = self.clock.now_ms()
+        with self._connected(timeout) as db:
+            return [_load(db, key, now_ms) for key in keys]
+
+    def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        with self._connected(timeout) as db:
+            db.execute("BEGIN IMMEDIATE")
+            now_ms = self.clock.now_ms()
+            before = [_load(db, write.key, now_ms) for write in writes]
+            if not all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
+                db.execute("ROLLBACK")
+                return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
+            images = tuple(_apply(db, write, old) for old, write in zip(before, writes, strict=True))
+            self._sweep(db, now_ms)
+            db.execute("COMMIT")
+            return Committed(images)
+
+    def query(self, query: Query, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        sql, values = _select(query, self.clock.now_ms() // 1000)
+        with self._connected(timeout) as db:
+            rows = db.execute(sql, values).fetchall()
+        page = rows[: query.limit]
+        more = len(rows) > len(page)
+        items = tuple((Key(pk, sk), json.loads(attrs)) for _, pk, sk, attrs in page)
+        return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
+
+    def close(self) -> None:
+        """Close the connection; the next use opens it again."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+                self._connection = None
+
+    @contextlib.contextmanager
+    def _connected(self, timeout: float | None) -> Iterator[sqlite3.Connection]:
+        if self._pid != os.getpid():
+            # A connection must not be used, nor closed, across a fork.
+            self._inherited.append(self._connection)
+            self._start()
+        patience = self.timeout if timeout is None else timeout
+        if not self._lock.acquire(timeout=max(0.0, patience)):
+            raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:g} s")
+        try:
+            db = self._connection
+            if db is None:
+                db = self._connection = self._open(patience)
+            elif timeout is not None:
+                db.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+            try:
+                yield db
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                if timeout is not None:
+                    db.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        finally:
+            self._lock.release()
+
+    def _open(self, patience: float) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("BEGIN")
+            tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            application = db.execute("PRAGMA application_id").fetchone()[0]
+            layout = db.execute("PRAGMA user_version").fetchone()[0]
+            db.execute("COMMIT")
+            if application == 0 and tables == 0:
+                self._lay_out(db, patience)
+            else:
+                self._check(application, layout)
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _lay_out(self, db: sqlite3.Connection, patience: float) -> None:
+        _switch_to_wal(db, patience)
+        schema = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
+        db.execute("BEGIN IMMEDIATE")
+        for statement in filter(str.strip, schema.split(";")):
+            db.execute(statement)
+        db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        db.execute(f"PRAGMA user_version = {_LAYOUT}")
+        db.execute("COMMIT")
+
+    def _check(self, application: int, layout: int) -> None:
+        if application != _APPLICATION:
+            raise IncompatibleSchemaError(
+                f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
+                "nothing was changed. Give another path."
+            )
+        if layout > _LAYOUT:
+            raise IncompatibleSchemaError(
+                f"SQLite file {self.path!r} has layout {layout}, this version reads {_LAYOUT}. Upgrade zae-limiter."
+            )
+
+    def _sweep(self, db: sqlite3.Connection, now_ms: int) -> None:
+        """Delete some expired records in passing, inside a commit that is made anyway."""
+        if 0 <= now_ms - self._swept_ms < _SWEEP_EVERY_MS:
+            return
+        self._swept_ms = now_ms
+        db.execute(
+            "DELETE FROM items WHERE (pk, sk) IN (SELECT pk, sk FROM items WHERE ttl <= ? LIMIT ?)",
+            (now_ms // 1000, _SWEEP_ROWS),
+        )
+
+    def _translated(self, error: sqlite3.Error) -> InfrastructureError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        kind, reason = _REASONS.get(code, (RateLimiterUnavailable, str(error)))
+        message = f"SQLite file {self.path!r}: {reason} ({error})"
+        return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
+
+
+def _switch_to_wal(db: sqlite3.Connection, patience: float) -> None:
+    """Turn the journal to WAL; SQLite itself does not wait here when another process is doing the same."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
+def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
+    row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
+    if row is None:
+        return None
+    image: Image = json.loads(row[0])
+    return image if is_live(image, now_ms) else None
+
+
+def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
+    if write.is_check:
+        return old
+    new = applied(old, write)
+    if new is None:
+        db.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
+        return None
+    entries = [part for name in INDEXES for part in (index_entry(name, new) or (None, None))]
+    attrs = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+    if old is not None and not write.remove and not any(attr.startswith("GSI") for attr in write.put):
+        db.execute("UPDATE items SET attrs = ?, ttl = ? WHERE pk = ? AND sk = ?", (attrs, new.get(TTL), *write.key))
+    else:
+        db.execute(
+            "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*write.key, attrs, new.get(TTL), *entries),
+        )
+    return new
+
+
+def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
+    partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
+    conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
+    values: list[Any] = [
+        query.pk,
+        len(query.prefix),
+        query.prefix,
+        max(query.prefix, query.start or ""),
+        now_s,
+    ]
+    if query.end is not None:
+        conditions.append(f"{sort} <= ?")
+        values.append(query.end)
+    if query.after is not None:
+        conditions.append(f"({sort}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
+        values += query.after.split("\x00")
+    order = "DESC" if query.descending else "ASC"
+    sql = (
+        f"SELECT {sort}, pk, sk, attrs FROM items WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {sort} {order}, pk {order}, sk {order} LIMIT ?"
+    )
+    return sql, [*values, query.limit + 1]
+
+
+class SqliteStore:
+    """A SQLite file for blocking code: its coroutines never suspend."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self.clock = file.clock
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        return self._file.read(keys, timeout)
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        return self._file.commit(writes, timeout)
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        return self._file.query(query, timeout)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class AsyncSqliteStore:
+    """A SQLite file for async code: every call runs in one thread beside the event loop."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self.clock = file.clock
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        return await self._aside(lambda: self._file.read(keys, timeout), timeout)
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        return await self._aside(lambda: self._file.commit(writes, timeout), timeout)
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        return await self._aside(lambda: self._file.query(query, timeout), timeout)
+
+    async def close(self) -> None:
+        """Close the file and end the thread."""
+        await self._aside(self._file.close, None)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    async def _aside(self, work: Callable[[], T], timeout: float | None) -> T:
+        import asyncio
+
+        if self._pool is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
+        job = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        if timeout is None:
+            return await job
+        try:
+            return await asyncio.wait_for(job, timeout)
+        except TimeoutError as error:
+            raise RateLimiterUnavailable(
+                f"SQLite file {self._file.path!r}: no answer within {timeout:g} s", error
+            ) from error
+
+
+__all__ = ["AsyncSqliteStore", "SqliteFile", "SqliteStore"]
