@@ -46,15 +46,19 @@ if TYPE_CHECKING:
     from .stores.port import Store
 
 
-class _BlockingRepository(Repository):
+class BlockingRepository(Repository):
+    """A repository whose coroutines never suspend."""
+
     _blocking = True
 
     def _runtime(self) -> BlockingRuntime:
         return BlockingRuntime()
 
 
-class _BlockingRateLimiter(RateLimiter):
-    _repository_type = _BlockingRepository
+class BlockingRateLimiter(RateLimiter):
+    """A limiter whose coroutines never suspend."""
+
+    _repository_type = BlockingRepository
 
 
 class SyncEntityOperations:
@@ -304,7 +308,7 @@ class SyncLookOperations:
 class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncHistoryOperations):
     """`Repository`, blocking."""
 
-    _inner: _BlockingRepository
+    _inner: BlockingRepository
 
     def __init__(
         self,
@@ -319,7 +323,7 @@ class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOp
         clock: Clock | None = None,
         timeout: float | None = None,
     ) -> None:
-        self._inner = _BlockingRepository(
+        self._inner = BlockingRepository(
             url_or_name,
             name=name,
             region=region,
@@ -393,7 +397,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
 class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
     """`RateLimiter`, blocking."""
 
-    _inner: _BlockingRateLimiter
+    _inner: BlockingRateLimiter
 
     def __init__(
         self,
@@ -409,7 +413,7 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
     ) -> None:
-        self._inner = _BlockingRateLimiter(
+        self._inner = BlockingRateLimiter(
             repository._inner if isinstance(repository, SyncRepository) else repository,
             name=name,
             region=region,
