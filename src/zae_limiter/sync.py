@@ -6,10 +6,11 @@ A blocking store finishes inside the await without suspending, so each coroutine
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .core import names
-from .limiter.limiter import Acquire, RateLimiter
+from .limiter.lease import LeaseCore
+from .limiter.limiter import RateLimiter
 from .repository.backend import DEFAULT_NAMESPACE
 from .repository.entities import UNSET, Unset
 from .repository.repository import Repository, RepositoryOptions
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         UsageSnapshot,
         UsageSummary,
     )
-    from .limiter.lease import Lease
     from .limiter.looking import LookOperations
     from .repository.configs import ConfigOperations
     from .repository.entities import EntityOperations
@@ -435,11 +435,9 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
-    ) -> SyncAcquire:
+    ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
-        return SyncAcquire(
-            Acquire(self._inner, entity_id, resource, consume, limits, on_unavailable, max_wait, timeout)
-        )
+        return SyncLease(self._inner, entity_id, resource, consume, limits, on_unavailable, max_wait, timeout)
 
     def close(self) -> None:
         """Close the repository; closing twice is fine."""
@@ -454,63 +452,31 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         self.close()
 
 
-class SyncAcquire:
-    """The context manager of one blocking acquire."""
+class SyncLease(LeaseCore):
+    """`Lease`, blocking: enter it with ``with``."""
 
-    __slots__ = ("_inner", "_lease")
+    __slots__ = ()
 
-    def __init__(self, inner: Acquire) -> None:
-        self._inner = inner
+    def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
+        run(self._consume_more(amounts, named))
 
-    def __enter__(self) -> SyncLease:
-        """Take the tokens, or raise."""
-        self._lease = lease = SyncLease(run(self._inner.__aenter__()))
-        return lease
+    def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
+        self._adjust(amounts, named)
+
+    def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Give unused tokens back."""
+        self._release(amounts, named)
+
+    def __enter__(self) -> Self:
+        run(self._enter())
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Settle, or give everything back."""
-        if error is not None or not self._lease._inner.end_quietly():
-            run(self._inner.__aexit__(kind, error, trace))
-
-
-class SyncLease:
-    """`Lease`, blocking."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, inner: Lease) -> None:
-        self._inner = inner
-
-    @property
-    def consumed(self) -> dict[str, int]:
-        """What the caller has asked for so far."""
-        return self._inner.consumed
-
-    @property
-    def available(self) -> dict[str, int]:
-        """What was left right after this acquire."""
-        return self._inner.available
-
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        """The limits of the entity itself that were charged."""
-        return self._inner.limits
-
-    @property
-    def degraded(self) -> bool:
-        """Whether the body runs without any limit."""
-        return self._inner.degraded
-
-    def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store."""
-        run(self._inner.consume(amounts, **named))
-
-    def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference."""
-        run(self._inner.adjust(amounts, **named))
-
-    def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
-        run(self._inner.release(amounts, **named))
+        if error is None and self._delta is None:
+            self._open = False
+        else:
+            run(self._exit(error is not None))

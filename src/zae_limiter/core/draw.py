@@ -15,20 +15,14 @@ and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
+Draw: TypeAlias = tuple[bool, int | None, int, int]
+"""``(full, low, high, change)``: what has to hold for ``tk``, and what becomes of it.
 
-class Draw(NamedTuple):
-    """What has to hold for ``tk``, and what becomes of it.
-
-    ``full`` false: ``low <= tk <= high`` (no lower bound when ``low`` is None), then ``tk += change``.
-    ``full`` true: ``tk > high``, then ``tk = change``.
-    """
-
-    full: bool
-    low: int | None
-    high: int
-    change: int
+Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
+Full: ``tk > high``, then ``tk = change``.
+"""
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:
@@ -39,8 +33,8 @@ def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None)
     shift = 0 if after is None else since - after
     room = ceiling - since
     if tk > room:
-        return Draw(True, None, room, room + shift - cost) if cost <= ceiling else None
+        return (True, None, room, room + shift - cost) if cost <= ceiling else None
     if cost == 0:
-        return Draw(False, None, room, shift)
+        return (False, None, room, shift)
     low = cost - since
-    return Draw(False, low, room, shift - cost) if tk >= low else None
+    return (False, low, room, shift - cost) if tk >= low else None

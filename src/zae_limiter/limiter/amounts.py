@@ -17,19 +17,19 @@ def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]
     """Check ``{limit name: whole tokens}`` without knowing the limits; returns millitokens."""
     if not isinstance(amounts, Mapping):
         raise ValidationError(field, amounts, "must map limit names to whole numbers, e.g. {'rpm': 1}")
+    checked = {}
     for name, amount in amounts.items():
-        if not isinstance(name, str):
-            raise ValidationError(field, name, "must name limits by strings")
-        whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT)
-    return {name: amount * MILLI for name, amount in amounts.items()}
+        if type(name) is not str or type(amount) is not int or not least <= amount <= MAX_AMOUNT:
+            if not isinstance(name, str):
+                raise ValidationError(field, name, "must name limits by strings")
+            whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT)
+        checked[name] = amount * MILLI
+    return checked
 
 
 def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
     """Check that every name is a limit of the entity."""
     for name in amounts:
         if name not in known:
-            raise ValidationError(
-                f"{field}[{name!r}]",
-                amounts[name] // MILLI,
-                f"no such limit; the limits are {', '.join(sorted(known))}",
-            )
+            limits = ", ".join(sorted(known))
+            raise ValidationError(f"{field}[{name!r}]", amounts[name] // MILLI, f"no such limit; there are {limits}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
 from ..core.chain import MAX_DEPTH
@@ -13,34 +13,48 @@ from ..records import bucket, keys
 from ..records.bucket import Level
 from ..repository.configs import Policy, read_policy
 from .lane import Lane
-from .sights import Sight, Sights
 
 if TYPE_CHECKING:
+    from ..core.decide import Reading
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..records.algebra import Image, Key
     from ..repository.backend import Backend
+    from .sights import Sight, Sights
+
+
+class Step(NamedTuple):
+    """A level of a chain and what was last seen of its bucket."""
+
+    level: Level
+    sight: Sight
 
 
 class Chain:
-    """The levels of one acquire, the entity itself first, and the lane in which its acquires are merged."""
+    """The steps of one acquire, the entity itself first, and the lane in which its acquires are merged."""
 
-    __slots__ = ("generation", "given", "lane", "levels", "on_unavailable", "valid_until_ms")
+    __slots__ = ("generation", "given", "lane", "levels", "steps", "valid_until_ms")
 
     def __init__(
-        self,
-        levels: tuple[Level, ...],
-        given: tuple[Limit, ...] | None,
-        on_unavailable: OnUnavailable | None,
-        valid_until_ms: int,
-        generation: int,
+        self, steps: tuple[Step, ...], given: tuple[Limit, ...] | None, valid_until_ms: int, generation: int
     ) -> None:
-        self.levels = levels
+        self.steps = steps
+        self.levels = tuple(step.level for step in steps)
         self.given = given
-        self.on_unavailable = on_unavailable
         self.valid_until_ms = valid_until_ms
         self.generation = generation
         self.lane = Lane()
+
+    def readings(self, now_ms: int) -> list[Reading]:
+        """The chain as last seen."""
+        return [bucket.reading(level, sight.image, now_ms) for level, sight in self.steps]
+
+    def show(self, images: dict[Key, Image | None], now_ms: int) -> None:
+        """Keep what the store has shown of its buckets; a damaged one is an error, not a bucket."""
+        for level, sight in self.steps:
+            if level.key in images:
+                image = images[level.key]
+                sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
 
 
 class Chains:
@@ -48,6 +62,7 @@ class Chains:
 
     def __init__(self, backend: Backend, sights: Sights, ttl_multiplier: int, max_entries: int = 20_000) -> None:
         self._backend = backend
+        self._cache = backend.cache
         self._sights = sights
         self._ttl_multiplier = ttl_multiplier
         self._max_entries = max_entries
@@ -57,11 +72,14 @@ class Chains:
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
         """The remembered chain, if nothing says that it is out of date."""
-        chain = self._known.get((entity_id, resource, given))
-        cache = self._backend.cache
+        try:
+            chain = self._known.get((entity_id, resource, given))
+        except TypeError:  # not hashable: no name, as `resolve` will say
+            return None
+        cache = self._cache
         if chain is None or chain.generation != cache.generation or now_ms >= chain.valid_until_ms:
             return None
-        cache.hit()
+        cache.hits += 1
         return chain
 
     async def resolve(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> Chain:
@@ -70,48 +88,41 @@ class Chains:
         names.resource(resource)
         return await self._resolve(entity_id, resource, given, {})
 
-    async def follow(self, chain: Chain, seen: dict[Key, int]) -> Chain:
-        """Resolve again after buckets were met that had been charged under newer config (``seen``)."""
+    async def follow(self, chain: Chain) -> Chain:
+        """The same chain, resolved anew if one of its buckets has been charged under newer config."""
+        newer = {}
+        for level, sight in chain.steps:
+            if level.version is not None and sight.image is not None:
+                stamped = sight.image[bucket.CONFIG_VERSION]
+                if stamped > level.version:
+                    newer[level.key] = stamped
+        if not newer:
+            return chain
+        self._cache.drop(_config_keys(chain))
         first = chain.levels[0]
-        stale = [
-            keys.system_config(first.namespace_id),
-            keys.resource_config(first.namespace_id, first.resource),
-        ]
-        for level in chain.levels:
-            ns, who = level.namespace_id, level.entity_id
-            stale += [
-                keys.meta(ns, who),
-                keys.entity_config(ns, who, level.resource),
-                keys.entity_config(ns, who, names.DEFAULT_RESOURCE),
-            ]
-        self._backend.cache.drop(stale)
-        return await self._resolve(first.entity_id, first.resource, chain.given, seen)
+        return await self._resolve(first.entity_id, first.resource, chain.given, newer)
 
     async def _resolve(
         self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, seen: dict[Key, int]
     ) -> Chain:
         ns = await self._backend.ns()
-        generation = self._backend.cache.generation
-        levels: list[Level] = []
-        valid_until_ms: int | None = None
-        policy: Policy | None = None
+        generation = self._cache.generation
+        steps: list[Step] = []
+        policies: list[Policy] = []
         who: str | None = entity_id
-        for _ in range(MAX_DEPTH):
-            if who is None:
-                break
+        while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
-            policy = await read_policy(self._backend, who, resource, None if key in self._sights.known else key)
-            self._witness(key, policy.extra)
-            if valid_until_ms is None or policy.valid_until_ms < valid_until_ms:
-                valid_until_ms = policy.valid_until_ms
-            level = self._level(ns, who, resource, policy, given, own=not levels, seen=seen.get(key, 0))
+            sight = self._sights.of(key)
+            policy = await read_policy(self._backend, who, resource, None if sight.image else key)
+            if policy.extra is not None:
+                sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
+            level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(key, 0))
             if level is not None:
-                levels.append(level)
+                steps.append(Step(level, sight))
+            policies.append(policy)
             who = policy.parent_id if policy.cascade else None
-        assert policy is not None  # the loop ran: MAX_DEPTH >= 1
-        assert valid_until_ms is not None
-        self.system_policy = policy.on_unavailable
-        chain = Chain(tuple(levels), given, policy.on_unavailable, valid_until_ms, generation)
+        self.system_policy = policies[0].on_unavailable
+        chain = Chain(tuple(steps), given, min(policy.valid_until_ms for policy in policies), generation)
         self._remember((entity_id, resource, given), chain)
         return chain
 
@@ -158,16 +169,25 @@ class Chains:
             return 0
         return self._ttl_multiplier * max(limit.time_to_fill_ms for limit in limits)
 
-    def _witness(self, key: Key, image: Image | None) -> None:
-        if image is not None:
-            sight = Sight(bucket.inspect(key, image), self._backend.clock.now_ms())
-            self._sights.remember(key, sight)
-
     def _remember(self, name: tuple[str, str, tuple[Limit, ...] | None], chain: Chain) -> None:
-        if self._backend.cache.ttl_ms == 0:
+        if self._cache.ttl_ms == 0:
             return
         with self._lock:
             self._known.pop(name, None)
             while len(self._known) >= self._max_entries:
                 del self._known[next(iter(self._known))]
             self._known[name] = chain
+
+    def __len__(self) -> int:
+        """How many chains are remembered."""
+        return len(self._known)
+
+
+def _config_keys(chain: Chain) -> list[Key]:
+    first = chain.levels[0]
+    found = [keys.system_config(first.namespace_id), keys.resource_config(first.namespace_id, first.resource)]
+    for level in chain.levels:
+        ns, who = level.namespace_id, level.entity_id
+        found.append(keys.meta(ns, who))
+        found += (keys.entity_config(ns, who, name) for name in (level.resource, names.DEFAULT_RESOURCE))
+    return found

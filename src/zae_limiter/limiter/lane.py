@@ -78,12 +78,12 @@ class Lane:
             heir.leads = True
         _open(heir)
 
-    def land(self, batch: list[Ask]) -> list[Ask]:
-        """Tell the batch its outcome; returns those whose callers are gone and whose tokens go back."""
+    def land(self, batch: list[Ask]) -> list[Grant]:
+        """Tell the batch its outcome; returns the grants whose callers are gone: they go back."""
         with self.lock:
             for ask in batch:
                 ask.landed = True
-            lost = [ask for ask in batch if ask.abandoned and ask.grant is not None]
+            lost = [ask.grant for ask in batch if ask.abandoned and ask.grant is not None]
         for ask in batch:
             _open(ask)
         return lost

@@ -1,7 +1,9 @@
-"""A lease: tokens that were taken before the block ran, and are settled when it ends.
+"""A lease: tokens that are taken before a block runs and settled when it ends.
 
 The consumption is in the store before the body starts. Adjustments are collected and written once, at the end,
 as plain adds. An exception gives everything back. A crash leaves the estimate charged.
+
+`LeaseCore` is all of it; `Lease` and the blocking `SyncLease` only phrase it.
 """
 
 from __future__ import annotations
@@ -11,49 +13,72 @@ from typing import TYPE_CHECKING
 
 from ..core.bucket import MILLI, Rule, level
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
+from ..core.limit import MAX_AMOUNT
 from ..core.values import OnUnavailable
 from ..records import bucket
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-    from typing import Any
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
 
     from ..core.limit import Limit
-    from .engine import Engine, Grant
+    from .engine import Grant
+    from .limiter import RateLimiter
 
 _LOG = logging.getLogger("zae_limiter")
 
 
-class Lease:
-    """What an acquire yields. ``degraded`` is true when the body runs without any limit."""
+class LeaseCore:
+    """One acquire, from the request to the settlement."""
 
-    __slots__ = ("_delta", "_engine", "_extra", "_grant", "_more", "_open", "_policy", "_timeout", "degraded")
+    __slots__ = (
+        "_consume",
+        "_delta",
+        "_entity_id",
+        "_extra",
+        "_grant",
+        "_limiter",
+        "_limits",
+        "_max_wait",
+        "_open",
+        "_policy",
+        "_resource",
+        "_timeout",
+        "degraded",
+    )
 
     def __init__(
         self,
-        engine: Engine,
-        grant: Grant | None,
-        more: Callable[[Mapping[str, int]], Coroutine[Any, Any, Grant]],
-        policy: OnUnavailable,
+        limiter: RateLimiter,
+        entity_id: str,
+        resource: str,
+        consume: Mapping[str, int],
+        limits: Sequence[Limit] | None,
+        on_unavailable: OnUnavailable | str | None,
+        max_wait: float | None,
         timeout: float | None,
     ) -> None:
-        self._engine = engine
-        self._grant = grant
-        self._more = more
-        self._policy = policy
+        self._limiter = limiter
+        self._entity_id = entity_id
+        self._resource = resource
+        self._consume = consume
+        self._limits = limits
+        self._policy = on_unavailable
+        self._max_wait = max_wait
         self._timeout = timeout
+        self._grant: Grant | None = None
         self._extra: list[Grant] | None = None
         self._delta: dict[str, int] | None = None
-        self._open = True
-        self.degraded = grant is None
+        self._open = False
+        self.degraded = False
 
     @property
     def consumed(self) -> dict[str, int]:
         """What the caller has asked for so far, adjustments included; once, not once per level."""
-        grants = [] if self._grant is None else [self._grant, *(self._extra or ())]
         total: dict[str, int] = {}
-        for amounts in (*(grant.cost for grant in grants), self._delta or {}):
+        for amounts in (*(grant.cost for grant in self._grants()), self._delta or {}):
             for name, amount in amounts.items():
                 total[name] = total.get(name, 0) + amount
         return {name: amount // MILLI for name, amount in total.items()}
@@ -65,7 +90,7 @@ class Lease:
         left: dict[str, int] = {}
         if grant is None:
             return left
-        for step, image in zip(grant.levels, grant.images, strict=True):
+        for step, image in zip(grant.chain.levels, grant.images, strict=True):
             tokens = bucket.reading(step, image, grant.now_ms).tokens
             for limit in step.limits:
                 later = grant.later.get(limit.name, 0)
@@ -76,33 +101,46 @@ class Lease:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits of the entity itself that were charged."""
-        return self._grant.levels[0].limits if self._grant is not None else ()
+        return () if self._grant is None else self._grant.chain.levels[0].limits
 
-    async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
+    def _grants(self) -> list[Grant]:
+        return [] if self._grant is None else [self._grant, *(self._extra or ())]
+
+    async def _enter(self) -> None:
+        """Take the tokens, or raise; without a store, as the unavailability policy says."""
+        cost = check_amounts("consume", self._consume)
+        try:
+            self._grant = await self._limiter._take(self, cost, self._max_wait)
+        except RateLimiterUnavailable as error:
+            error.entity_id, error.resource = self._entity_id, self._resource
+            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+                raise
+            self.degraded = True
+            self._delta = cost
+        self._open = True
+
+    async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)
         if self._grant is None:
             self._collect(cost, 1)
-            return
-        grant = await self._more(cost)
-        self._extra = [*(self._extra or ()), grant]
+        else:
+            grant = await self._limiter._take(self, cost, None)
+            self._extra = [*(self._extra or ()), grant]
 
-    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
-        self._collect(self._checked("adjust", amounts, named, -(10**12)), 1)
+    def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        self._collect(self._checked("adjust", amounts, named, -MAX_AMOUNT), 1)
 
-    async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
+    def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         self._collect(self._checked("release", amounts, named, 0), -1)
 
     def _checked(
         self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int
     ) -> dict[str, int]:
         if not self._open:
-            raise LeaseExpiredError(f"{verb}() after the block of its lease had ended; call it inside the block.")
+            raise LeaseExpiredError(f"{verb}() outside the block of its lease; call it inside.")
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
-            check_known(verb, checked, self._grant.levels[0].slots)
+            check_known(verb, checked, self._grant.chain.levels[0].slots)
         return checked
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
@@ -111,34 +149,61 @@ class Lease:
             delta[name] = delta.get(name, 0) + sign * amount
         self._delta = delta
 
-    def end_quietly(self) -> bool:
-        """End a lease that has nothing to write; False where `settle` is needed."""
-        if self._delta is None:
-            self._open = False
-            return True
-        return False
-
-    async def settle(self) -> None:
-        """Write the collected adjustments. The work is done: under ALLOW a failure is only reported."""
+    async def _exit(self, failed: bool) -> None:
+        """Settle what was collected, or give everything back."""
         self._open = False
-        delta = {name: amount for name, amount in (self._delta or {}).items() if amount}
-        if self._grant is None or not delta:
-            return
+        if failed:
+            for grant in self._grants():
+                await self._give_back(grant)
+        elif self._grant is not None and self._delta:
+            await self._settle(self._grant, self._delta)
+
+    async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
+        """The work is done: under ALLOW a failure is only reported."""
         try:
-            await self._engine.settle(self._grant.levels, delta, self._timeout)
+            await self._limiter._engine.settle(grant.chain, delta, self._timeout)
         except RateLimiterUnavailable as error:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
-            if self._policy is OnUnavailable.BLOCK:
+            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
 
-    async def roll_back(self) -> None:
-        """Give everything back. The caller's exception matters more than a failure here."""
-        self._open = False
-        if self._grant is None:
-            return
-        for grant in (self._grant, *(self._extra or ())):
-            try:
-                back = {name: -amount for name, amount in grant.cost.items()}
-                await self._engine.settle(grant.levels, back, self._timeout)
-            except RateLimiterUnavailable as error:
-                _LOG.warning("tokens of a failed call were not given back: %s", error)
+    async def _give_back(self, grant: Grant) -> None:
+        """The caller's exception matters more than a failure here."""
+        try:
+            back = {name: -amount for name, amount in grant.cost.items()}
+            await self._limiter._engine.settle(grant.chain, back, self._timeout)
+        except RateLimiterUnavailable as error:
+            _LOG.warning("tokens of a failed call were not given back: %s", error)
+
+
+class Lease(LeaseCore):
+    """What `RateLimiter.acquire` gives: enter it with ``async with`` to take the tokens.
+
+    ``degraded`` is true when the body runs without any limit, because the store could not be asked.
+    """
+
+    __slots__ = ()
+
+    async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
+        await self._consume_more(amounts, named)
+
+    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
+        self._adjust(amounts, named)
+
+    async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Give unused tokens back."""
+        self._release(amounts, named)
+
+    async def __aenter__(self) -> Self:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self._delta is None:
+            self._open = False
+        else:
+            await self._exit(error is not None)

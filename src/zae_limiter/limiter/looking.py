@@ -33,7 +33,7 @@ class LookOperations(Operations):
         """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
         chain, now_ms = await self._seen(entity_id, resource, limits)
         left: dict[str, int] = {}
-        for status in statuses(self._engine.readings(chain, now_ms), {}, now_ms):
+        for status in statuses(chain.readings(now_ms), {}, now_ms):
             left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
         return left
 
@@ -44,7 +44,7 @@ class LookOperations(Operations):
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._seen(entity_id, resource, limits)
         check_known("needed", cost, chain.levels[0].slots)
-        readings = self._engine.readings(chain, now_ms)
+        readings = chain.readings(now_ms)
         error = refusal(readings, cost, now_ms)
         if isinstance(error, CapacityExceeded):
             raise error
@@ -60,7 +60,7 @@ class LookOperations(Operations):
         chain, now_ms = await self._seen(entity_id, resource, limits)
         one = {name: MILLI for step in chain.levels for name in step.slots}
         rows = []
-        for step, reading in zip(chain.levels, self._engine.readings(chain, now_ms), strict=True):
+        for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True):
             rows += [
                 LevelStatus(
                     step.entity_id,

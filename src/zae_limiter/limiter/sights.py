@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,38 +11,49 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Key
 
 
-class Sight(NamedTuple):
-    """An image, when it was seen, and what was learned with it.
+class Sight:
+    """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
-    ``refused`` holds, per limit, the smallest cost that the store refused with this image; ``hot`` the limits
-    that others were writing at that moment.
+    ``refused`` holds, per limit, the smallest cost that was refused with this image; ``hot`` the limits that
+    others were writing at that moment.
+
+    Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
+    the other way round, so an image is never taken for newer than it is.
     """
 
-    image: Image | None
-    seen_ms: int
-    refused: Mapping[str, int] | None = None
-    hot: frozenset[str] = frozenset()
+    __slots__ = ("hot", "image", "refused", "seen_ms")
+
+    def __init__(self) -> None:
+        self.image: Image | None = None
+        self.seen_ms = 0
+        self.refused: Mapping[str, int] | None = None
+        self.hot: frozenset[str] = frozenset()
+
+    def show(self, image: Image | None, now_ms: int) -> None:
+        """Keep a newer image."""
+        self.refused = None
+        self.image = image
+        self.seen_ms = now_ms
 
 
 class Sights:
-    """Sights by bucket key; bounded, the oldest keys go first."""
+    """One sight per bucket; bounded, the oldest go first."""
 
     def __init__(self, max_entries: int = 50_000) -> None:
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self.known: dict[Key, Sight] = {}
+        self._known: dict[Key, Sight] = {}
 
-    def remember(self, key: Key, sight: Sight) -> None:
-        """Keep the newest sight of a bucket."""
-        known = self.known
-        if key in known or len(known) < self._max_entries:
-            known[key] = sight
-            return
-        with self._lock:
-            while len(known) >= self._max_entries:
-                known.pop(next(iter(known)), None)
-            known[key] = sight
+    def of(self, key: Key) -> Sight:
+        """The sight of a bucket, a blank one if it is new."""
+        sight = self._known.get(key)
+        if sight is None:
+            with self._lock:
+                while len(self._known) >= self._max_entries:
+                    del self._known[next(iter(self._known))]
+                sight = self._known.setdefault(key, Sight())
+        return sight
 
-    def forget(self, key: Key) -> None:
-        """Drop what is known of a bucket."""
-        self.known.pop(key, None)
+    def __len__(self) -> int:
+        """How many buckets are known."""
+        return len(self._known)

@@ -46,6 +46,9 @@ class Guard(NamedTuple):
     value: Any = None
 
 
+Guards: TypeAlias = tuple[tuple[str, str, Any], ...]
+"""Conditions that must all hold. A plain ``(attr, op, value)`` is as good as a `Guard`."""
+
 ABSENT = Guard("", "absent")
 PRESENT = Guard("", "present")
 
@@ -60,7 +63,7 @@ class Write(NamedTuple):
     """
 
     key: Key
-    guards: tuple[Guard, ...] = ()
+    guards: Guards = ()
     put: Mapping[str, Any] = _NOTHING
     add: Mapping[str, int] = _NOTHING
     remove: tuple[str, ...] = ()
@@ -109,32 +112,32 @@ class Page(NamedTuple):
     cursor: str | None
 
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "between": lambda value, bounds: bool(bounds[0] <= value <= bounds[1]),
-}
-
-
-def holds(image: Image | None, guards: tuple[Guard, ...]) -> bool:
+def holds(image: Image | None, guards: Guards) -> bool:
     """Whether every guard holds for the current image."""
     for attr, op, value in guards:
         if image is None:
             if op == "absent":
                 continue
             return False
-        compare = _COMPARE.get(op)
-        if compare is None:
-            if op == "present":
-                continue
-            return False
         current = image.get(attr)
-        if current is None or not compare(current, value):
+        if op == "between":
+            if current is None or not value[0] <= current <= value[1]:
+                return False
+        elif op in _COMPARE:
+            if current is None or not _COMPARE[op](current, value):
+                return False
+        elif op != "present":
             return False
     return True
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def applied(image: Image | None, write: Write) -> Image | None:

@@ -21,7 +21,7 @@ from ..core.draw import Draw, draw
 from ..core.errors import CorruptRecordError
 from ..core.values import BucketState
 from . import keys
-from .algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Image, Key, Write
+from .algebra import ABSENT, NEVER, PRESENT, TTL, Image, Key, Write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -131,6 +131,14 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
 
 
+def first_charge(level: Level, cost: Mapping[str, int], now_ms: int) -> Write | None:
+    """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
+    slots = level.slots
+    if any(name in slots and need > slots[name].rule.capacity for name, need in cost.items()):
+        return None
+    return create(level, cost, now_ms)
+
+
 def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot: Collection[str] = ()) -> Write | None:
     """Take ``cost`` from the bucket last seen as ``image``, or None where it does not fit.
 
@@ -144,20 +152,21 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
         if anchor is None:
             return reshape(level, image, cost, now_ms)
     bases = anchor[1]
-    guards = [Guard(ANCHOR, "=", rf)]
+    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     if level.version is not None:
         _stamp(level.version, image, guards, put)
+    slots = level.slots
     for name, need in cost.items():
-        slot = level.slots.get(name)
+        slot = slots.get(name)
         if slot is None or not need:
             continue
-        capacity, amount, period = slot.rule
+        _, (capacity, amount, period), tk_attr, tc_attr, _ = slot
         since = now_ms * amount // period - bases[name]
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
-        tk = image[slot.tk]
+        tk = image[tk_attr]
         if hot and name in hot and tk + since > capacity:
             earlier = produced(now_ms - LAG_MS, amount, period) - bases[name]
             if tk + earlier >= need:
@@ -165,8 +174,8 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
         taken = draw(capacity, tk, since, need)
         if taken is None:
             return None
-        _place(slot, taken, guards, put, add)
-        add[slot.tc] = need
+        _place(tk_attr, taken, guards, put, add)
+        add[tc_attr] = need
     return Write(level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms))
 
 
@@ -177,7 +186,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
     """
     rf = image[ANCHOR]
     anchor = max(now_ms, rf + 1)
-    guards = [Guard(ANCHOR, "=", rf)]
+    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {ANCHOR: anchor}
     add: dict[str, int] = {}
     if level.version is not None:
@@ -195,7 +204,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
             taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
             if taken is None:
                 return None
-            _place(slot, taken, guards, put, add)
+            _place(slot.tk, taken, guards, put, add)
         put.update(slot.shape)
         if need:
             add[slot.tc] = need
@@ -321,21 +330,23 @@ def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
     return anchor
 
 
-def _stamp(version: int, image: Image, guards: list[Guard], put: dict[str, Any]) -> None:
+def _stamp(version: int, image: Image, guards: list[tuple[str, str, Any]], put: dict[str, Any]) -> None:
     """Let the write win only while nobody has charged the bucket under newer config, and remember ours."""
-    guards.append(Guard(CONFIG_VERSION, "<=", version))
+    guards.append((CONFIG_VERSION, "<=", version))
     if image[CONFIG_VERSION] < version:
         put[CONFIG_VERSION] = version
 
 
-def _place(slot: Slot, taken: Draw, guards: list[Guard], put: dict[str, Any], add: dict[str, int]) -> None:
+def _place(
+    attr: str, taken: Draw, guards: list[tuple[str, str, Any]], put: dict[str, Any], add: dict[str, int]
+) -> None:
     full, low, high, change = taken
     if full:
-        guards.append(Guard(slot.tk, ">", high))
-        put[slot.tk] = change
-        return
-    guards.append(Guard(slot.tk, "<=", high) if low is None else Guard(slot.tk, "between", (low, high)))
-    add[slot.tk] = change
+        guards.append((attr, ">", high))
+        put[attr] = change
+    else:
+        guards.append((attr, "<=", high) if low is None else (attr, "between", (low, high)))
+        add[attr] = change
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
@@ -366,6 +377,7 @@ __all__ = [
     "charge",
     "create",
     "crowded",
+    "first_charge",
     "full_at",
     "inspect",
     "needs_reshape",

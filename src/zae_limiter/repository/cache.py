@@ -17,7 +17,7 @@ class ConfigCache:
     """Images by key with the instant they were read; bounded, the oldest go first.
 
     ``generation`` changes whenever something is dropped, so that what was derived from the cache can tell
-    that it is out of date.
+    that it is out of date; an answer from something derived counts in ``hits`` too.
     """
 
     def __init__(self, ttl_seconds: float, max_entries: int = 20_000) -> None:
@@ -27,16 +27,16 @@ class ConfigCache:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._entries: dict[Key, tuple[Image | None, int]] = {}
-        self._hits = 0
-        self._misses = 0
+        self.hits = 0
+        self.misses = 0
 
     def get(self, key: Key, now_ms: int) -> tuple[Image | None, int] | None:
         """The image and the instant it was read, or None where it is not known (any more)."""
         entry = self._entries.get(key)
         if entry is not None and 0 <= now_ms - entry[1] < self.ttl_ms:
-            self._hits += 1
+            self.hits += 1
             return entry
-        self._misses += 1
+        self.misses += 1
         return None
 
     def put(self, key: Key, image: Image | None, now_ms: int) -> None:
@@ -60,10 +60,6 @@ class ConfigCache:
             self._entries.clear()
             self.generation += 1
 
-    def hit(self) -> None:
-        """Count a look-up that was answered from something derived from the cache."""
-        self._hits += 1
-
     def stats(self) -> CacheStats:
         """How it is doing."""
-        return CacheStats(self._hits, self._misses, len(self._entries), self.ttl_seconds)
+        return CacheStats(self.hits, self.misses, len(self._entries), self.ttl_seconds)

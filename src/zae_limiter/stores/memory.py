@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock, SystemClock
 from ..core.values import BackendCapabilities
 from ..records import bucket
-from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
+from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
 from ..records.keys import STATE
 from .ranges import INDEXES, index_entry, page_of
 
@@ -54,22 +54,14 @@ class MemoryStore:
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
-        items = self._items
         with self._lock:
-            if len(writes) == 1:
-                write = writes[0]
-                old = items.get(write.key)
-                if old is not None and "ttl" in old and not is_live(old, now_ms):
-                    old = None
-                if not holds(old, write.guards):
-                    return Conflict({write.key: old})
-                return Committed((self._apply(write, old, now_ms),))
             before = [self._live(write.key, now_ms) for write in writes]
-            if all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
-                return Committed(
-                    tuple(self._apply(write, old, now_ms) for old, write in zip(before, writes, strict=True))
-                )
-            return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
+            for old, write in zip(before, writes, strict=True):
+                if not holds(old, write.guards):
+                    return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
+            return Committed(
+                tuple([self._apply(write, old, now_ms) for old, write in zip(before, writes, strict=True)])
+            )
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
@@ -89,24 +81,22 @@ class MemoryStore:
 
     def _live(self, key: Key, now_ms: int) -> Image | None:
         image = self._items.get(key)
-        if image is not None and not is_live(image, now_ms):
+        if image is not None and TTL in image and not is_live(image, now_ms):
             self._drop(key, image)
             return None
         return image
 
     def _apply(self, write: Write, old: Image | None, now_ms: int) -> Image | None:
-        key = write.key
-        if write.is_check:
-            return old
+        if old is None and write.is_check:
+            return None
         new = applied(old, write)
-        if old is not None and new is not None and not (write.put.keys() & _INDEXED) and not write.remove:
-            self._items[key] = new
+        if old is not None and new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
+            self._items[write.key] = new
             return new
-        previous = self._items.get(key)
-        if previous is not None:
-            self._drop(key, previous)
+        if old is not None:
+            self._drop(write.key, old)
         if new is not None:
-            self._insert(key, new, now_ms)
+            self._insert(write.key, new, now_ms)
         return new
 
     def _insert(self, key: Key, image: Image, now_ms: int) -> None:

@@ -1,0 +1,45 @@
+"""Refusing without asking the store: only where the last sights leave no doubt. This never admits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.decide import refusal
+from ..core.errors import CapacityExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.errors import RateLimitExceeded
+    from .chains import Chain
+
+
+def may_refuse(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> bool:
+    """Whether a violated limit was seen recently enough, or has refused as much with the same image."""
+    seen = [sight.seen_ms for _, sight in chain.steps]
+    error = refusal(chain.readings(now_ms), cost, now_ms)
+    if error is None:
+        return False
+    if isinstance(error, CapacityExceeded):
+        return True
+    if not ttl_ms:
+        return False
+    for (level, sight), seen_ms in zip(chain.steps, seen, strict=True):
+        mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
+        refused = sight.refused or {}
+        if mine and 0 <= now_ms - seen_ms <= ttl_ms:
+            return True
+        if any(name in refused and cost[name] >= refused[name] for name in mine):
+            return True
+    return False
+
+
+def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int]) -> None:
+    """Keep what was refused: the same or more needs no question until it would fit."""
+    if isinstance(error, CapacityExceeded):
+        return
+    for level, sight in chain.steps:
+        before = sight.refused or {}
+        mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
+        if mine:
+            sight.refused = {**before, **{name: min(cost[name], before.get(name, cost[name])) for name in mine}}
