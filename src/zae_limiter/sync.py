@@ -437,7 +437,8 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
-        return SyncLease(self._inner, entity_id, resource, consume, limits, on_unavailable, max_wait, timeout)
+        terms = self._inner._terms(limits, on_unavailable, max_wait, timeout)
+        return SyncLease(self._inner, entity_id, resource, consume, terms)
 
     def close(self) -> None:
         """Close the repository; closing twice is fine."""
@@ -454,8 +455,6 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
 
 class SyncLease(LeaseCore):
     """`Lease`, blocking: enter it with ``with``."""
-
-    __slots__ = ()
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]:
     """Check ``{limit name: whole tokens}`` without knowing the limits; returns millitokens."""
-    if not isinstance(amounts, Mapping):
+    if type(amounts) is not dict and not isinstance(amounts, Mapping):
         raise ValidationError(field, amounts, "must map limit names to whole numbers, e.g. {'rpm': 1}")
     checked = {}
     for name, amount in amounts.items():

@@ -7,6 +7,7 @@ images that the store has just shown, or by a sight that is recent enough or has
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.decide import fitting, refusal
@@ -39,6 +40,10 @@ class Grant(NamedTuple):
     """What later requests of the same write took on top."""
 
 
+new_grant = partial(tuple.__new__, Grant)
+"""A `Grant` from all its fields at once."""
+
+
 class Engine:
     """Charges chains and settles leases."""
 
@@ -50,22 +55,36 @@ class Engine:
         self._chains = chains
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
-        self._never_suspends = able.instant and able.free_atomic_commit
+        self.never_suspends = able.instant and able.free_atomic_commit
+
+    def plan(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Write] | None:
+        """The writes that take ``cost`` from every level, by the last sights; None where it does not fit."""
+        writes = []
+        for level, sight in chain.steps:
+            image = sight.image
+            if image is None:
+                write = bucket.first_charge(level, cost, now_ms)
+            else:
+                write = bucket.charge(level, image, cost, now_ms, sight.hot)
+            if write is None:
+                return None
+            writes.append(write)
+        return writes
+
+    def landed(self, chain: Chain, cost: Mapping[str, int], outcome: Committed | Conflict, now_ms: int) -> Grant | None:
+        """Learn from the outcome of a planned commit; None where the race was lost."""
+        if isinstance(outcome, Conflict):
+            self._learn(chain, outcome, cost, now_ms)
+            return None
+        images = outcome.images
+        for position, step in enumerate(chain.steps):
+            step.sight.show(images[position], now_ms)
+        return new_grant((chain, cost, images, now_ms, _NOTHING))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
-        if self._never_suspends:
-            now_ms = self._clock.now_ms()
-            writes = _plan(chain, cost, now_ms)
-            if writes is not None:
-                outcome = await self._store.commit(writes, timeout=timeout)
-                if isinstance(outcome, Committed):
-                    for (_, sight), image in zip(chain.steps, outcome.images, strict=True):
-                        sight.show(image, now_ms)
-                    return Grant(chain, cost, outcome.images, now_ms, _NOTHING)
-                self._learn(chain, outcome, cost, now_ms)
         ask = Ask(cost)
-        if self._never_suspends:
+        if self.never_suspends:
             await self._charge(chain, [ask], timeout)
         else:
             await self._queue(chain, ask, timeout)
@@ -77,7 +96,7 @@ class Engine:
     async def settle(self, chain: Chain, delta: Mapping[str, int], timeout: float | None) -> None:
         """Add ``delta`` to what the levels have consumed; runs to its end also if the caller is cancelled."""
         work = settle_chain(self._backend, chain, delta, timeout)
-        await (work if self._never_suspends else self._runtime.finish(work))
+        await (work if self.never_suspends else self._runtime.finish(work))
 
     async def look(self, chain: Chain, timeout: float | None) -> None:
         """Read the buckets of the chain."""
@@ -128,7 +147,7 @@ class Engine:
         certain = lost = False
         for _ in range(_MAX_TRIES):
             batch = pending if len(pending) == 1 else _fitting(chain, pending, now_ms)
-            writes = _plan(chain, _total(batch), now_ms) if batch else None
+            writes = self.plan(chain, _total(batch), now_ms) if batch else None
             if writes is None:
                 if certain or all(may_refuse(chain, ask.cost, now_ms, self._refusal_ttl_ms) for ask in pending):
                     await self._refuse(chain, pending, now_ms, timeout)
@@ -141,18 +160,18 @@ class Engine:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
                 lost = False
                 now_ms = self._clock.now_ms()
-                writes = _plan(chain, _total(batch), now_ms) or writes
+                writes = self.plan(chain, _total(batch), now_ms) or writes
             outcome = await commit_chain(self._backend, chain.levels, writes, timeout)
             certain = True
-            if isinstance(outcome, Committed):
-                _grant(chain, batch, outcome.images, now_ms)
-                if len(batch) == len(pending):
-                    return
-                pending = [ask for ask in pending if ask.grant is None]
-            else:
-                self._learn(chain, outcome, _total(batch), now_ms)
+            grant = self.landed(chain, _total(batch), outcome, now_ms)
+            if grant is None:
                 chain = await self._chains.follow(chain)
                 lost = True
+                continue
+            _share(grant, batch)
+            if len(batch) == len(pending):
+                return
+            pending = [ask for ask in pending if ask.grant is None]
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 
     async def _refuse(self, chain: Chain, pending: list[Ask], now_ms: int, timeout: float | None) -> None:
@@ -184,33 +203,16 @@ class Engine:
                 sight.hot = bucket.crowded(level, sight.image, cost, now_ms)
 
 
-def _plan(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Write] | None:
-    """The writes that take ``cost`` from every level, by the last sights; None where it does not fit."""
-    writes = []
-    for level, sight in chain.steps:
-        image = sight.image
-        write = (
-            bucket.first_charge(level, cost, now_ms)
-            if image is None
-            else bucket.charge(level, image, cost, now_ms, sight.hot)
-        )
-        if write is None:
-            return None
-        writes.append(write)
-    return writes
-
-
 def _fitting(chain: Chain, pending: list[Ask], now_ms: int) -> list[Ask]:
     answers = fitting(chain.readings(now_ms), [ask.cost for ask in pending], now_ms)
     return [ask for ask, fits in zip(pending, answers, strict=True) if fits]
 
 
-def _grant(chain: Chain, batch: list[Ask], images: tuple[Image | None, ...], now_ms: int) -> None:
-    for (_, sight), image in zip(chain.steps, images, strict=True):
-        sight.show(image, now_ms)
+def _share(grant: Grant, batch: list[Ask]) -> None:
+    """Give each ask its part of what was granted to all of them, with what those after it took on top."""
     later: dict[str, int] = {}
     for ask in reversed(batch):
-        ask.grant = Grant(chain, ask.cost, images, now_ms, dict(later))
+        ask.grant = grant._replace(cost=ask.cost, later=dict(later))
         for name, amount in ask.cost.items():
             later[name] = later.get(name, 0) + amount
 

@@ -9,7 +9,7 @@ as plain adds. An exception gives everything back. A crash leaves the estimate c
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI, Rule, level
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
@@ -19,7 +19,7 @@ from ..records import bucket
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
@@ -30,49 +30,32 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("zae_limiter")
 
 
+class Terms(NamedTuple):
+    """What an acquire asks for besides tokens."""
+
+    given: tuple[Limit, ...] | None
+    policy: OnUnavailable | None
+    max_wait_ms: int
+    timeout: float | None
+
+
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
-    __slots__ = (
-        "_consume",
-        "_delta",
-        "_entity_id",
-        "_extra",
-        "_grant",
-        "_limiter",
-        "_limits",
-        "_max_wait",
-        "_open",
-        "_policy",
-        "_resource",
-        "_timeout",
-        "degraded",
-    )
+    degraded = False
+    _open = False
+    _grant: Grant | None = None
+    _extra: tuple[Grant, ...] = ()
+    _delta: dict[str, int] | None = None
 
     def __init__(
-        self,
-        limiter: RateLimiter,
-        entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
-        limits: Sequence[Limit] | None,
-        on_unavailable: OnUnavailable | str | None,
-        max_wait: float | None,
-        timeout: float | None,
+        self, limiter: RateLimiter, entity_id: str, resource: str, consume: Mapping[str, int], terms: Terms
     ) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
         self._resource = resource
         self._consume = consume
-        self._limits = limits
-        self._policy = on_unavailable
-        self._max_wait = max_wait
-        self._timeout = timeout
-        self._grant: Grant | None = None
-        self._extra: list[Grant] | None = None
-        self._delta: dict[str, int] | None = None
-        self._open = False
-        self.degraded = False
+        self._terms = terms
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -103,17 +86,23 @@ class LeaseCore:
         """The limits of the entity itself that were charged."""
         return () if self._grant is None else self._grant.chain.levels[0].limits
 
-    def _grants(self) -> list[Grant]:
-        return [] if self._grant is None else [self._grant, *(self._extra or ())]
+    def _grants(self) -> tuple[Grant, ...]:
+        return () if self._grant is None else (self._grant, *self._extra)
 
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
+        limiter = self._limiter
         cost = check_amounts("consume", self._consume)
         try:
-            self._grant = await self._limiter._take(self, cost, self._max_wait)
-        except RateLimiterUnavailable as error:
-            error.entity_id, error.resource = self._entity_id, self._resource
-            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+            attempt = limiter._short_way(self, cost)
+            if attempt is not None:
+                chain, writes, now_ms = attempt
+                outcome = await limiter._backend.store.commit(writes, timeout=self._terms.timeout)
+                self._grant = limiter._engine.landed(chain, cost, outcome, now_ms)
+            if self._grant is None:
+                self._grant = await limiter._take(self, cost, self._terms.max_wait_ms)
+        except RateLimiterUnavailable:
+            if limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
             self.degraded = True
             self._delta = cost
@@ -124,8 +113,7 @@ class LeaseCore:
         if self._grant is None:
             self._collect(cost, 1)
         else:
-            grant = await self._limiter._take(self, cost, None)
-            self._extra = [*(self._extra or ()), grant]
+            self._extra = (*self._extra, await self._limiter._take(self, cost, 0))
 
     def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         self._collect(self._checked("adjust", amounts, named, -MAX_AMOUNT), 1)
@@ -161,7 +149,7 @@ class LeaseCore:
     async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
         """The work is done: under ALLOW a failure is only reported."""
         try:
-            await self._limiter._engine.settle(grant.chain, delta, self._timeout)
+            await self._limiter._engine.settle(grant.chain, delta, self._terms.timeout)
         except RateLimiterUnavailable as error:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
@@ -171,7 +159,7 @@ class LeaseCore:
         """The caller's exception matters more than a failure here."""
         try:
             back = {name: -amount for name, amount in grant.cost.items()}
-            await self._limiter._engine.settle(grant.chain, back, self._timeout)
+            await self._limiter._engine.settle(grant.chain, back, self._terms.timeout)
         except RateLimiterUnavailable as error:
             _LOG.warning("tokens of a failed call were not given back: %s", error)
 
@@ -181,8 +169,6 @@ class Lease(LeaseCore):
 
     ``degraded`` is true when the body runs without any limit, because the store could not be asked.
     """
-
-    __slots__ = ()
 
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""

@@ -15,7 +15,7 @@ from ..repository.repository import Repository
 from .amounts import check_known
 from .chains import Chains
 from .engine import Engine
-from .lease import Lease
+from .lease import Lease, Terms
 from .looking import LookOperations
 from .sights import Sights
 from .waiting import Lines
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.values import StackOptions
+    from ..records.algebra import Write
     from ..stores.port import Store
     from .chains import Chain
     from .engine import Grant
@@ -85,6 +86,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._chains = Chains(self._backend, Sights(), bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
+        self._usual = Terms(None, self._policy, 0, self._timeout)
+        self._direct = speculative_writes and self._engine.never_suspends
         self._up = True
 
     def acquire(
@@ -103,7 +106,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         ...     answer = await call_llm()
         ...     await lease.adjust(tpm=answer.tokens - 500)
         """
-        return Lease(self, entity_id, resource, consume, limits, on_unavailable, max_wait, timeout)
+        terms = self._terms(limits, on_unavailable, max_wait, timeout)
+        return Lease(self, entity_id, resource, consume, terms)
 
     async def close(self) -> None:
         """Close the repository; closing twice is fine."""
@@ -117,14 +121,26 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     ) -> None:
         await self.close()
 
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait: float | None) -> Grant:
+    def _terms(
+        self,
+        limits: Sequence[Limit] | None,
+        on_unavailable: OnUnavailable | str | None,
+        max_wait: float | None,
+        timeout: float | None,
+    ) -> Terms:
+        """What one acquire asks for besides tokens, checked; the usual terms where it asks for nothing."""
+        if limits is None and on_unavailable is None and max_wait is None and timeout is None:
+            return self._usual
+        return Terms(
+            None if limits is None else check_limits(limits),
+            self._policy if on_unavailable is None else check_policy(on_unavailable),
+            0 if max_wait is None else _check_wait(max_wait),
+            self._timeout if timeout is None else _check_timeout(timeout),
+        )
+
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        limits, timeout = lease._limits, lease._timeout
-        given = None if limits is None else check_limits(limits)
-        timeout = self._timeout if timeout is None else _check_timeout(timeout)
-        if lease._policy is not None:
-            check_policy(lease._policy)
-        max_wait_ms = 0 if max_wait is None else _check_wait(max_wait)
+        given, _, _, timeout = lease._terms
         now_ms = self._backend.clock.now_ms()
         try:
             chain = self._chains.known(lease._entity_id, lease._resource, given, now_ms)
@@ -136,11 +152,23 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             else:
                 grant = await self._engine.admit(chain, cost, timeout)
         except RateLimiterUnavailable as error:
+            error.entity_id, error.resource = lease._entity_id, lease._resource
             self._note(False, error)
             raise
-        if not self._up:
-            self._note(True)
+        self._note(True)
         return grant
+
+    def _short_way(self, lease: LeaseCore, cost: Mapping[str, int]) -> tuple[Chain, list[Write], int] | None:
+        """The one write of an acquire that knows all it needs and meets nobody; None where it is not so."""
+        if lease._terms is not self._usual or self._lines.waiting or not self._direct:
+            return None
+        now_ms = self._backend.clock.now_ms()
+        chain = self._chains.known(lease._entity_id, lease._resource, None, now_ms)
+        if chain is None:
+            return None
+        check_known("consume", cost, chain.levels[0].slots)
+        writes = self._engine.plan(chain, cost, now_ms)
+        return None if writes is None else (chain, writes, now_ms)
 
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None
@@ -156,8 +184,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""
-        given = None if lease._policy is None else check_policy(lease._policy)
-        return given or self._policy or self._chains.system_policy or OnUnavailable.BLOCK
+        return lease._terms.policy or self._chains.system_policy or OnUnavailable.BLOCK
 
     def _note(self, up: bool, error: BaseException | None = None) -> None:
         """One log line per change of state."""

@@ -114,25 +114,26 @@ class Page(NamedTuple):
 
 def holds(image: Image | None, guards: Guards) -> bool:
     """Whether every guard holds for the current image."""
+    if image is None:
+        return all(op == "absent" for _, op, _ in guards)
     for attr, op, value in guards:
-        if image is None:
-            if op == "absent":
-                continue
-            return False
         current = image.get(attr)
         if op == "between":
-            if current is None or not value[0] <= current <= value[1]:
-                return False
-        elif op in _COMPARE:
-            if current is None or not _COMPARE[op](current, value):
-                return False
-        elif op != "present":
+            met = current is not None and value[0] <= current <= value[1]
+        elif op == "=":
+            met = current == value and current is not None
+        elif op == "present":
+            met = True
+        elif op == "absent" or current is None:
+            met = False
+        else:
+            met = _COMPARE[op](current, value)
+        if not met:
             return False
     return True
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -145,16 +146,17 @@ def applied(image: Image | None, write: Write) -> Image | None:
     _, _, put, add, remove, expires_at_ms, delete = write
     if delete:
         return None
-    new = {**image, **put} if image else dict(put)
+    new = {} if image is None else image.copy()
+    if put:
+        new.update(put)
     for attr, amount in add.items():
         new[attr] = new.get(attr, 0) + amount
     for attr in remove:
         new.pop(attr, None)
-    if expires_at_ms is not None:
-        if expires_at_ms:
-            new[TTL] = -(-expires_at_ms // 1000)
-        else:
-            new.pop(TTL, None)
+    if expires_at_ms:
+        new[TTL] = -(-expires_at_ms // 1000)
+    elif expires_at_ms == NEVER:
+        new.pop(TTL, None)
     return new
 
 

@@ -4,7 +4,7 @@
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) under which tk is kept
-    cv                    the highest config version it was charged under
+    cv                    the highest config version it was charged under; raising it moves the anchor
     ttl                   expiry in seconds, only under default limits
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
@@ -13,11 +13,12 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, Rule, first_instant, produced
 from ..core.decide import Reading
-from ..core.draw import Draw, draw
+from ..core.draw import draw
 from ..core.errors import CorruptRecordError
 from ..core.values import BucketState
 from . import keys
@@ -36,6 +37,10 @@ LAG_MS = 20
 _REACH = 2**51
 """Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
 stores that count in doubles."""
+
+
+new_write = partial(tuple.__new__, Write)
+"""A `Write` from all its fields at once, without the detour over keyword arguments."""
 
 
 class Slot(NamedTuple):
@@ -155,18 +160,15 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
-    if level.version is not None:
-        _stamp(level.version, image, guards, put)
     slots = level.slots
     for name, need in cost.items():
-        slot = slots.get(name)
-        if slot is None or not need:
+        if not need or name not in slots:
             continue
-        _, (capacity, amount, period), tk_attr, tc_attr, _ = slot
+        _, (capacity, amount, period), attr, counter, _ = slots[name]
         since = now_ms * amount // period - bases[name]
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
-        tk = image[tk_attr]
+        tk = image[attr]
         if hot and name in hot and tk + since > capacity:
             earlier = produced(now_ms - LAG_MS, amount, period) - bases[name]
             if tk + earlier >= need:
@@ -174,13 +176,19 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
         taken = draw(capacity, tk, since, need)
         if taken is None:
             return None
-        _place(tk_attr, taken, guards, put, add)
-        add[tc_attr] = need
-    return Write(level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms))
+        full, low, high, change = taken
+        if full:
+            guards.append((attr, ">", high))
+            put[attr] = change
+        else:
+            guards.append((attr, "between", (low, high)))
+            add[attr] = change
+        add[counter] = need
+    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
-    """Move the bucket to the limits in force, anchored anew, and take ``cost``; None where it does not fit.
+    """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
 
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
     """
@@ -190,24 +198,30 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
     put: dict[str, Any] = {ANCHOR: anchor}
     add: dict[str, int] = {}
     if level.version is not None:
-        _stamp(level.version, image, guards, put)
+        put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots.items():
         need = cost.get(name, 0)
         after = _between(slot.rule, anchor, now_ms)
         old = _stored_rule(image, name)
+        put.update(slot.shape)
+        if need:
+            add[slot.tc] = need
         if old is None:
             if need > slot.rule.capacity:
                 return None
             put[slot.tk] = slot.rule.capacity - after - need
+            continue
+        ceiling = min(old.capacity, slot.rule.capacity)
+        taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
+        if taken is None:
+            return None
+        full, low, high, change = taken
+        if full:
+            guards.append((slot.tk, ">", high))
+            put[slot.tk] = change
         else:
-            ceiling = min(old.capacity, slot.rule.capacity)
-            taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
-            if taken is None:
-                return None
-            _place(slot.tk, taken, guards, put, add)
-        put.update(slot.shape)
-        if need:
-            add[slot.tc] = need
+            guards.append((slot.tk, "<=", high) if low is None else (slot.tk, "between", (low, high)))
+            add[slot.tk] = change
     for name in _stored_names(image) - level.slots.keys():
         rule = _stored_rule(image, name)
         if rule is not None:
@@ -262,7 +276,7 @@ def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> 
 
 
 def needs_reshape(level: Level, image: Image) -> bool:
-    """Whether the bucket was written under other limits than those in force."""
+    """Whether the bucket was written under other limits, or older config, than those in force."""
     return _anchored(level, image) is None
 
 
@@ -320,6 +334,8 @@ def inspect(key: Key, image: Image) -> Image:
 
 def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
     """What the level's rates had produced by the image's anchor, or None where the limits differ."""
+    if level.version is not None and image[CONFIG_VERSION] < level.version:
+        return None
     for slot in level.slots.values():
         for attr, value in slot.shape:
             if image.get(attr) != value:
@@ -328,25 +344,6 @@ def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
     bases = {name: produced(rf, slot.rule.amount, slot.rule.period) for name, slot in level.slots.items()}
     level.anchor = anchor = (rf, bases)
     return anchor
-
-
-def _stamp(version: int, image: Image, guards: list[tuple[str, str, Any]], put: dict[str, Any]) -> None:
-    """Let the write win only while nobody has charged the bucket under newer config, and remember ours."""
-    guards.append((CONFIG_VERSION, "<=", version))
-    if image[CONFIG_VERSION] < version:
-        put[CONFIG_VERSION] = version
-
-
-def _place(
-    attr: str, taken: Draw, guards: list[tuple[str, str, Any]], put: dict[str, Any], add: dict[str, int]
-) -> None:
-    full, low, high, change = taken
-    if full:
-        guards.append((attr, ">", high))
-        put[attr] = change
-    else:
-        guards.append((attr, "<=", high) if low is None else (attr, "between", (low, high)))
-        add[attr] = change
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:

@@ -55,13 +55,16 @@ class MemoryStore:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            before = [self._live(write.key, now_ms) for write in writes]
-            for old, write in zip(before, writes, strict=True):
-                if not holds(old, write.guards):
-                    return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
-            return Committed(
-                tuple([self._apply(write, old, now_ms) for old, write in zip(before, writes, strict=True)])
-            )
+            if len(writes) == 1:
+                write = writes[0]
+                old = self._live(write.key, now_ms)
+                if holds(old, write.guards):
+                    return Committed((self._apply(write, old, now_ms),))
+                return Conflict({write.key: old})
+            before = {write.key: self._live(write.key, now_ms) for write in writes}
+            if all(holds(before[write.key], write.guards) for write in writes):
+                return Committed(tuple([self._apply(write, before[write.key], now_ms) for write in writes]))
+            return Conflict(before)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
