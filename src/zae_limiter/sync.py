@@ -437,7 +437,9 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
-        terms = self._inner._terms(limits, on_unavailable, max_wait, timeout)
+        terms = self._inner.usual
+        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
+            terms = self._inner.terms(limits, on_unavailable, max_wait, timeout)
         return SyncLease(self._inner, entity_id, resource, consume, terms)
 
     def close(self) -> None:
@@ -469,7 +471,8 @@ class SyncLease(LeaseCore):
         self._release(amounts, named)
 
     def __enter__(self) -> Self:
-        run(self._enter())
+        if not self._enter_at_once():
+            run(self._enter())
         return self
 
     def __exit__(

@@ -1,6 +1,8 @@
-"""How a cost is taken from one limit of a bucket: the two forms of a guarded write.
+"""How a cost is taken from one limit of a bucket.
 
-With ``since = produced(T) - produced(rf)`` for a decision as of ``T``:
+With ``since = produced(T) - produced(rf)`` for a decision as of ``T``, whoever holds the bucket alone simply
+takes it: `spent`. Whoever only remembers the bucket sends one of two forms of a guarded write, `draw`, which
+does the same where its guard holds:
 
     inside   the bucket is not full      guard  cost - since <= tk <= ceiling - since     tk -= cost
     full     it has been full a while    guard  tk > ceiling - since                      tk = ceiling - since - cost
@@ -23,6 +25,13 @@ Draw: TypeAlias = tuple[bool, int | None, int, int]
 Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
 Full: ``tk > high``, then ``tk = change``.
 """
+
+
+def spent(capacity: int, tk: int, since: int, cost: int) -> int | None:
+    """``tk`` after ``cost`` was taken from a bucket that nobody else touches; None where it does not fit."""
+    room = capacity - since
+    held = room if tk > room else tk
+    return held - cost if held + since >= cost else None
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .chains import Chain, Chains
 
 _MAX_TRIES = 200
-_NOTHING: dict[str, int] = {}
+NOTHING: dict[str, int] = {}
 
 
 class Grant(NamedTuple):
@@ -79,7 +79,7 @@ class Engine:
         images = outcome.images
         for position, step in enumerate(chain.steps):
             step.sight.show(images[position], now_ms)
-        return new_grant((chain, cost, images, now_ms, _NOTHING))
+        return new_grant((chain, cost, images, now_ms, NOTHING))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
@@ -187,7 +187,7 @@ class Engine:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.steps:
             if sight.image is not None and bucket.needs_reshape(level, sight.image):
-                write = bucket.reshape(level, sight.image, _NOTHING, now_ms)
+                write = bucket.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
                 outcome = await self._store.commit([write], timeout=timeout)
                 if isinstance(outcome, Committed):

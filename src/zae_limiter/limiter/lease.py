@@ -55,6 +55,7 @@ class LeaseCore:
         self._entity_id = entity_id
         self._resource = resource
         self._consume = consume
+        self._cost: dict[str, int]
         self._terms = terms
 
     @property
@@ -89,23 +90,22 @@ class LeaseCore:
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
 
+    def _enter_at_once(self) -> bool:
+        """Take the tokens where that needs no wait at all."""
+        self._cost = cost = check_amounts("consume", self._consume)
+        self._grant = grant = self._limiter._take_at_once(self, cost)
+        self._open = grant is not None
+        return self._open
+
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
-        limiter = self._limiter
-        cost = check_amounts("consume", self._consume)
         try:
-            attempt = limiter._short_way(self, cost)
-            if attempt is not None:
-                chain, writes, now_ms = attempt
-                outcome = await limiter._backend.store.commit(writes, timeout=self._terms.timeout)
-                self._grant = limiter._engine.landed(chain, cost, outcome, now_ms)
-            if self._grant is None:
-                self._grant = await limiter._take(self, cost, self._terms.max_wait_ms)
+            self._grant = await self._limiter._take(self, self._cost, self._terms.max_wait_ms)
         except RateLimiterUnavailable:
-            if limiter._policy_of(self) is OnUnavailable.BLOCK:
+            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
             self.degraded = True
-            self._delta = cost
+            self._delta = self._cost
         self._open = True
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
@@ -183,7 +183,8 @@ class Lease(LeaseCore):
         self._release(amounts, named)
 
     async def __aenter__(self) -> Self:
-        await self._enter()
+        if not self._enter_at_once():
+            await self._enter()
         return self
 
     async def __aexit__(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import check_limits
 from ..core.values import OnUnavailable
+from ..records.bucket import spend
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
+from ..stores.port import Lender
 from .amounts import check_known
 from .chains import Chains
-from .engine import Engine
+from .engine import NOTHING, Engine, new_grant
 from .lease import Lease, Terms
 from .looking import LookOperations
 from .sights import Sights
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.values import StackOptions
-    from ..records.algebra import Write
     from ..stores.port import Store
     from .chains import Chain
     from .engine import Grant
@@ -86,8 +87,9 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._chains = Chains(self._backend, Sights(), bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = Terms(None, self._policy, 0, self._timeout)
-        self._direct = speculative_writes and self._engine.never_suspends
+        self.usual = Terms(None, self._policy, 0, self._timeout)
+        store = self._backend.store
+        self._lender = store if isinstance(store, Lender) and speculative_writes else None
         self._up = True
 
     def acquire(
@@ -106,7 +108,9 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         ...     answer = await call_llm()
         ...     await lease.adjust(tpm=answer.tokens - 500)
         """
-        terms = self._terms(limits, on_unavailable, max_wait, timeout)
+        terms = self.usual
+        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
+            terms = self.terms(limits, on_unavailable, max_wait, timeout)
         return Lease(self, entity_id, resource, consume, terms)
 
     async def close(self) -> None:
@@ -121,16 +125,14 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     ) -> None:
         await self.close()
 
-    def _terms(
+    def terms(
         self,
         limits: Sequence[Limit] | None,
         on_unavailable: OnUnavailable | str | None,
         max_wait: float | None,
         timeout: float | None,
     ) -> Terms:
-        """What one acquire asks for besides tokens, checked; the usual terms where it asks for nothing."""
-        if limits is None and on_unavailable is None and max_wait is None and timeout is None:
-            return self._usual
+        """What one acquire asks for besides tokens, checked."""
         return Terms(
             None if limits is None else check_limits(limits),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
@@ -158,17 +160,22 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._note(True)
         return grant
 
-    def _short_way(self, lease: LeaseCore, cost: Mapping[str, int]) -> tuple[Chain, list[Write], int] | None:
-        """The one write of an acquire that knows all it needs and meets nobody; None where it is not so."""
-        if lease._terms is not self._usual or self._lines.waiting or not self._direct:
+    def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
+        """Take ``cost`` without any wait from a store that lends its records; None where it takes more than that."""
+        lender = self._lender
+        if lender is None or lease._terms is not self.usual or self._lines.waiting:
             return None
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(lease._entity_id, lease._resource, None, now_ms)
-        if chain is None:
+        if chain is None or len(chain.steps) != 1:
             return None
-        check_known("consume", cost, chain.levels[0].slots)
-        writes = self._engine.plan(chain, cost, now_ms)
-        return None if writes is None else (chain, writes, now_ms)
+        level, sight = chain.steps[0]
+        check_known("consume", cost, level.slots)
+        image = lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
+        if image is None:
+            return None
+        sight.show(image, now_ms)
+        return new_grant((chain, cost, (image,), now_ms, NOTHING))
 
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None

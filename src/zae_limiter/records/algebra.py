@@ -154,10 +154,15 @@ def applied(image: Image | None, write: Write) -> Image | None:
     for attr in remove:
         new.pop(attr, None)
     if expires_at_ms:
-        new[TTL] = -(-expires_at_ms // 1000)
+        new[TTL] = expiry_seconds(expires_at_ms)
     elif expires_at_ms == NEVER:
         new.pop(TTL, None)
     return new
+
+
+def expiry_seconds(expires_at_ms: int) -> int:
+    """An expiry as it is stored: whole seconds, never too early."""
+    return -(-expires_at_ms // 1000)
 
 
 def is_live(image: Image | None, now_ms: int) -> bool:

@@ -14,15 +14,15 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI, Rule, first_instant, produced
 from ..core.decide import Reading
-from ..core.draw import draw
+from ..core.draw import draw, spent
 from ..core.errors import CorruptRecordError
 from ..core.values import BucketState
 from . import keys
-from .algebra import ABSENT, NEVER, PRESENT, TTL, Image, Key, Write
+from .algebra import ABSENT, NEVER, PRESENT, TTL, Image, Key, Write, expiry_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -51,6 +51,10 @@ class Slot(NamedTuple):
     tk: str
     tc: str
     shape: tuple[tuple[str, int], ...]
+
+
+Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, str, str]]]
+"""An anchor and, per limit: capacity, amount, period, what was produced by then, and the names of tk and tc."""
 
 
 class Level:
@@ -95,7 +99,7 @@ class Level:
         self.cascade = cascade
         self.parent_id = parent_id
         self.slots = {limit.name: _slot(limit) for limit in limits}
-        self.anchor: tuple[int, dict[str, int]] | None = None
+        self.anchor: Anchor | None = None
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -156,21 +160,20 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
         anchor = _anchored(level, image)
         if anchor is None:
             return reshape(level, image, cost, now_ms)
-    bases = anchor[1]
+    terms = anchor[1]
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
-    slots = level.slots
     for name, need in cost.items():
-        if not need or name not in slots:
+        if not need or name not in terms:
             continue
-        _, (capacity, amount, period), attr, counter, _ = slots[name]
-        since = now_ms * amount // period - bases[name]
+        capacity, amount, period, base, attr, counter = terms[name]
+        since = now_ms * amount // period - base
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
         tk = image[attr]
         if hot and name in hot and tk + since > capacity:
-            earlier = produced(now_ms - LAG_MS, amount, period) - bases[name]
+            earlier = produced(now_ms - LAG_MS, amount, period) - base
             if tk + earlier >= need:
                 since, tk = earlier, min(tk, capacity - earlier)
         taken = draw(capacity, tk, since, need)
@@ -184,7 +187,37 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
             guards.append((attr, "between", (low, high)))
             add[attr] = change
         add[counter] = need
-    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
+    lifetime_ms = level.lifetime_ms
+    expires = now_ms + lifetime_ms if lifetime_ms else _persist(image)
+    return new_write((level.key, tuple(guards), put, add, (), expires, False))
+
+
+def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
+    """The image after ``cost`` was taken from it, for a store that lends it out.
+
+    None where it does not fit, and where it takes more than a spend: a bucket to be made or to be moved to
+    other limits.
+    """
+    anchor = level.anchor
+    if image is None or anchor is None or anchor[0] != image[ANCHOR]:
+        return None
+    terms = anchor[1]
+    new = image.copy()
+    for name, need in cost.items():
+        if not need or name not in terms:
+            continue
+        capacity, amount, period, base, attr, counter = terms[name]
+        since = now_ms * amount // period - base
+        left = spent(capacity, new[attr], since, need)
+        if left is None or since > _REACH:
+            return None
+        new[attr] = left
+        new[counter] += need
+    if level.lifetime_ms:
+        new[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
+    elif TTL in new:
+        del new[TTL]
+    return new
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
@@ -226,7 +259,8 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         rule = _stored_rule(image, name)
         if rule is not None:
             add[attribute(name, "tk")] = _between(rule, rf, anchor)
-    return Write(level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms))
+    expires = now_ms + level.lifetime_ms if level.lifetime_ms else _persist(image)
+    return Write(level.key, tuple(guards), put, add, (), expires)
 
 
 def settle(level: Level, image: Image | None, delta: Mapping[str, int], now_ms: int) -> Write:
@@ -332,7 +366,7 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
-def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
+def _anchored(level: Level, image: Image) -> Anchor | None:
     """What the level's rates had produced by the image's anchor, or None where the limits differ."""
     if level.version is not None and image[CONFIG_VERSION] < level.version:
         return None
@@ -341,14 +375,16 @@ def _anchored(level: Level, image: Image) -> tuple[int, dict[str, int]] | None:
             if image.get(attr) != value:
                 return None
     rf = image[ANCHOR]
-    bases = {name: produced(rf, slot.rule.amount, slot.rule.period) for name, slot in level.slots.items()}
-    level.anchor = anchor = (rf, bases)
+    terms = {
+        name: (*slot.rule, produced(rf, slot.rule.amount, slot.rule.period), slot.tk, slot.tc)
+        for name, slot in level.slots.items()
+    }
+    level.anchor = anchor = (rf, terms)
     return anchor
 
 
-def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    if level.lifetime_ms:
-        return now_ms + level.lifetime_ms
+def _persist(image: Image) -> int | None:
+    """Under an entity's own limits a bucket is kept for ever, also one that was to expire."""
     return NEVER if TTL in image else None
 
 
@@ -381,5 +417,6 @@ __all__ = [
     "reading",
     "reshape",
     "settle",
+    "spend",
     "states",
 ]

@@ -8,7 +8,7 @@ wash out the empty bucket of whoever sends it. Expired records are dropped when 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..clock import Clock, SystemClock
 from ..core.values import BackendCapabilities
@@ -18,7 +18,9 @@ from ..records.keys import STATE
 from .ranges import INDEXES, index_entry, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+Ts = TypeVarTuple("Ts")
 
 CAPABILITIES = BackendCapabilities(
     name="memory",
@@ -55,16 +57,26 @@ class MemoryStore:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            if len(writes) == 1:
-                write = writes[0]
-                old = self._live(write.key, now_ms)
-                if holds(old, write.guards):
-                    return Committed((self._apply(write, old, now_ms),))
-                return Conflict({write.key: old})
             before = {write.key: self._live(write.key, now_ms) for write in writes}
             if all(holds(before[write.key], write.guards) for write in writes):
                 return Committed(tuple([self._apply(write, before[write.key], now_ms) for write in writes]))
             return Conflict(before)
+
+    def exchange(
+        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
+    ) -> Image | None:
+        """Lend out one record: ``change`` gets its image and answers with the next one, or None for no change.
+
+        The new image must not differ in its index attributes.
+        """
+        with self._lock:
+            image = self._items.get(key)
+            if image is not None and not is_live(image, now_ms):
+                image = None
+            new = change(image, *args)
+            if new is not None:
+                self._items[key] = new
+            return new
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""

@@ -1,15 +1,17 @@
-"""The store port: four verbs."""
+"""The store port: four verbs, and one extra ability."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVarTuple, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..clock import Clock
     from ..core.values import BackendCapabilities
     from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+
+Ts = TypeVarTuple("Ts")
 
 
 class Store(Protocol):
@@ -45,4 +47,18 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Free what is held; closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class Lender(Protocol):
+    """An extra ability of a store inside the process: it lends out one record at a time.
+
+    A plain acquire then needs neither guards nor a coroutine. Stores without it are served by `Store.commit`.
+    """
+
+    def exchange(
+        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
+    ) -> Image | None:
+        """Replace a record's image by what ``change`` makes of it; None from ``change`` leaves it as it is."""
         ...
