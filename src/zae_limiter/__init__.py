@@ -1,29 +1,24 @@
-"""A rate limiter for calls whose cost is known only afterwards."""
+"""A rate limiter for calls whose cost is known only afterwards.
 
-from . import exceptions, models
+Names are loaded on first use: ``import zae_limiter`` alone costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ._version import __version__
-from .clock import Clock, SystemClock
-from .exceptions import *  # noqa: F403  # the door's __all__ is the public list
-from .limiter.lease import Lease
-from .limiter.limiter import RateLimiter
-from .models import *  # noqa: F403  # the same
-from .repository.repository import Repository, RepositoryBuilder
-from .stores.port import Store
-from .sync import SyncLease, SyncRateLimiter, SyncRepository, SyncRepositoryBuilder
 
-__all__ = [  # the doors list their own names
-    *exceptions.__all__,
-    *models.__all__,
-    "Clock",
-    "Lease",
-    "RateLimiter",
-    "Repository",
-    "RepositoryBuilder",
-    "Store",
-    "SyncLease",
-    "SyncRateLimiter",
-    "SyncRepository",
-    "SyncRepositoryBuilder",
-    "SystemClock",
-    "__version__",
-]
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403  # the list of names is kept there
+
+
+def __getattr__(name: str) -> object:
+    if name == "__all__" or not name.startswith("_"):
+        public = import_module("._public", __name__)
+        if hasattr(public, name):
+            return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("._public", __name__).__all__})

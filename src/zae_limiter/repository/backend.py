@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NamespaceNotFoundError, NamespaceStateError
@@ -66,7 +66,9 @@ class Backend:
 
     def new_namespace(self, name: str) -> Namespace:
         """A namespace with a fresh opaque id of 11 characters."""
-        return Namespace(name, secrets.token_urlsafe(8), namespace.ACTIVE, iso(self.clock.now_ms()))
+        from secrets import token_urlsafe  # on first use: it brings the cryptography modules along
+
+        return Namespace(name, token_urlsafe(8), namespace.ACTIVE, iso(self.clock.now_ms()))
 
     async def read(self, wanted: Sequence[Key]) -> list[Image | None]:
         """The current images."""
@@ -106,7 +108,7 @@ class Backend:
         """The write that records a change; it goes into the commit of the change itself."""
         now_ms = self.clock.now_ms()
         event = AuditEvent(
-            event_id=audit.event_id(now_ms, secrets.token_hex(6)),
+            event_id=audit.event_id(now_ms, os.urandom(6).hex()),
             timestamp=iso(now_ms),
             action=action.value,
             entity_id=subject,
