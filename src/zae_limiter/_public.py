@@ -11,9 +11,7 @@ from .repository.repository import Repository, RepositoryBuilder
 from .stores.port import Store
 from .sync import SyncLease, SyncRateLimiter, SyncRepository, SyncRepositoryBuilder
 
-__all__ = [  # the doors list their own names
-    *exceptions.__all__,
-    *models.__all__,
+__all__ = [
     "Clock",
     "Lease",
     "RateLimiter",
@@ -27,3 +25,5 @@ __all__ = [  # the doors list their own names
     "SystemClock",
     "__version__",
 ]
+__all__ += exceptions.__all__
+__all__ += models.__all__

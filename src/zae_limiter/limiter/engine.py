@@ -15,7 +15,7 @@ from ..core.errors import RateLimiterUnavailable
 from ..records import bucket
 from ..records.algebra import Committed, Conflict, Image, Write
 from .committing import commit_chain
-from .lane import Ask, Place
+from .lane import Ask, Lane, Place
 from .refusing import may_refuse, remember_refusal
 from .settling import settle_chain
 
@@ -56,6 +56,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self.merges = True
 
     def plan(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Write] | None:
         """The writes that take ``cost`` from every level, by the last sights; None where it does not fit."""
@@ -65,7 +66,7 @@ class Engine:
             if image is None:
                 write = bucket.first_charge(level, cost, now_ms)
             else:
-                write = bucket.charge(level, image, cost, now_ms, sight.hot)
+                write = bucket.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms)
             if write is None:
                 return None
             writes.append(write)
@@ -77,8 +78,10 @@ class Engine:
             self._learn(chain, outcome, cost, now_ms)
             return None
         images = outcome.images
-        for position, step in enumerate(chain.steps):
-            step.sight.show(images[position], now_ms)
+        for position, (level, sight) in enumerate(chain.steps):
+            if sight.hot and bucket.undisturbed(level, sight.image, images[position], cost):
+                sight.hot = frozenset()
+            sight.show(images[position], now_ms)
         return new_grant((chain, cost, images, now_ms, NOTHING))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
@@ -87,7 +90,7 @@ class Engine:
         if self.never_suspends:
             await self._charge(chain, [ask], timeout)
         else:
-            await self._queue(chain, ask, timeout)
+            await self._queue(chain.lane if self.merges else Lane(), chain, ask, timeout)
         if ask.error is not None:
             raise ask.error
         assert ask.grant is not None  # an ask without an error was granted
@@ -106,15 +109,14 @@ class Engine:
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
-    async def _queue(self, chain: Chain, ask: Ask, timeout: float | None) -> None:
-        lane = chain.lane
+    async def _queue(self, lane: Lane, chain: Chain, ask: Ask, timeout: float | None) -> None:
         try:
             gate = self._runtime.gate()
             if not lane.enter(ask, gate):
                 await gate.wait()
                 if not ask.leads:
                     return
-            await self._runtime.finish(self._fly(chain, ask, timeout))
+            await self._runtime.finish(self._fly(lane, chain, ask, timeout))
         except BaseException:
             place = lane.withdraw(ask)
             if place is Place.LEADING:
@@ -123,8 +125,7 @@ class Engine:
                 await self.settle(ask.grant.chain, _negated(ask.cost), timeout)
             raise
 
-    async def _fly(self, chain: Chain, leader: Ask, timeout: float | None) -> None:
-        lane = chain.lane
+    async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
         batch = lane.batch(leader)
         try:
             await self._charge(chain, batch, timeout)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 ANCHOR = "rf"
 CONFIG_VERSION = "cv"
-LAG_MS = 20
-"""How far in the past a draw is decided when others write the same full bucket at this moment."""
+LAG_MS = 50
+"""How far in the past a draw may be decided when others write the same full bucket at this moment."""
 
 _REACH = 2**51
 """Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
@@ -148,11 +148,13 @@ def first_charge(level: Level, cost: Mapping[str, int], now_ms: int) -> Write | 
     return create(level, cost, now_ms)
 
 
-def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot: Collection[str] = ()) -> Write | None:
-    """Take ``cost`` from the bucket last seen as ``image``, or None where it does not fit.
+def charge(
+    level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot: Collection[str] = (), seen_ms: int = 0
+) -> Write | None:
+    """Take ``cost`` from the bucket last seen as ``image`` at ``seen_ms``, or None where it does not fit.
 
-    Limits named in ``hot`` are full but written by others at this moment: they are drawn a little in the past,
-    where draws commute.
+    Limits named in ``hot`` are full but others are writing them: these are drawn as of the last instant at which
+    they were not yet full, at most `LAG_MS` ago, where draws commute.
     """
     rf = image[ANCHOR]
     anchor = level.anchor
@@ -173,9 +175,10 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot
             return reshape(level, image, cost, now_ms)
         tk = image[attr]
         if hot and name in hot and tk + since > capacity:
-            earlier = produced(now_ms - LAG_MS, amount, period) - base
-            if tk + earlier >= need:
-                since, tk = earlier, min(tk, capacity - earlier)
+            earliest = produced(now_ms - LAG_MS, amount, period) - base
+            if capacity - tk >= earliest or seen_ms < now_ms - LAG_MS:
+                since = max(capacity - tk, earliest)
+                tk = min(tk, capacity - since)
         taken = draw(capacity, tk, since, need)
         if taken is None:
             return None
@@ -309,6 +312,14 @@ def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> 
     return frozenset(found)
 
 
+def undisturbed(level: Level, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
+    """Whether nobody but us wrote between two images: the consumption differs by our cost alone."""
+    if before is None or after is None:
+        return False
+    counters = ((slot.tc, cost.get(name, 0)) for name, slot in level.slots.items())
+    return all(after.get(attr) == before.get(attr, 0) + need for attr, need in counters)
+
+
 def needs_reshape(level: Level, image: Image) -> bool:
     """Whether the bucket was written under other limits, or older config, than those in force."""
     return _anchored(level, image) is None
@@ -419,4 +430,5 @@ __all__ = [
     "settle",
     "spend",
     "states",
+    "undisturbed",
 ]
