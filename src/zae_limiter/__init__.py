@@ -5,10 +5,65 @@ Names are loaded on first use: ``import zae_limiter`` alone costs next to nothin
 
 from typing import TYPE_CHECKING
 
-from ._version import __version__
+from ._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from ._public import *  # noqa: F403  # the list of names is kept there
+if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
+    from .clock import Clock as Clock, SystemClock as SystemClock
+    from .exceptions import (
+        CapacityExceeded as CapacityExceeded,
+        CorruptRecordError as CorruptRecordError,
+        EntityError as EntityError,
+        EntityExistsError as EntityExistsError,
+        EntityNotFoundError as EntityNotFoundError,
+        EntityVersionError as EntityVersionError,
+        IncompatibleSchemaError as IncompatibleSchemaError,
+        InfrastructureError as InfrastructureError,
+        InfrastructureNotFoundError as InfrastructureNotFoundError,
+        InvalidIdentifierError as InvalidIdentifierError,
+        InvalidNameError as InvalidNameError,
+        LeaseExpiredError as LeaseExpiredError,
+        NamespaceNotFoundError as NamespaceNotFoundError,
+        NamespaceStateError as NamespaceStateError,
+        RateLimitError as RateLimitError,
+        RateLimiterUnavailable as RateLimiterUnavailable,
+        RateLimitExceeded as RateLimitExceeded,
+        StackAlreadyExistsError as StackAlreadyExistsError,
+        StackOperationError as StackOperationError,
+        ValidationError as ValidationError,
+        VersionError as VersionError,
+        VersionMismatchError as VersionMismatchError,
+        ZAELimiterError as ZAELimiterError,
+    )
+    from .limiter.lease import Lease as Lease
+    from .limiter.limiter import RateLimiter as RateLimiter
+    from .models import (
+        AuditAction as AuditAction,
+        AuditEvent as AuditEvent,
+        BackendCapabilities as BackendCapabilities,
+        BucketState as BucketState,
+        CacheStats as CacheStats,
+        Entity as Entity,
+        EntityCapacity as EntityCapacity,
+        LevelStatus as LevelStatus,
+        Limit as Limit,
+        LimiterInfo as LimiterInfo,
+        LimitStatus as LimitStatus,
+        Namespace as Namespace,
+        OnUnavailable as OnUnavailable,
+        ResourceCapacity as ResourceCapacity,
+        StackOptions as StackOptions,
+        Status as Status,
+        UsageSnapshot as UsageSnapshot,
+        UsageSummary as UsageSummary,
+    )
+    from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
+    from .stores.port import Store as Store
+    from .sync import (
+        SyncLease as SyncLease,
+        SyncRateLimiter as SyncRateLimiter,
+        SyncRepository as SyncRepository,
+        SyncRepositoryBuilder as SyncRepositoryBuilder,
+    )
 else:
     from importlib import import_module
 

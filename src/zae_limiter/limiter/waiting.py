@@ -64,9 +64,10 @@ class Lines:
         """Stand in line and try whenever it may fit, until the time is up."""
         deadline_ms = self._clock.now_ms() + max_wait_ms
         ticket = Ticket(cost, self._runtime.gate())
-        if not self._join(key, ticket):
-            await ticket.gate.wait(max_wait_ms / 1000)
+        first = self._join(key, ticket)
         try:
+            if not first:
+                await ticket.gate.wait(max_wait_ms / 1000)
             while True:
                 try:
                     return await attempt()
