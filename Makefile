@@ -1,0 +1,49 @@
+# Every target sets up what it needs, also the first time.
+PYTHON ?= python3
+VENV := .venv
+BENCH := .venv-bench
+DOCS := .venv-docs
+PIP := pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check bench docs clean
+
+demo: $(VENV)/.runtime
+	$(VENV)/bin/zae-limiter demo
+
+test: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m pytest tests/test_architecture.py
+
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python -m bench
+
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/mkdocs build --strict
+
+$(VENV)/.runtime: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.runtime
+	$(VENV)/bin/$(PIP) -e ".[dev]"
+	touch $@
+
+# The rivals live in an environment of their own: nothing of them can reach the product.
+$(BENCH)/.ready: pyproject.toml bench/requirements.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/$(PIP) -e . -r bench/requirements.txt
+	touch $@
+
+$(DOCS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/$(PIP) -e ".[docs]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(BENCH) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

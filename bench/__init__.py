@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside rivals, measured in the same run. Counts and ratios are what counts; times are noise."""

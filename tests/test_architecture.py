@@ -1,0 +1,124 @@
+"""The layers, checked: who may import whom, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import zae_limiter
+from zae_limiter import _public
+
+SOURCE = Path(zae_limiter.__file__).parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": {"core"},
+    "records": {"core", "records"},
+    "clock": set(),
+    "runtime": {"runtime"},
+    "stores": {"core", "records", "clock", "stores"},
+    "repository": {"core", "records", "clock", "runtime", "stores", "repository", "_version"},
+    "limiter": {"core", "records", "clock", "runtime", "stores", "repository", "limiter"},
+}
+"""Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
+
+IMPURE = {
+    "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
+    "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib",
+}  # fmt: skip
+"""What the pure layers must not touch: clocks, I/O, threads, logging, chance."""
+
+OPTIONAL = {"aiohttp", "asyncio", "boto3", "botocore", "click", "hypothesis", "pytest", "redis", "rich", "sqlite3"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).parts[0].removesuffix(".py"), path
+
+
+def imports(path: Path) -> Iterator[tuple[str | None, str]]:
+    """``(layer of ours or None, top-level module)`` of every import in a file, wherever it stands."""
+    package = path.relative_to(SOURCE).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield None, name.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0:
+                yield None, (node.module or "").split(".")[0]
+                continue
+            base = package[: len(package) - (node.level - 1)]
+            target = (*base, *(node.module.split(".") if node.module else ()))
+            for name in node.names:
+                yield (target[0] if target else name.name), "zae_limiter"
+
+
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_layers(layer: str) -> None:
+    for found, path in modules():
+        if found == layer:
+            for used, _ in imports(path):
+                assert used is None or used in MAY_IMPORT[layer], f"{path.relative_to(SOURCE)} imports {used}"
+
+
+@pytest.mark.parametrize("layer", ["core", "records"])
+def test_pure_layers_touch_no_clock_io_or_logging(layer: str) -> None:
+    for found, path in modules():
+        if found == layer:
+            used = {module for ours, module in imports(path) if ours is None}
+            assert not used & IMPURE, f"{path.relative_to(SOURCE)} imports {used & IMPURE}"
+
+
+def test_use_cases_know_no_event_loop() -> None:
+    for found, path in modules():
+        if found in {"core", "records", "repository", "limiter"}:
+            assert "asyncio" not in {module for _, module in imports(path)}, path
+
+
+def test_absolute_imports_of_ourselves_are_not_used() -> None:
+    for _, path in modules():
+        assert "zae_limiter" not in {module for ours, module in imports(path) if ours is None}, path
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import json, sys; {statement}; print(json.dumps(sorted(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return set(json.loads(output))
+
+
+@pytest.mark.parametrize("statement", ["import zae_limiter", "from zae_limiter import SyncRateLimiter, RateLimiter"])
+def test_importing_loads_nothing_optional(statement: str) -> None:
+    assert not loaded_by(statement) & OPTIONAL
+
+
+def test_importing_the_package_loads_no_module_but_its_own_door() -> None:
+    ours = {name for name in loaded_by("import zae_limiter") if name.startswith("zae_limiter")}
+    assert ours == {"zae_limiter", "zae_limiter._version"}
+
+
+def test_type_checkers_see_the_names_that_exist() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    seen = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for name in node.names
+    }
+    assert seen == set(_public.__all__)
+    assert set(_public.__all__) <= set(dir(zae_limiter))
+
+
+def test_files_and_functions_stay_small() -> None:
+    for _, path in modules():
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 500, f"{path.relative_to(SOURCE)} is too long: one concept or two?"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                doc = ast.get_docstring(node) or ""
+                length = (node.end_lineno or 0) - node.lineno + 1 - len(doc.splitlines())
+                assert length <= 50, f"{path.relative_to(SOURCE)}: {node.name} has {length} lines"
