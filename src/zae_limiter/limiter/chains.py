@@ -178,6 +178,11 @@ class Chains:
                 del self._known[next(iter(self._known))]
             self._known[name] = chain
 
+    def forget(self) -> None:
+        """Start afresh: in a forked child no write of the parent's is in flight."""
+        self._lock = threading.Lock()
+        self._known = {}
+
     def __len__(self) -> int:
         """How many chains are remembered."""
         return len(self._known)

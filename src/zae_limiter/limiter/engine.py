@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.decide import fitting, refusal
-from ..core.errors import RateLimiterUnavailable
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..records import bucket
 from ..records.algebra import Committed, Conflict, Image, Write
+from .amounts import check_known
 from .committing import commit_chain
 from .lane import Ask, Lane, Place
 from .refusing import may_refuse, remember_refusal
@@ -127,13 +128,15 @@ class Engine:
 
     async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
         batch = lane.batch(leader)
+        failure: Exception = RateLimiterUnavailable("The write that was to decide was interrupted.")
         try:
             await self._charge(chain, batch, timeout)
         except Exception as error:
+            failure = error
+        finally:
             for ask in batch:
                 if ask.grant is None and ask.error is None:
-                    ask.error = error
-        finally:
+                    ask.error = failure
             lost = lane.land(batch)
             lane.leave()
         for grant in lost:
@@ -147,6 +150,8 @@ class Engine:
         pending = asks
         certain = lost = False
         for _ in range(_MAX_TRIES):
+            if not pending:
+                return
             batch = pending if len(pending) == 1 else _fitting(chain, pending, now_ms)
             writes = self.plan(chain, _total(batch), now_ms) if batch else None
             if writes is None:
@@ -154,7 +159,7 @@ class Engine:
                     await self._refuse(chain, pending, now_ms, timeout)
                     return
                 await self.look(chain, timeout)
-                chain = await self._chains.follow(chain)
+                chain, pending = await self._follow(chain, pending)
                 certain = True
                 continue
             if lost:
@@ -166,14 +171,26 @@ class Engine:
             certain = True
             grant = self.landed(chain, _total(batch), outcome, now_ms)
             if grant is None:
-                chain = await self._chains.follow(chain)
+                chain, pending = await self._follow(chain, pending)
                 lost = True
                 continue
             _share(grant, batch)
-            if len(batch) == len(pending):
-                return
             pending = [ask for ask in pending if ask.grant is None]
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
+
+    async def _follow(self, chain: Chain, pending: list[Ask]) -> tuple[Chain, list[Ask]]:
+        """Go on under newer config if a bucket has met it; an ask for a limit that is gone is an error."""
+        newer = await self._chains.follow(chain)
+        if newer is chain:
+            return chain, pending
+        left = []
+        for ask in pending:
+            try:
+                check_known("consume", ask.cost, newer.levels[0].slots)
+                left.append(ask)
+            except ValidationError as error:
+                ask.error = error
+        return newer, left
 
     async def _refuse(self, chain: Chain, pending: list[Ask], now_ms: int, timeout: float | None) -> None:
         readings = chain.readings(now_ms)

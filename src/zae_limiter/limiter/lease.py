@@ -92,6 +92,8 @@ class LeaseCore:
 
     def _enter_at_once(self) -> bool:
         """Take the tokens where that needs no wait at all."""
+        if self._open or self._grant is not None:
+            raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
         self._cost = cost = check_amounts("consume", self._consume)
         self._grant = grant = self._limiter._take_at_once(self, cost)
         self._open = grant is not None

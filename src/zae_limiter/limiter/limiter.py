@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import check_limits
@@ -91,6 +93,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         store = self._backend.store
         self._lender = store if isinstance(store, Lender) and speculative_writes else None
         self._up = True
+        _LIMITERS.add(self)
 
     def acquire(
         self,
@@ -201,6 +204,18 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
                 _LOG.info("store answers again")
             else:
                 _LOG.warning("store unavailable: %s", error)
+
+
+_LIMITERS: WeakSet[RateLimiter] = WeakSet()
+
+
+def _after_fork() -> None:
+    for limiter in tuple(_LIMITERS):
+        limiter._chains.forget()
+        limiter._lines.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _check_timeout(timeout: float) -> float:

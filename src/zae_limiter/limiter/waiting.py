@@ -81,6 +81,11 @@ class Lines:
         finally:
             self._leave(key, ticket)
 
+    def forget(self) -> None:
+        """Start with empty lines: in a forked child nobody of the parent's waits."""
+        self._lock = threading.Lock()
+        self.waiting = {}
+
     async def _pause(self, seconds: float) -> None:
         pause = getattr(self._clock, "pause", None)
         await (self._runtime.sleep(seconds) if pause is None else pause(seconds))
@@ -109,7 +114,7 @@ class Lines:
 
 def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
     seconds = error.retry_after_seconds
-    return seconds is not None and seconds * 1000 <= left_ms
+    return seconds is not None and round(seconds * 1000) <= left_ms
 
 
 def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]]) -> list[Reading]:

@@ -75,7 +75,10 @@ class ConfigOperations(Operations):
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
     ) -> None:
-        """Set the limits that apply where nothing more specific is stored."""
+        """Set the limits that apply where nothing more specific is stored.
+
+        ``on_unavailable`` None leaves what is stored of it.
+        """
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
         ns = await self._backend.ns()
@@ -227,7 +230,8 @@ class ConfigOperations(Operations):
             seen = config.decode(key, images[0])
             if not limits and not seen.limits and seen.on_unavailable is None:
                 return []
-            writes = [config.replace(key, images[0], limits, own, on_unavailable)]
+            policy = on_unavailable or (seen.on_unavailable if limits else None)
+            writes = [config.replace(key, images[0], limits, own, policy)]
             writes.append(self._backend.event(ns, action, subject, principal, resource, details))
             step = bool(limits) - bool(seen.limits)
             if registry is not None and step:
