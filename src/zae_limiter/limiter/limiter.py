@@ -173,7 +173,6 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if chain is None or len(chain.steps) != 1:
             return None
         level, sight = chain.steps[0]
-        check_known("consume", cost, level.slots)
         image = lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
         if image is None:
             return None

@@ -199,7 +199,7 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     """The image after ``cost`` was taken from it, for a store that lends it out.
 
     None where it does not fit, and where it takes more than a spend: a bucket to be made or to be moved to
-    other limits.
+    other limits, a name that is no limit.
     """
     anchor = level.anchor
     if image is None or anchor is None or anchor[0] != image[ANCHOR]:
@@ -207,9 +207,12 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     terms = anchor[1]
     new = image.copy()
     for name, need in cost.items():
-        if not need or name not in terms:
+        term = terms.get(name)
+        if term is None:
+            return None
+        if not need:
             continue
-        capacity, amount, period, base, attr, counter = terms[name]
+        capacity, amount, period, base, attr, counter = term
         since = now_ms * amount // period - base
         left = spent(capacity, new[attr], since, need)
         if left is None or since > _REACH:

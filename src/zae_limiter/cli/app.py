@@ -1,0 +1,115 @@
+"""The root command: which commands there are, loaded when they are named."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .._version import __version__
+from ..core.errors import ZAELimiterError
+from . import errors
+from .commands import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "See it work": {
+        "demo": "demo.command:demo",
+    },
+    "Try a limit": {
+        "acquire": "acquire:acquire",
+        "available": "acquire:available",
+        "explain": "explain:explain",
+    },
+    "Set limits": {
+        "entity": "entity:entity",
+        "resource": "resource:resource",
+        "system": "system:system",
+    },
+    "Look after the store": {
+        "namespace": "namespace:namespace",
+        "audit": "audit:audit",
+        "status": "status:status",
+        "version": "status:version",
+    },
+}
+"""Section of the help, command, and where it is defined."""
+
+_WHERE = {name: where for section in SECTIONS.values() for name, where in section.items()}
+
+
+class Root(Group):
+    """Loads a command's module when the command is named, and turns errors into messages and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the help."""
+        return list(_WHERE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in _WHERE:
+            return None
+        module, _, attribute = _WHERE[cmd_name].partition(":")
+        found: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by section."""
+        width = max(map(len, _WHERE))
+        for section, names in SECTIONS.items():
+            found = ((name, self.get_command(ctx, name)) for name in names)
+            rows = [(name.ljust(width), each.get_short_help_str(70)) for name, each in found if each is not None]
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click's, but every error on purpose is one message and its own exit code."""
+        words = list(sys.argv[1:] if args is None else args)
+        plainly = functools.partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        if not standalone_mode:
+            return plainly()
+        _degrade_gracefully()
+        try:
+            code: object = plainly()
+        except (ZAELimiterError, click.ClickException, click.Abort) as error:
+            sys.exit(errors.report(error, as_json="--json" in words))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _degrade_gracefully() -> None:
+    """A terminal or pipe that cannot show a character shows a substitute instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+@click.command(cls=Root, epilog=errors.EXIT_CODES)
+@click.version_option(__version__, message="zae-limiter %(version)s")
+def root() -> None:
+    """Rate limits for calls whose cost is known only afterwards.
+
+    Limits belong to entities (API keys, projects, tenants) and are kept in the store that --url names. Set the URL
+    once and leave it out from then on:
+
+    \b
+      export ZAE_LIMITER_URL=sqlite:///limits.db
+      zae-limiter system set-defaults -l rpm:60/min -l tpm:10000/min:15000
+      zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
+      zae-limiter explain key-1 gpt-4 -c tpm:15000
+
+    New here? Try: zae-limiter demo
+    """

@@ -1,0 +1,92 @@
+"""``zae-limiter audit``: who changed what."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.limit import Limit
+from .commands import Group, pass_shell
+from .limits import spell_limit
+from .output import Grid, note, plain
+
+if TYPE_CHECKING:
+    from ..core.values import AuditEvent
+    from .shell import Shell
+
+
+@click.group(cls=Group)
+def audit() -> None:
+    """The log of changes to entities, limits and namespaces.
+
+    \b
+    Examples:
+      zae-limiter audit list key-1
+      zae-limiter audit list --system
+    """
+
+
+@audit.command("list")
+@click.argument("entity_id", required=False)
+@click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
+@click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
+@click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
+@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N", help="So many.")
+@click.option("--before", metavar="EVENT_ID", help="Only what is older than this event.")
+@pass_shell
+def list_events(
+    shell: Shell,
+    entity_id: str | None,
+    of_system: bool,
+    resource: str | None,
+    registered: str | None,
+    most: int,
+    before: str | None,
+) -> None:
+    """List changes, newest first.
+
+    Of an entity, or of the system, a resource or a namespace.
+
+    \b
+    Examples:
+      zae-limiter audit list key-1
+      zae-limiter audit list --resource gpt-4 --most 10
+      zae-limiter audit list --system --json
+    """
+    subjects = [
+        subject
+        for subject in (
+            entity_id,
+            "$SYSTEM" if of_system else None,
+            None if resource is None else f"$RESOURCE:{resource}",
+            None if registered is None else f"$NAMESPACE:{registered}",
+        )
+        if subject is not None
+    ]
+    if len(subjects) != 1:
+        raise click.UsageError("Give one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
+    with shell.repository() as repository:
+        events = repository.get_audit_events(subjects[0], most, before)
+    rows = [(_instant(e), e.action, e.principal, e.resource, _details(e)) for e in events]
+    headers = ("when", "what", "who", "resource", "details")
+    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} are on record."))
+    if len(events) == most and not shell.as_json:
+        note(f"there may be more: --before {events[-1].event_id}")
+
+
+def _instant(event: AuditEvent) -> str:
+    return event.timestamp.replace("T", " ").removesuffix("Z")[:19]
+
+
+def _details(event: AuditEvent) -> str:
+    """What is worth a cell: limits as limits, other details as they are, absent ones left out."""
+    details = {name: value for name, value in plain(event.details).items() if value not in (None, {}, [])}
+    limits = details.pop("limits", [])
+    words = [spell_limit(Limit.from_dict(limit)) for limit in limits]
+    return ", ".join([*words, *(f"{name}={_word(value)}" for name, value in details.items())])
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

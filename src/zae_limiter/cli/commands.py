@@ -1,0 +1,127 @@
+"""Commands and groups that all accept the options of the store, before and after the command's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .shell import Shell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class StoreOption(click.Option):
+    """An option that every command has; what is nearest to the command wins."""
+
+
+class Command(click.Command):
+    """A command with the options of the store, shown apart from its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += store_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options first."""
+        _write_options(self, ctx, formatter)
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += store_options()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are defined."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its commands first."""
+        self.format_commands(ctx, formatter)
+        _write_options(self, ctx, formatter)
+
+
+def store_options() -> list[click.Parameter]:
+    """Which store, which namespace, which form of output."""
+    return [
+        _option(
+            "--url",
+            metavar="URL",
+            help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]",
+        ),
+        _option("--name", "-n", "stack_name", metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
+        _option("--region", metavar="REGION", help="Its AWS region."),
+        _option("--endpoint-url", metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),
+        _option("--namespace", "-N", metavar="NAME", help="The namespace to work in.  [default: default]"),
+        _option("--json", "as_json", is_flag=True, help="Print JSON, errors too."),
+    ]
+
+
+def _option(*names: str, **settings: Any) -> StoreOption:
+    return StoreOption(names, expose_value=False, callback=_keep, **settings)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Options are read from the root to the command, so a later one replaces an earlier one."""
+    if value is not None and value is not False and param.name is not None:
+        setattr(ctx.ensure_object(Shell), param.name, value)
+
+
+def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    own: list[tuple[str, str]] = []
+    shared: list[tuple[str, str]] = []
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+        if record is not None:
+            (shared if isinstance(param, StoreOption) else own).append(record)
+    for title, records in (("Options", own), ("Store options", shared)):
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--yes``: do not ask."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def principal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--principal``: who is changing something."""
+    return click.option(
+        "--principal",
+        metavar="WHO",
+        envvar="ZAE_LIMITER_PRINCIPAL",
+        default=_user,
+        show_default="you",
+        help="Who makes the change, for the audit log.",
+    )(command)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, on the error stream so that what is printed stays clean; anything but yes ends the command."""
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        agreed = False
+    if not agreed:
+        raise click.ClickException("Not confirmed; nothing was changed. --yes answers in advance.")
+
+
+def _user() -> str | None:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return None
+
+
+pass_shell = click.make_pass_decorator(Shell, ensure=True)

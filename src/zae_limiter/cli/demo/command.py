@@ -1,0 +1,156 @@
+"""``zae-limiter demo``."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from ..commands import Command, pass_shell
+from ..errors import CODES, OVER_ADMITTED
+from ..output import console, echo_trimmed, print_json, speakable
+from . import closing, scenario
+from .pace import at_once, in_real_time
+from .simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...clock import Clock
+    from ...sync import SyncRateLimiter
+    from ..shell import Shell
+    from .pace import Wait
+
+
+class View(Protocol):
+    """A way to show a run."""
+
+    def run(self, until: Wait) -> bool:
+        """Play it to the end; False where it was interrupted."""
+        ...
+
+
+_OPENING = (
+    f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its\n"
+    "project and its organisation at once, or from none of them. What it really used is\n"
+    "settled afterwards: less is refunded, more becomes debt."
+)
+_EMBEDDED = ("memory://", "sqlite://")
+
+
+@click.command(cls=Command)
+@click.option("--seconds", type=click.FloatRange(min=0.5, max=3600), default=12, show_default=True, help="How long.")
+@click.option("--seed", type=int, metavar="N", help="Repeat the traffic of an earlier run.  [default: random]")
+@click.option("--plain", is_flag=True, help="Lines of text; also chosen where stdout is not a terminal.")
+@click.option(
+    "--fast", is_flag=True, help="Do not wait: a clock of its own, lines of text, the same for the same seed."
+)
+@pass_shell
+@click.pass_context
+def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
+    """Watch the limiter at work, and check it.
+
+    Four API keys of two projects of one organisation call a model. Every call takes 1 request and an estimated
+    number of tokens from all three levels at once, or is refused with the moment to come back. What
+    it really used is settled afterwards; a bucket may go into debt and has to refill out of it.
+
+    At the end a table shows every limit, and an oracle that knows only the log of grants checks every window of time
+    against it. The exit code is 20 if a limit was passed.
+
+    It runs in memory, or on a SQLite file with --url, in a namespace of its own that is purged afterwards.
+
+    \b
+    Examples:
+      zae-limiter demo
+      zae-limiter demo --seconds 30 --seed 7
+      zae-limiter demo --plain --fast --seed 7
+      zae-limiter demo --url sqlite:///demo.db
+    """
+    url = _embedded(shell, fast)
+    number = secrets.randbelow(10_000) if seed is None else seed
+    clock, until = _time(fast)
+    with _limiter(url, clock) as limiter:
+        scenario.install(limiter)
+        run = Simulation(limiter, clock, number, seconds)
+        view = _view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
+        finished = view.run(until)
+        result = closing.close(run, limiter, number)
+    _tell(result, shell)
+    if not result.ok:
+        ctx.exit(OVER_ADMITTED)
+    if not finished:
+        ctx.exit(CODES[click.Abort])
+
+
+def _embedded(shell: Shell, fast: bool) -> str:
+    """The store to run on: never the one of the environment, which may be in use."""
+    if shell.stack_name is not None:
+        raise click.UsageError("The demo runs on an embedded store: memory, or --url sqlite:///demo.db.")
+    url = shell.url or _EMBEDDED[0]
+    if not url.startswith(_EMBEDDED):
+        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db, not {url}.")
+    if fast and not url.startswith(_EMBEDDED[0]):
+        raise click.UsageError("--fast has a clock of its own, which no file may see: use it without --url.")
+    return url
+
+
+def _time(fast: bool) -> tuple[Clock, Wait]:
+    if fast:
+        from ...testing.clock import ManualClock
+
+        manual = ManualClock()
+        return manual, at_once(manual)
+    from ...clock import SystemClock
+
+    clock = SystemClock()
+    return clock, in_real_time(clock)
+
+
+@contextmanager
+def _limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
+    """A limiter in a namespace of its own, of which nothing but its audit log stays behind."""
+    from ...sync import SyncRateLimiter, SyncRepository
+
+    name = f"demo-{secrets.token_hex(4)}"
+    with SyncRepository(url, namespace=name, clock=clock) as repository:
+        made = repository.register_namespace(name, "demo")
+        try:
+            yield SyncRateLimiter(repository)
+        finally:
+            repository.delete_namespace(name, "demo")
+            repository.purge_namespace(made.id, "demo")
+
+
+def _view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
+    from rich.text import Text
+
+    from .plain import PlainView, QuietView
+
+    if shell.as_json:
+        return QuietView(run)
+    screen = console()
+    if plain or not screen.is_terminal or screen.is_dumb_terminal or screen.options.ascii_only:
+        click.echo(speakable(title))
+        echo_trimmed(Text(f"\n{_OPENING}\n"))
+        return PlainView(run)
+    from .screen import ScreenView
+
+    return ScreenView(run, screen, title)
+
+
+def _tell(result: closing.Closing, shell: Shell) -> None:
+    if shell.as_json:
+        print_json(closing.data(result))
+        return
+    from rich.text import Text
+
+    click.echo()
+    echo_trimmed(closing.table(result, console().width))
+    click.echo()
+    echo_trimmed(Text(closing.LEGEND, style="dim"))
+    click.echo()
+    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
+    for good, text in closing.verdicts(result):
+        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

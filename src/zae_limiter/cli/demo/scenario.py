@@ -1,0 +1,92 @@
+"""Who takes part in the demo: an organisation, two projects, four API keys, and their traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...core.limit import Limit
+
+if TYPE_CHECKING:
+    from ...sync import SyncRateLimiter
+
+RESOURCE = "gpt-4"
+ESTIMATE = 400
+"""Tokens charged for a call before anybody knows what it uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Calls of one key: so many a second, all the time or in bursts of ``on`` every ``cycle`` seconds."""
+
+    calls_per_second: float
+    on: float = 1.0
+    cycle: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One entity of the demo."""
+
+    id: str
+    parent_id: str | None
+    rpm: Limit
+    tpm: Limit
+    traffic: Traffic | None = None
+
+    @property
+    def limits(self) -> tuple[Limit, Limit]:
+        """Both."""
+        return self.rpm, self.tpm
+
+
+def _limits(rpm: int, calls: int, tpm: int, tokens: int) -> tuple[Limit, Limit]:
+    return Limit.per_minute("rpm", rpm, burst=calls), Limit.per_minute("tpm", tpm, burst=tokens)
+
+
+_KEY = _limits(120, 6, 48_000, 2_500)
+_PROJECT = _limits(200, 10, 78_000, 4_000)
+
+PARTIES: tuple[Party, ...] = (
+    Party("acme", None, *_limits(360, 14, 120_000, 6_000)),
+    Party("chat", "acme", *_PROJECT),
+    Party("web", "chat", *_KEY, Traffic(1.8)),
+    Party("mobile", "chat", *_KEY, Traffic(1.1)),
+    Party("batch", "acme", *_PROJECT),
+    Party("etl", "batch", *_KEY, Traffic(7.0, on=1.2, cycle=4.0)),
+    Party("evals", "batch", *_KEY, Traffic(1.0)),
+)
+"""Parents come before their children, siblings together: the order of the tree."""
+
+BY_ID = {party.id: party for party in PARTIES}
+KEYS = tuple(party for party in PARTIES if party.traffic is not None)
+
+
+def chain(key_id: str) -> tuple[Party, ...]:
+    """Who is charged for a call of a key: itself and all above it."""
+    found = [BY_ID[key_id]]
+    while found[-1].parent_id is not None:
+        found.append(BY_ID[found[-1].parent_id])
+    return tuple(found)
+
+
+def install(limiter: SyncRateLimiter) -> None:
+    """Create everybody: keys live off the limits of the resource, those above have limits of their own."""
+    limiter.set_resource_defaults(RESOURCE, _KEY, principal="demo")
+    for party in PARTIES:
+        limiter.create_entity(party.id, None, party.parent_id, party.parent_id is not None, None, "demo")
+        if party.traffic is None:
+            limiter.set_limits(party.id, party.limits, RESOURCE, principal="demo")
+
+
+def twigs() -> dict[str, str]:
+    """The ids as a tree, with the lines that lead to them."""
+    drawn: dict[str, str] = {}
+    lead: dict[str | None, str] = {None: ""}
+    for party in PARTIES:
+        siblings = [other for other in PARTIES if other.parent_id == party.parent_id]
+        last = siblings[-1] is party
+        root = party.parent_id is None
+        drawn[party.id] = party.id if root else f"{lead[party.parent_id]}{'└ ' if last else '├ '}{party.id}"
+        lead[party.id] = "" if root else lead[party.parent_id] + ("  " if last else "│ ")
+    return drawn

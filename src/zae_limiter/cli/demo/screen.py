@@ -1,0 +1,124 @@
+"""The demo as a live picture: every bucket a bar, the latest events below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .bars import bar
+from .events import Event, Kind
+from .pace import play
+from .scenario import PARTIES, twigs
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ...core.values import LevelStatus
+    from .pace import Wait
+    from .simulation import Simulation
+
+FRAME_MS = 80
+_EVENTS = 9
+_REQUESTS = "requests/min"
+_LEFT_RPM = 5
+_LEFT_TPM = 12
+_STYLES = {
+    Kind.GRANTED: "green",
+    Kind.REFUSED: "yellow",
+    Kind.SETTLED: "cyan",
+    Kind.FAILED: "magenta",
+    Kind.GAVE_UP: "grey50",
+    Kind.REPAID: "bright_green",
+}
+
+
+class ScreenView:
+    """Draws the run in place on a terminal."""
+
+    def __init__(self, simulation: Simulation, console: Console, title: str) -> None:
+        self._simulation = simulation
+        self._console = console
+        self._title = title
+
+    def run(self, until: Wait) -> bool:
+        """Play the run; False where it was interrupted."""
+        with Live(self.picture(), console=self._console, auto_refresh=False) as live:
+            return play(self._simulation, until, FRAME_MS, lambda: live.update(self.picture(), refresh=True))
+
+    def picture(self) -> RenderableType:
+        """The present state."""
+        run = self._simulation
+        balances = run.balances()
+        width = max(72, min(self._console.width, 110))
+        events = Group(*(_line(event) for event in _padded(run.events[-_EVENTS:])))
+        return Group(
+            Panel(
+                _buckets(balances, width - 4),
+                title=Text(self._title, style="bold"),
+                subtitle=_clock(run),
+                border_style="grey37",
+                width=width,
+            ),
+            Panel(events, title=_totals(run), border_style="grey37", width=width),
+        )
+
+
+def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
+    table = Table(box=None, show_header=True, header_style="grey58", padding=(0, 1, 0, 0), pad_edge=False)
+    names = twigs()
+    label = max(map(len, names.values()))
+    room = width - label - _LEFT_RPM - _LEFT_TPM - 4
+    rpm_width, debt_width = max(len(_REQUESTS), room // 4), room // 6
+    tpm_width = room - rpm_width - debt_width - 1
+    table.add_column("")
+    table.add_column(_REQUESTS)
+    table.add_column("left", justify="right", width=_LEFT_RPM)
+    table.add_column(Text(f"{'debt':>{debt_width}}│tokens/min"))
+    table.add_column("left", justify="right", width=_LEFT_TPM)
+    for party in PARTIES:
+        rpm, tpm = balances[party.id, "rpm"], balances[party.id, "tpm"]
+        style = "" if party.traffic is not None else "bold"
+        table.add_row(
+            Text(names[party.id], style=style),
+            bar(rpm.available, rpm.capacity, rpm_width),
+            _number(rpm),
+            bar(tpm.available, tpm.capacity, tpm_width, debt_width),
+            _number(tpm),
+        )
+    return table
+
+
+def _number(row: LevelStatus) -> Text:
+    style = "bold bright_red" if row.available < 0 else ""
+    return Text(f"{row.available:,}", style=style).append(f"/{row.capacity:,}", style="grey50")
+
+
+def _padded(events: list[Event]) -> list[Event | None]:
+    return [*events, *([None] * (_EVENTS - len(events)))]
+
+
+def _line(event: Event | None) -> Text:
+    if event is None:
+        return Text("")
+    style = "bright_red" if event.debt else _STYLES[event.kind]
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{event.at_ms / 1000:6.2f} s  ", style="grey50").append(f"{event.who:<8}")
+    text.append(f"{event.kind.value:<9}", style=f"bold {style}")
+    return text.append(event.text, style=style if event.debt else "")
+
+
+def _totals(run: Simulation) -> Text:
+    text = Text()
+    for kind in (Kind.GRANTED, Kind.REFUSED, Kind.FAILED):
+        text.append(f"{kind.value} {run.counts[kind]}", style=_STYLES[kind]).append("   ")
+    return text.append(f"debts repaid {run.counts[Kind.REPAID]}", style=_STYLES[Kind.REPAID])
+
+
+def _clock(run: Simulation) -> Text:
+    total_ms = run.end_ms - run.start_ms
+    return Text(f"{min(run.elapsed_ms, total_ms) / 1000:.1f} of {total_ms / 1000:g} s", style="grey58")

@@ -1,0 +1,190 @@
+"""``zae-limiter explain``: which limits decide, where they come from, and when a cost fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ..core.config import SOURCES
+from ..core.decide import statuses
+from ..core.names import DEFAULT_RESOURCE
+from ..limiter.amounts import check_amounts, check_known
+from ..runtime.blocking import run
+from .commands import Command, pass_shell
+from .limits import amount_option, limit_option, spell_rate
+from .output import Cell, Grid, duration, note, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.limit import Limit
+    from ..core.values import LimitStatus
+    from ..sync import SyncRateLimiter
+    from .shell import Shell
+
+
+class Level(NamedTuple):
+    """One entity of the chain: its limits in force, the level they come from, and those that they hide."""
+
+    entity_id: str
+    source: str
+    hidden: list[str]
+    limits: list[LimitStatus]
+
+
+class Explanation(NamedTuple):
+    """Every level that an acquire would charge, the entity itself first, and what is odd about the chain."""
+
+    levels: list[Level]
+    remarks: list[str]
+
+    @property
+    def statuses(self) -> list[LimitStatus]:
+        """Every limit of every level."""
+        return [status for level in self.levels for status in level.limits]
+
+    @property
+    def fits_in_seconds(self) -> float | None:
+        """When the whole cost fits; None for never."""
+        waits = [status.retry_after_seconds for status in self.statuses]
+        return None if None in waits else max((wait for wait in waits if wait is not None), default=0.0)
+
+
+@click.command(cls=Command)
+@click.argument("entity_id")
+@click.argument("resource")
+@amount_option("--consume", "-c", "cost", help="What a call would cost; may be repeated.")
+@limit_option
+@pass_shell
+def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit]) -> None:
+    """Show which limits decide, and why.
+
+    Level by level: where the limits come from, what is left, and when a cost fits.
+
+    Limits come from the most specific level that has any: entity (for this resource), entity_default (the entity,
+    for all resources), resource, system. With cascade the entities above are charged too.
+
+    \b
+    Examples:
+      zae-limiter explain key-1 gpt-4
+      zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
+    """
+    with shell.limiter() as limiter:
+        found = explained(limiter, entity_id, resource, cost, limits or None)
+    shell.show(_data(entity_id, resource, cost, found), _grid(found, asked=bool(cost)))
+    if shell.as_json:
+        return
+    for remark in found.remarks:
+        note(remark)
+    if cost:
+        click.echo()
+        click.echo(printable(verdict(found, cost)))
+
+
+def explained(
+    limiter: SyncRateLimiter, entity_id: str, resource: str, cost: Mapping[str, int], limits: Sequence[Limit] | None
+) -> Explanation:
+    """Look at the chain as an acquire of ``cost`` would find it."""
+    wanted = check_amounts("consume", cost)
+    chain, now_ms = run(limiter._inner._seen(entity_id, resource, limits))
+    check_known("consume", wanted, chain.levels[0].slots)
+    levels = [
+        Level(
+            step.entity_id,
+            step.source,
+            _hidden(limiter, step.entity_id, resource, step.source),
+            statuses([reading], wanted, now_ms),
+        )
+        for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+    ]
+    return Explanation(levels, _remarks(limiter, entity_id, {level.entity_id for level in levels}))
+
+
+def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
+    """The answer in a sentence."""
+    asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items())
+    wait = found.fits_in_seconds
+    if wait == 0:
+        return f"{asked} fits now."
+    late = next(status for status in found.statuses if status.retry_after_seconds == wait)
+    where = f"{late.limit_name} of {late.entity_id}"
+    if wait is None:
+        return f"{asked} never fits: {where} holds {late.limit.capacity:,} at most."
+    return f"{asked} fits in {duration(wait)}, when {where} has refilled."
+
+
+def _hidden(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
+    """The less specific levels that have limits too, which do not count."""
+    stored = {
+        "entity": limiter.get_limits(entity_id, resource),
+        "entity_default": limiter.get_limits(entity_id, DEFAULT_RESOURCE),
+        "resource": limiter.get_resource_defaults(resource),
+        "system": limiter.get_system_defaults()[0],
+    }
+    below = SOURCES[SOURCES.index(source) + 1 :] if source in SOURCES else SOURCES
+    return [name for name in below if stored[name]]
+
+
+def _remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> list[str]:
+    """What somebody might expect and does not get: unknown entities, parents that are not charged."""
+    entity = limiter.get_entity(entity_id)
+    if entity is None:
+        return [f"{entity_id} was never created: defaults apply, and nothing above it is charged."]
+    remarks = []
+    while entity is not None and entity.parent_id is not None:
+        if not entity.cascade:
+            remarks.append(f"{entity.parent_id} is not charged: {entity.id} does not cascade.")
+            break
+        if entity.parent_id not in charged:
+            remarks.append(f"{entity.parent_id} is not charged: no limits are stored for it at any level.")
+        entity = limiter.get_entity(entity.parent_id)
+    return remarks
+
+
+def _grid(found: Explanation, *, asked: bool) -> Grid:
+    rows = []
+    for level in found.levels:
+        for number, status in enumerate(level.limits):
+            first = number == 0
+            over = f" (over {', '.join(level.hidden)})" if first and level.hidden else ""
+            row: tuple[object, ...] = (
+                Cell(level.entity_id, "bold") if first else "",
+                f"{level.source}{over}" if first else "",
+                status.limit_name,
+                spell_rate(status.limit),
+                status.limit.capacity,
+                status.available,
+            )
+            rows.append((*row, _fits(status)) if asked else row)
+    headers = ("level", "limits from", "limit", "rate", "burst", "left", "fits")
+    return Grid(headers if asked else headers[:-1], rows)
+
+
+def _fits(status: LimitStatus) -> Cell:
+    if not status.requested:
+        return Cell("-", "dim")
+    if status.retry_after_seconds is None:
+        return Cell("never", "bold red")
+    if status.exceeded:
+        return Cell(f"in {duration(status.retry_after_seconds)}", "yellow")
+    return Cell("now", "green")
+
+
+def _data(entity_id: str, resource: str, cost: Mapping[str, int], found: Explanation) -> dict[str, Any]:
+    return {
+        "entity_id": entity_id,
+        "resource": resource,
+        "cost": cost,
+        "fits_in_seconds": found.fits_in_seconds if cost else None,
+        "levels": [
+            {
+                "entity_id": level.entity_id,
+                "source": level.source,
+                "hides": level.hidden,
+                "limits": [status.as_dict() for status in level.limits],
+            }
+            for level in found.levels
+        ],
+        "remarks": found.remarks,
+    }

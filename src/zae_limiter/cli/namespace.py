@@ -1,0 +1,175 @@
+"""``zae-limiter namespace``: tenants that share a store without seeing each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from .output import Cell, Grid, facts
+from .progress import counting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.values import Namespace
+    from .shell import Shell
+
+_STYLES = {"active": "green", "deleted": "yellow", "purging": "red"}
+
+
+@click.group(cls=Group)
+def namespace() -> None:
+    """Namespaces: each has its own entities, limits and buckets.
+
+    A deleted namespace frees its name; its data stay until they are purged and can be recovered until then.
+
+    \b
+    Examples:
+      zae-limiter namespace register staging
+      zae-limiter -N staging entity create key-1
+      zae-limiter namespace delete staging
+      zae-limiter namespace orphans
+    """
+
+
+@namespace.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@principal_option
+@pass_shell
+def register(shell: Shell, names: tuple[str, ...], principal: str | None) -> None:
+    """Register namespaces; one that exists stays as it is.
+
+    \b
+    Example:
+      zae-limiter namespace register staging production
+    """
+    with shell.repository() as repository:
+        found = repository.register_namespaces(names, principal)
+    shell.show(found, _grid(found))
+
+
+@namespace.command("list")
+@pass_shell
+def list_namespaces(shell: Shell) -> None:
+    """List the namespaces in use.
+
+    \b
+    Example:
+      zae-limiter namespace list
+    """
+    with shell.repository() as repository:
+        found = repository.list_namespaces()
+    shell.show(found, _grid(found, "No namespace is registered yet."))
+
+
+@namespace.command()
+@click.argument("name")
+@pass_shell
+def show(shell: Shell, name: str) -> None:
+    """Show one namespace.
+
+    \b
+    Example:
+      zae-limiter namespace show staging
+    """
+    with shell.repository() as repository:
+        found = repository.get_namespace(name)
+    shell.show(found, _facts(found))
+
+
+@namespace.command()
+@click.argument("name")
+@yes_option
+@principal_option
+@pass_shell
+def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
+    """Free the name of a namespace, keep its data.
+
+    It can be recovered until it is purged.
+
+    \b
+    Example:
+      zae-limiter namespace delete staging --yes
+    """
+    confirm(f"Delete namespace {name!r}? Nobody can use it until it is recovered.", yes)
+    with shell.repository() as repository:
+        found = repository.delete_namespace(name, principal)
+    shell.show(found, f"Deleted {name}. Its data are kept as {found.id}: recover or purge that id.")
+
+
+@namespace.command()
+@click.argument("namespace_id")
+@principal_option
+@pass_shell
+def recover(shell: Shell, namespace_id: str, principal: str | None) -> None:
+    """Bring a deleted namespace back.
+
+    `orphans` shows the ids.
+
+    An id that starts with a hyphen goes after two hyphens: recover -- -2fK...
+
+    \b
+    Example:
+      zae-limiter namespace recover 4fJ2kQx0aZc
+    """
+    with shell.repository() as repository:
+        found = repository.recover_namespace(namespace_id, principal)
+    shell.show(found, _facts(found))
+
+
+@namespace.command()
+@click.argument("namespace_id")
+@yes_option
+@principal_option
+@pass_shell
+def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> None:
+    """Delete the data of a deleted namespace for good.
+
+    An id that starts with a hyphen goes after two hyphens: purge --yes -- -2fK...
+
+    \b
+    Example:
+      zae-limiter namespace purge 4fJ2kQx0aZc
+    """
+    confirm(f"Delete all data of {namespace_id} for good? This cannot be undone.", yes)
+    with shell.repository() as repository, counting("purging", "records", quiet=shell.as_json) as progress:
+        count = repository.purge_namespace(namespace_id, principal, progress)
+    shell.show(
+        {"namespace_id": namespace_id, "purged": count}, f"Purged {namespace_id}, {count:,} record{'s' * (count != 1)}."
+    )
+
+
+@namespace.command()
+@pass_shell
+def orphans(shell: Shell) -> None:
+    """List deleted namespaces whose data are still there.
+
+    \b
+    Example:
+      zae-limiter namespace orphans
+    """
+    with shell.repository() as repository:
+        found = repository.list_orphan_namespaces()
+    shell.show(found, _grid(found, "No deleted namespace has data left."))
+
+
+def _grid(found: Sequence[Namespace], empty: str = "") -> Grid:
+    rows = [
+        (each.name, each.id, Cell(each.status, _STYLES.get(each.status, "")), each.created_at, each.deleted_at)
+        for each in found
+    ]
+    return Grid(("namespace", "id", "status", "created", "deleted"), rows, empty)
+
+
+def _facts(found: Namespace) -> Grid:
+    return facts(
+        {
+            "namespace": found.name,
+            "id": found.id,
+            "status": Cell(found.status, _STYLES.get(found.status, "")),
+            "created": found.created_at,
+            "deleted": found.deleted_at,
+        }
+    )

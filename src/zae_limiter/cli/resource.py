@@ -1,0 +1,122 @@
+"""``zae-limiter resource``: limits that hold for everybody on one resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from .limits import limits_grid, required_limits, spell_limit
+from .output import Cell, Grid
+
+if TYPE_CHECKING:
+    from ..core.limit import Limit
+    from .shell import Shell
+
+
+@click.group(cls=Group)
+def resource() -> None:
+    """Resources (models, endpoints) and their default limits.
+
+    \b
+    Examples:
+      zae-limiter resource set-defaults gpt-4 -l rpm:500/min -l tpm:50000/min
+      zae-limiter resource list
+      zae-limiter resource capacity gpt-4 tpm
+    """
+
+
+@resource.command("set-defaults")
+@click.argument("name", metavar="RESOURCE")
+@required_limits
+@principal_option
+@pass_shell
+def set_defaults(shell: Shell, name: str, limits: list[Limit], principal: str | None) -> None:
+    """Set the limits of a resource.
+
+    They hold for every entity that has none of its own.
+
+    \b
+    Example:
+      zae-limiter resource set-defaults gpt-4 -l rpm:500/min -l tpm:50000/min:80000
+    """
+    with shell.repository() as repository:
+        repository.set_resource_defaults(name, limits, principal)
+    shell.show({"resource": name, "limits": limits}, limits_grid(limits))
+
+
+@resource.command("get-defaults")
+@click.argument("name", metavar="RESOURCE")
+@pass_shell
+def get_defaults(shell: Shell, name: str) -> None:
+    """Show the limits stored for a resource.
+
+    \b
+    Example:
+      zae-limiter resource get-defaults gpt-4
+    """
+    with shell.repository() as repository:
+        limits = repository.get_resource_defaults(name)
+    shell.show({"resource": name, "limits": limits}, limits_grid(limits, f"{name} has no limits of its own."))
+
+
+@resource.command("delete-defaults")
+@click.argument("name", metavar="RESOURCE")
+@yes_option
+@principal_option
+@pass_shell
+def delete_defaults(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
+    """Let the system defaults apply to a resource again.
+
+    \b
+    Example:
+      zae-limiter resource delete-defaults gpt-4 --yes
+    """
+    confirm(f"Delete the limits of resource {name!r}?", yes)
+    with shell.repository() as repository:
+        repository.delete_resource_defaults(name, principal)
+    shell.show({"resource": name, "limits": []}, f"Deleted the limits of {name}.")
+
+
+@resource.command("list")
+@pass_shell
+def list_resources(shell: Shell) -> None:
+    """List resources with limits of their own.
+
+    \b
+    Example:
+      zae-limiter resource list
+    """
+    with shell.repository() as repository:
+        names = repository.list_resources_with_defaults()
+        limits = {name: repository.get_resource_defaults(name) for name in names}
+    rows = [(name, ", ".join(map(spell_limit, limits[name]))) for name in names]
+    found = [{"resource": name, "limits": limits[name]} for name in names]
+    shell.show(found, Grid(("resource", "limits"), rows, "No resource has limits of its own."))
+
+
+@resource.command()
+@click.argument("name", metavar="RESOURCE")
+@click.argument("limit_name", metavar="LIMIT")
+@click.option("--parents-only", is_flag=True, help="Only entities at the top of their hierarchy.")
+@pass_shell
+def capacity(shell: Shell, name: str, limit_name: str, parents_only: bool) -> None:
+    """Show who uses how much of one limit.
+
+    Every entity with a bucket for the resource is a line.
+
+    \b
+    Example:
+      zae-limiter resource capacity gpt-4 tpm --parents-only
+    """
+    with shell.limiter() as limiter:
+        found = limiter.get_resource_capacity(name, limit_name, parents_only)
+    rows: list[tuple[object, ...]] = [
+        (each.entity_id, each.available, each.capacity, f"{each.utilization_pct:.1f} %") for each in found.entities
+    ]
+    if len(rows) > 1:
+        total = (found.total_available, found.total_capacity, f"{found.utilization_pct:.1f} %")
+        rows.append((Cell("all", "bold"), *total))
+    headers = ("entity", "left", "capacity", "in use")
+    shell.show(found, Grid(headers, rows, f"Nobody has used {limit_name} of {name} yet."))

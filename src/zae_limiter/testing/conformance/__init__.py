@@ -1,0 +1,45 @@
+"""The conformance suite: what every store has to do, as checks that any store can run.
+
+Ten lines prove a store of your own, in both modes, with pytest::
+
+    import pytest
+    from zae_limiter.testing import Harness
+    from zae_limiter.testing.conformance import CHECKS
+
+    @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+    @pytest.mark.parametrize("check", CHECKS, ids=str)
+    def test_my_store(check, blocking, tmp_path):
+        check.run(Harness(lambda clock, blocking: MyStore(tmp_path, clock, blocking), blocking=blocking))
+
+The function given to `Harness` opens one more client of the *same* data each time it is called, and its clients
+decide by the clock they are given. Checks use keys and namespaces of their own, so they may share one database,
+and they close what they open. Nothing here needs pytest: a check that fails raises AssertionError.
+
+What a store cannot do it declares, by the name of the check and with a reason::
+
+    CHECKS = deviating(CHECKS, {"values.big_numbers": "numbers are doubles here"})
+
+A declared deviation is still run, shows its reason in the name of the check, and has to fail.
+
+`STORE_CHECKS` are about the four verbs and the algebra of guarded writes. `LIMITER_CHECKS` are about the limiter on
+top of them; a store that passes the first group should pass the second by itself.
+"""
+
+from . import commits, expiry, guards, lawful, leases, levels, lifecycle, ranges, tenants, values, writes
+from .check import Check, deviating
+
+STORE_CHECKS: tuple[Check, ...] = (
+    *guards.CHECKS,
+    *writes.CHECKS,
+    *commits.CHECKS,
+    *expiry.CHECKS,
+    *values.CHECKS,
+    *ranges.CHECKS,
+    *lifecycle.CHECKS,
+)
+
+LIMITER_CHECKS: tuple[Check, ...] = (*leases.CHECKS, *levels.CHECKS, *tenants.CHECKS, *lawful.CHECKS)
+
+CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)
+
+__all__ = ["CHECKS", "LIMITER_CHECKS", "STORE_CHECKS", "Check", "deviating"]

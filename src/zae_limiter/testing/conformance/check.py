@@ -1,0 +1,86 @@
+"""A check: one claim about a store, proved by one coroutine that runs in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..harness import Harness
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+    from ...stores.port import Store
+
+Work: TypeAlias = Callable[[Harness], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Run it with `run`, or await it where a harness is being driven already.
+
+    With a ``deviation`` the store declares that the claim does not hold for it, and why. The check is run all the
+    same and has to fail: a deviation that is none is an error too.
+    """
+
+    name: str
+    claim: str
+    work: Work
+    deviation: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.deviation is None else f"{self.name} [deviates: {self.deviation}]"
+
+    def run(self, harness: Harness) -> None:
+        """Prove the claim in the mode of the harness, or raise AssertionError."""
+        harness.run(self(harness))
+
+    async def __call__(self, harness: Harness) -> None:
+        """As `run`, inside a running harness. What the check opens it closes."""
+        opened: list[Store] = []
+
+        def noted(clock: Clock, blocking: bool) -> Store:
+            opened.append(harness.store(clock))
+            return opened[-1]
+
+        inner = Harness(noted, blocking=harness.blocking)
+        inner.clock = harness.clock
+        try:
+            await self._prove(inner)
+        finally:
+            for store in opened:
+                await store.close()
+
+    async def _prove(self, harness: Harness) -> None:
+        if self.deviation is None:
+            await self.work(harness)
+            return
+        try:
+            await self.work(harness)
+        except Exception:
+            return
+        raise AssertionError(f"{self.name} holds, but a deviation is declared: {self.deviation!r}; take it back")
+
+
+def check(work: Work) -> Check:
+    """Make a check of a coroutine function: named by its module and name, claiming its docstring."""
+    doc = work.__doc__
+    if not doc:
+        raise ValueError(f"{work.__qualname__} makes no claim: give it a docstring")
+    return Check(f"{work.__module__.rpartition('.')[2]}.{work.__qualname__}", doc.strip(), work)
+
+
+def checks_of(module: Mapping[str, object]) -> tuple[Check, ...]:
+    """The checks a module defines, in their order; to be called with its ``globals()``."""
+    own = module["__name__"]
+    found = (value for value in module.values() if isinstance(value, Check))
+    return tuple(each for each in found if each.work.__module__ == own)
+
+
+def deviating(checks: Iterable[Check], deviations: Mapping[str, str]) -> tuple[Check, ...]:
+    """The same checks, with the declared deviations marked; a name that no check has is an error."""
+    every = tuple(checks)
+    unknown = deviations.keys() - {each.name for each in every}
+    if unknown:
+        raise ValueError(f"no such checks: {', '.join(sorted(unknown))}")
+    return tuple(replace(each, deviation=deviations[each.name]) if each.name in deviations else each for each in every)

@@ -1,0 +1,206 @@
+"""Leases: taken before the body, settled after it, given back when it fails."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...core.errors import LeaseExpiredError, RateLimitExceeded
+from ...core.limit import Limit
+from ...records import keys
+from ...records.algebra import TTL
+from .check import check, checks_of
+from .expect import raises, same, true
+from .room import at_once, beside, new_limiter, read, take
+from .traffic import RESOURCE, Boom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...limiter.limiter import RateLimiter
+    from ...records.algebra import Image
+    from ..harness import Harness
+
+LIMITS = (Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000))
+
+
+async def _limiter(harness: Harness, limits: Sequence[Limit] = LIMITS) -> RateLimiter:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults(limits)
+    return limiter
+
+
+async def _left(limiter: RateLimiter, entity_id: str = "key") -> dict[str, int]:
+    return await limiter.available(entity_id, RESOURCE)
+
+
+@check
+async def estimate_is_taken_first(harness: Harness) -> None:
+    """The estimate is in the store before the body runs, for everybody to see, and stays when it ends."""
+    limiter = await _limiter(harness)
+    other = beside(harness, limiter)
+    same(await _left(limiter), {"rpm": 60, "tpm": 6_000}, "a new bucket is full")
+    async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+        same(lease.consumed, {"rpm": 1, "tpm": 500}, "the lease knows what it took")
+        same(lease.available, {"rpm": 59, "tpm": 5_500}, "and what it left")
+        same(await _left(other), {"rpm": 59, "tpm": 5_500}, "another client sees it in the body")
+    same(await _left(other), {"rpm": 59, "tpm": 5_500}, "and after it")
+
+
+@check
+async def adjust_into_debt(harness: Harness) -> None:
+    """An adjustment is never refused: what is more than there is becomes debt, which is paid before the next grant."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 6_000}) as lease:
+        await lease.adjust(tpm=1_000)
+        await lease.adjust({"rpm": 2, "tpm": 200})
+        same(lease.consumed, {"tpm": 7_200, "rpm": 2}, "the lease adds up")
+    same(await _left(limiter), {"rpm": 58, "tpm": -1_200}, "debt is a negative balance")
+    with raises(RateLimitExceeded, "in debt nothing is granted") as refused:
+        await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+    same(refused.error.retry_after_seconds, 12.01, "1,201 tokens at 100 a second")
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}, {"tpm": 0}])
+    harness.clock.advance(12.01)
+    await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+
+
+@check
+async def give_back(harness: Harness) -> None:
+    """A negative adjustment and a release give tokens back, once."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"rpm": 5, "tpm": 500}) as lease:
+        await lease.adjust(tpm=-200)
+        await lease.release(rpm=1, tpm=100)
+        same(lease.consumed, {"rpm": 4, "tpm": 200}, "the lease adds up")
+    same(await _left(limiter), {"rpm": 56, "tpm": 5_800}, "given back")
+
+
+@check
+async def never_beyond_the_ceiling(harness: Harness) -> None:
+    """Giving back more than there is room for does not raise the ceiling."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 100}) as lease:
+        await lease.release(tpm=5_000)
+    same(await _left(limiter), {"rpm": 60, "tpm": 6_000}, "full is full")
+    await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
+    with raises(RateLimitExceeded, "no more than the ceiling was there"):
+        await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+
+
+@check
+async def consume_more(harness: Harness) -> None:
+    """Taking more inside the body is checked; a refusal takes nothing and the body may go on."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 5_000}) as lease:
+        await lease.consume(tpm=500)
+        with raises(RateLimitExceeded, "only 500 are left"):
+            await lease.consume({"tpm": 501, "rpm": 1})
+        same(lease.consumed, {"tpm": 5_500}, "what was refused was not taken")
+    same(await _left(limiter), {"rpm": 60, "tpm": 500}, "both are kept")
+
+
+@check
+async def failure_gives_all_back(harness: Harness) -> None:
+    """A body that raises has taken nothing: not the estimate, not what it took or adjusted later."""
+    limiter = await _limiter(harness)
+    with raises(Boom):
+        async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+            await lease.consume(tpm=300)
+            await lease.adjust(tpm=9_000)
+            raise Boom
+    same(await _left(limiter), {"rpm": 60, "tpm": 6_000}, "as before")
+
+
+@check
+async def over_is_over(harness: Harness) -> None:
+    """A lease is used inside its block only."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"rpm": 1}) as lease:
+        pass
+    for verb in (lease.adjust, lease.release, lease.consume):
+        with raises(LeaseExpiredError, "the block is over"):
+            await verb(rpm=1)
+    same(await _left(limiter), {"rpm": 59, "tpm": 6_000}, "and changes nothing any more")
+
+
+@check
+async def waiting(harness: Harness) -> None:
+    """With ``max_wait`` an acquire waits for the promised moment, and is refused at once where that is too late."""
+    limiter = await _limiter(harness)
+    await take(limiter, "key", RESOURCE, [{"rpm": 60}])
+    start_ms = harness.clock.now_ms()
+    with raises(RateLimitExceeded, "a second is not enough for 2 tokens"):
+        async with limiter.acquire("key", RESOURCE, {"rpm": 2}, max_wait=1.5):
+            pass
+    same(harness.clock.now_ms(), start_ms, "it was refused at once")
+    async with limiter.acquire("key", RESOURCE, {"rpm": 2}, max_wait=2):
+        same(harness.clock.now_ms(), start_ms + 2_000, "it waited as long as it took")
+
+
+@check
+async def exactly_as_many(harness: Harness) -> None:
+    """Of many who come at once, over several clients, exactly as many are granted as there are tokens."""
+    limiter = await _limiter(harness, [Limit.per_day("rpd", 10)])
+    clients = [limiter, beside(harness, limiter), beside(harness, limiter)]
+    left = await at_once(harness, [partial(_ask, clients[number % 3]) for number in range(30)])
+    granted = sorted(each for each in left if each is not None)
+    same(granted, list(range(10)), "ten were granted, and each saw what its own write had left")
+
+
+async def _ask(limiter: RateLimiter) -> int | None:
+    try:
+        async with limiter.acquire("key", RESOURCE, {"rpd": 1}) as lease:
+            return lease.available["rpd"]
+    except RateLimitExceeded:
+        return None
+
+
+@check
+async def default_buckets_expire(harness: Harness) -> None:
+    """A bucket under default limits is forgotten when it has long been full; one under an entity's own never is."""
+    limiter = await _limiter(harness)
+    await limiter.set_limits("own", LIMITS)
+    for entity_id in ("key", "own"):
+        await take(limiter, entity_id, RESOURCE, [{"tpm": 6_000}])
+    expires = (await _image(harness, limiter, "key"))[TTL] * 1000
+    true(expires >= harness.clock.now_ms() + 60_000, "not before it is full")
+    true(TTL not in await _image(harness, limiter, "own"), "one under limits of its own stays")
+    harness.clock.set_ms(expires)
+    same(await limiter.get_buckets("key"), [], "forgotten")
+    same(len(await limiter.get_buckets("own")), 2, "kept")
+    same(await _left(beside(harness, limiter)), {"rpm": 60, "tpm": 6_000}, "nothing is lost by that")
+
+
+async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Image:
+    namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
+    image = await read(harness.store(), keys.bucket(namespace.id, entity_id, RESOURCE))
+    if image is None:
+        raise AssertionError(f"the bucket of {entity_id} is stored")
+    return image
+
+
+@check
+async def settled_after_the_bucket_is_gone(harness: Harness) -> None:
+    """A long body whose bucket has expired meanwhile still settles: debt counts, and nothing is minted."""
+    limiter = await _limiter(harness)
+    for change, tokens in ((7_000, -1_000), (-500, 6_000)):
+        async with limiter.acquire(f"key{change}", RESOURCE, {"tpm": 1_000}) as lease:
+            await lease.adjust(tpm=change)
+            harness.clock.advance(3_600)
+        same((await _left(limiter, f"key{change}"))["tpm"], tokens, f"a bucket that is gone was full, then {change}")
+
+
+@check
+async def hammering_does_not_prolong(harness: Harness) -> None:
+    """Refusals leave the expiry of a bucket alone."""
+    limiter = await _limiter(harness)
+    await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
+    before = await _image(harness, limiter, "key")
+    for _ in range(5):
+        harness.clock.advance(0.5)
+        with raises(RateLimitExceeded, "not yet"):
+            await take(beside(harness, limiter), "key", RESOURCE, [{"tpm": 6_000}])
+    same(await _image(harness, limiter, "key"), before, "not a single attribute has changed")
+
+
+CHECKS = checks_of(globals())

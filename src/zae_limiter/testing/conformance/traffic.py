@@ -1,0 +1,215 @@
+"""Traffic: what several clients do to a family of entities, told as values and then done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import RateLimitExceeded
+from ...records.algebra import Conflict
+from ...stores.port import Lender
+from ..clock import ManualClock
+from .oracle import LAG_MS, Entry, Ledger
+from .room import beside, new_limiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...core.limit import Limit
+    from ...core.values import BackendCapabilities
+    from ...limiter.lease import Lease
+    from ...limiter.limiter import RateLimiter
+    from ...records.algebra import Committed, Image, Key, Page, Query, Write
+    from ...stores.port import Store
+    from ..harness import Harness
+
+RESOURCE = "gpt-4"
+
+
+class Boom(Exception):
+    """What a failing body raises."""
+
+
+class Host:
+    """A client of the store on a machine of its own: its clock may be off, and it counts lost races."""
+
+    def __init__(self, inner: Store, skew_ms: int = 0) -> None:
+        self.inner = inner
+        self.clock = ManualClock(inner.clock.now_ms() + skew_ms)
+        self.skew_ms = skew_ms
+        self.lost_races = 0
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """Those of the store."""
+        return self.inner.capabilities
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """As the store."""
+        return await self.inner.read(keys, timeout=timeout)
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """As the store."""
+        outcome = await self.inner.commit(writes, timeout=timeout)
+        self.lost_races += isinstance(outcome, Conflict)
+        return outcome
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """As the store."""
+        return await self.inner.query(query, timeout=timeout)
+
+    async def close(self) -> None:
+        """As the store."""
+        await self.inner.close()
+
+
+class LendingHost(Host):
+    """A host inside the process of a store that lends out its records."""
+
+    inner: Any
+
+    def exchange(self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any) -> Image | None:
+        """As the store."""
+        found: Image | None = self.inner.exchange(key, now_ms, change, *args)
+        return found
+
+
+def host(store: Store, skew_ms: int = 0) -> Host:
+    """The store as seen from a host."""
+    return (LendingHost if isinstance(store, Lender) else Host)(store, skew_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """After ``wait_ms`` a client asks; its lease ends after ``hold`` more moves.
+
+    ``outcome`` is what the body says at its end: amounts to adjust by, or None for an exception.
+    """
+
+    wait_ms: int
+    cost: Mapping[str, int]
+    outcome: Mapping[str, int] | None = field(default_factory=dict)
+    hold: int = 0
+    client: int = 0
+    child: int = 0
+
+
+@dataclass(slots=True)
+class Open:
+    """A lease whose body is still running."""
+
+    lease: Lease
+    move: Move
+    client: int
+    ends: int
+
+
+class Family:
+    """A parent and its children under limits of their own, and the clients that take for them."""
+
+    def __init__(
+        self, harness: Harness, limits: Sequence[Limit], parent_limits: Sequence[Limit] = (), children: int = 1
+    ) -> None:
+        self.harness = harness
+        self.limits = tuple(limits)
+        self.parent_limits = tuple(parent_limits)
+        self.children = [f"child-{number}" for number in range(children)]
+        self.hosts: list[Host] = []
+        self.limiters: list[RateLimiter] = []
+        self.refusals: list[RateLimitExceeded] = []
+        self.ledgers = {("parent", limit.name): Ledger(limit) for limit in self.parent_limits}
+        self.ledgers |= {(child, limit.name): Ledger(limit) for child in self.children for limit in self.limits}
+        self._open: list[Open] = []
+
+    async def settle_in(self, skews_ms: Sequence[int] = (0,), *, by_default: bool = False, **options: Any) -> Family:
+        """Store the entities and their limits, and start a client for each skew.
+
+        ``by_default`` stores the children's limits as defaults, so that their buckets expire.
+        """
+        keeper = await new_limiter(self.harness)
+        if self.parent_limits:
+            await keeper.create_entity("parent")
+            await keeper.set_limits("parent", self.parent_limits)
+        if by_default:
+            await keeper.set_system_defaults(self.limits)
+        for child in self.children:
+            if self.parent_limits:
+                await keeper.create_entity(child, parent_id="parent", cascade=True)
+            if not by_default:
+                await keeper.set_limits(child, self.limits)
+        self._namespace = keeper.repository.namespace
+        for skew_ms in skews_ms:
+            self.new_client(skew_ms, **options)
+        self.keeper = beside(self.harness, keeper)
+        return self
+
+    @property
+    def everybody(self) -> list[str]:
+        """The ids of all entities."""
+        return ["parent", *self.children] if self.parent_limits else self.children
+
+    async def drive(self, moves: Sequence[Move]) -> None:
+        """Do as the moves say, and keep the books."""
+        for number, move in enumerate(moves):
+            self.advance(move.wait_ms)
+            await self._end_those(lambda each, now=number: each.ends <= now)
+            await self._ask(number, move)
+        await self._end_those(lambda each: True)
+
+    def check(self) -> None:
+        """Law 1 for every limit of every entity."""
+        for ledger in self.ledgers.values():
+            ledger.check()
+
+    @property
+    def now_ms(self) -> int:
+        """The true time."""
+        return self.harness.clock.now_ms()
+
+    def new_client(self, skew_ms: int = 0, **options: Any) -> RateLimiter:
+        """One more client of the same data."""
+        self.hosts.append(host(self.harness.store(), skew_ms))
+        repository = self.harness.repository(self.hosts[-1], namespace=self._namespace)
+        self.limiters.append(self.harness.limiter(repository, **options))
+        return self.limiters[-1]
+
+    def advance(self, wait_ms: int) -> None:
+        """Let time pass, for everybody."""
+        self.harness.clock.advance_ms(wait_ms)
+        for each in self.hosts:
+            each.clock.set_ms(self.harness.clock.now_ms() + each.skew_ms)
+
+    async def _ask(self, number: int, move: Move) -> None:
+        client = move.client % len(self.limiters)
+        child = self.children[move.child % len(self.children)]
+        lease = self.limiters[client].acquire(child, RESOURCE, move.cost)
+        try:
+            await lease.__aenter__()
+        except RateLimitExceeded as refusal:
+            self.refusals.append(refusal)
+            return
+        self._book(child, move.cost, client, granted=True)
+        self._open.append(Open(lease, move, client, number + 1 + move.hold))
+
+    async def _end_those(self, chosen: Any) -> None:
+        ending = [each for each in self._open if chosen(each)]
+        self._open = [each for each in self._open if each not in ending]
+        for each in ending:
+            child = self.children[each.move.child % len(self.children)]
+            outcome = each.move.outcome
+            if outcome is None:
+                await each.lease.__aexit__(Boom, Boom(), None)
+                self._book(
+                    child, {name: -amount for name, amount in each.move.cost.items()}, each.client, granted=False
+                )
+            else:
+                await each.lease.adjust(outcome)
+                await each.lease.__aexit__(None, None, None)
+                self._book(child, outcome, each.client, granted=False)
+
+    def _book(self, child: str, amounts: Mapping[str, int], client: int, *, granted: bool) -> None:
+        lag_ms = LAG_MS if self.hosts[client].lost_races else 0
+        for (entity_id, name), ledger in self.ledgers.items():
+            if entity_id in (child, "parent") and amounts.get(name):
+                at_ms = self.hosts[client].clock.now_ms()
+                ledger.entries.append(Entry(at_ms, amounts[name] * 1000, granted, lag_ms))
