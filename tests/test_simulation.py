@@ -104,7 +104,7 @@ def decisions(charged: list[Write], limit: Limit) -> list[tuple[int, int]]:
         for attr, op, value in write.guards:
             if attr == f"b_{limit.name}_tk":
                 high = value[1] if op == "between" else value
-                found.append((rule.capacity - high + base, write.add[f"b_{limit.name}_tc"]))
+                found.append((rule.capacity - high - 1 + base, write.add[f"b_{limit.name}_tc"]))
     return sorted(found)
 
 

@@ -292,9 +292,15 @@ class SyncLookOperations:
         """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
         return run(self._inner.time_until_available(entity_id, resource, needed, limits))
 
-    def get_status(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> list[LevelStatus]:
+    def get_status(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+    ) -> list[LevelStatus]:
         """One row per level and limit, the entity itself first: what is left, and where the limit comes from."""
-        return run(self._inner.get_status(entity_id, resource, limits))
+        return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
         """One limit of a resource over all entities that have a bucket for it."""

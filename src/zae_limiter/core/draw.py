@@ -4,8 +4,8 @@ With ``since = produced(T) - produced(rf)`` for a decision as of ``T``, whoever 
 takes it: `spent`. Whoever only remembers the bucket sends one of two forms of a guarded write, `draw`, which
 does the same where its guard holds:
 
-    inside   the bucket is not full      guard  cost - since <= tk <= ceiling - since     tk -= cost
-    full     it has been full a while    guard  tk > ceiling - since                      tk = ceiling - since - cost
+    inside   the bucket is not full    guard  cost - since <= tk < ceiling - since    tk -= cost
+    full     it is full                guard  tk >= ceiling - since                   tk = ceiling - since - cost
 
 ``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
 bucket accrues beyond its ceiling from being spent.
@@ -41,9 +41,9 @@ def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None)
     """
     shift = 0 if after is None else since - after
     room = ceiling - since
-    if tk > room:
-        return (True, None, room, room + shift - cost) if cost <= ceiling else None
+    if tk >= room:
+        return (True, None, room - 1, room + shift - cost) if cost <= ceiling else None
     if cost == 0:
-        return (False, None, room, shift)
+        return (False, None, room - 1, shift)
     low = cost - since
-    return (False, low, room, shift - cost) if tk >= low else None
+    return (False, low, room - 1, shift - cost) if tk >= low else None

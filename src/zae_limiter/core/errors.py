@@ -53,8 +53,11 @@ class RateLimitExceeded(RateLimitError):
     """
 
     def __init__(self, statuses: Sequence[LimitStatus]) -> None:
+        super().__init__(statuses)
         self.statuses = tuple(statuses)
-        super().__init__(self._describe())
+
+    def __str__(self) -> str:
+        return self._describe()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.statuses,)

@@ -102,7 +102,8 @@ class LevelStatus:
     limit: Limit
     source: str
     available: int
-    retry_after_seconds: float
+    requested: int
+    retry_after_seconds: float | None
 
     @property
     def capacity(self) -> int:

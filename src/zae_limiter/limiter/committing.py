@@ -44,8 +44,9 @@ async def _commit_each(
 
 
 async def _give_back(backend: Backend, level: Level, taken: Mapping[str, int], timeout: float | None) -> Image | None:
-    back = {name: -amount for name, amount in taken.items()}
-    outcome = await backend.store.commit([bucket.settle(level, None, back, backend.clock.now_ms())], timeout=timeout)
+    now_ms = backend.clock.now_ms()
+    back = {name: -amount for name, amount in taken.items() if amount}
+    outcome = await backend.store.commit([bucket.settle(level, None, back, now_ms, now_ms)], timeout=timeout)
     return outcome.images[0] if isinstance(outcome, Committed) else None
 
 

@@ -17,7 +17,7 @@ from ..records.algebra import Committed, Conflict, Image, Write
 from .amounts import check_known
 from .committing import commit_chain
 from .lane import Ask, Lane, Place
-from .refusing import may_refuse, remember_refusal
+from .refusing import known_refusal, remember_refusal
 from .settling import settle_chain
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class Engine:
         assert ask.grant is not None  # an ask without an error was granted
         return ask.grant
 
-    async def settle(self, chain: Chain, delta: Mapping[str, int], timeout: float | None) -> None:
-        """Add ``delta`` to what the levels have consumed; runs to its end also if the caller is cancelled."""
-        work = settle_chain(self._backend, chain, delta, timeout)
+    async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
+        """Add ``delta`` to what a grant has consumed; runs to its end also if the caller is cancelled."""
+        work = settle_chain(self._backend, grant.chain, delta, grant.now_ms, timeout)
         await (work if self.never_suspends else self._runtime.finish(work))
 
     async def look(self, chain: Chain, timeout: float | None) -> None:
@@ -123,7 +123,7 @@ class Engine:
             if place is Place.LEADING:
                 lane.leave()
             elif place is Place.LANDED and ask.grant is not None:
-                await self.settle(ask.grant.chain, _negated(ask.cost), timeout)
+                await self.settle(ask.grant, negated(ask.cost), timeout)
             raise
 
     async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
@@ -140,7 +140,7 @@ class Engine:
             lost = lane.land(batch)
             lane.leave()
         for grant in lost:
-            await settle_chain(self._backend, grant.chain, _negated(grant.cost), timeout)
+            await settle_chain(self._backend, grant.chain, negated(grant.cost), grant.now_ms, timeout)
 
     # Deciding.
 
@@ -155,8 +155,7 @@ class Engine:
             batch = pending if len(pending) == 1 else _fitting(chain, pending, now_ms)
             writes = self.plan(chain, _total(batch), now_ms) if batch else None
             if writes is None:
-                if certain or all(may_refuse(chain, ask.cost, now_ms, self._refusal_ttl_ms) for ask in pending):
-                    await self._refuse(chain, pending, now_ms, timeout)
+                if await self._refuse(chain, pending, now_ms, certain, timeout):
                     return
                 await self.look(chain, timeout)
                 chain, pending = await self._follow(chain, pending)
@@ -192,14 +191,23 @@ class Engine:
                 ask.error = error
         return newer, left
 
-    async def _refuse(self, chain: Chain, pending: list[Ask], now_ms: int, timeout: float | None) -> None:
-        readings = chain.readings(now_ms)
-        for ask in pending:
-            error = refusal(readings, ask.cost, now_ms)
+    async def _refuse(
+        self, chain: Chain, pending: list[Ask], now_ms: int, certain: bool, timeout: float | None
+    ) -> bool:
+        """Refuse every ask; False where the sights are not reason enough and the store must be asked."""
+        if certain:
+            readings = chain.readings(now_ms)
+            errors = [refusal(readings, ask.cost, now_ms) for ask in pending]
+        else:
+            errors = [known_refusal(chain, ask.cost, now_ms, self._refusal_ttl_ms) for ask in pending]
+            if None in errors:
+                return False
+        for ask, error in zip(pending, errors, strict=True):
             assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, ask.cost)
             ask.error = error
         await self._write_limits_down(chain, now_ms, timeout)
+        return True
 
     async def _write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
@@ -245,5 +253,6 @@ def _total(asks: Sequence[Ask]) -> Mapping[str, int]:
     return total
 
 
-def _negated(cost: Mapping[str, int]) -> dict[str, int]:
+def negated(cost: Mapping[str, int]) -> dict[str, int]:
+    """A cost as it is given back."""
     return {name: -amount for name, amount in cost.items()}

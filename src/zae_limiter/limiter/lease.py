@@ -17,6 +17,7 @@ from ..core.limit import MAX_AMOUNT
 from ..core.values import OnUnavailable
 from ..records import bucket
 from .amounts import check_amounts, check_known
+from .engine import negated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +152,7 @@ class LeaseCore:
     async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
         """The work is done: under ALLOW a failure is only reported."""
         try:
-            await self._limiter._engine.settle(grant.chain, delta, self._terms.timeout)
+            await self._limiter._engine.settle(grant, delta, self._terms.timeout)
         except RateLimiterUnavailable as error:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
@@ -160,8 +161,7 @@ class LeaseCore:
     async def _give_back(self, grant: Grant) -> None:
         """The caller's exception matters more than a failure here."""
         try:
-            back = {name: -amount for name, amount in grant.cost.items()}
-            await self._limiter._engine.settle(grant.chain, back, self._terms.timeout)
+            await self._limiter._engine.settle(grant, negated(grant.cost), self._terms.timeout)
         except RateLimiterUnavailable as error:
             _LOG.warning("tokens of a failed call were not given back: %s", error)
 

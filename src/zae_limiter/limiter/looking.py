@@ -51,29 +51,37 @@ class LookOperations(Operations):
         return wait_for(readings, cost, now_ms) / MILLI
 
     async def get_status(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
         """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
 
-        ``retry_after_seconds`` is the time until at least one token is there.
+        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
+        None where it never will be.
         """
+        cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._seen(entity_id, resource, limits)
-        one = {name: MILLI for step in chain.levels for name in step.slots}
-        rows = []
-        for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True):
-            rows += [
-                LevelStatus(
-                    step.entity_id,
-                    resource,
-                    seen.limit_name,
-                    seen.limit,
-                    step.source,
-                    seen.available,
-                    seen.retry_after_seconds or 0.0,
-                )
-                for seen in statuses([reading], one, now_ms)
-            ]
-        return rows
+        if cost is None:
+            cost = {name: MILLI for step in chain.levels for name in step.slots}
+        else:
+            check_known("needed", cost, chain.levels[0].slots)
+        return [
+            LevelStatus(
+                step.entity_id,
+                resource,
+                seen.limit_name,
+                seen.limit,
+                step.source,
+                seen.available,
+                seen.requested,
+                seen.retry_after_seconds,
+            )
+            for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+            for seen in statuses([reading], cost, now_ms)
+        ]
 
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False

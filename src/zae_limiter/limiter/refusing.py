@@ -14,24 +14,22 @@ if TYPE_CHECKING:
     from .chains import Chain
 
 
-def may_refuse(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> bool:
-    """Whether a violated limit was seen recently enough, or has refused as much with the same image."""
+def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
+    """The refusal, if a violated limit was seen recently enough or has refused as much with the same image."""
     seen = [sight.seen_ms for _, sight in chain.steps]
     error = refusal(chain.readings(now_ms), cost, now_ms)
-    if error is None:
-        return False
-    if isinstance(error, CapacityExceeded):
-        return True
+    if error is None or isinstance(error, CapacityExceeded):
+        return error
     if not ttl_ms:
-        return False
+        return None
     for (level, sight), seen_ms in zip(chain.steps, seen, strict=True):
         mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
         refused = sight.refused or {}
         if mine and 0 <= now_ms - seen_ms <= ttl_ms:
-            return True
+            return error
         if any(name in refused and cost[name] >= refused[name] for name in mine):
-            return True
-    return False
+            return error
+    return None
 
 
 def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int]) -> None:

@@ -1,11 +1,11 @@
-"""Settling: adding to or giving back what a lease took, as plain adds that nothing can refuse."""
+"""Settling: adding to or giving back what a lease took, as adds that nothing can refuse."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import bucket
-from ..records.algebra import Committed, Write
+from ..records.algebra import Committed, Key, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,41 +14,51 @@ if TYPE_CHECKING:
     from .chains import Chain, Step
 
 
-async def settle_chain(backend: Backend, chain: Chain, delta: Mapping[str, int], timeout: float | None) -> None:
-    """Add ``delta`` to what every level has consumed."""
-    now_ms = backend.clock.now_ms()
+async def settle_chain(
+    backend: Backend, chain: Chain, delta: Mapping[str, int], charged_ms: int, timeout: float | None
+) -> None:
+    """Add ``delta`` to what every level has consumed since ``charged_ms``."""
     parts = []
     for step in chain.steps:
         mine = {name: amount for name, amount in delta.items() if amount and name in step.level.slots}
         if mine:
-            parts.append((step, mine))
+            parts.append(Part(step, mine, charged_ms))
     if backend.store.capabilities.free_atomic_commit:
-        await _settle(backend, parts, now_ms, timeout)
+        await _settle(backend, parts, timeout)
         return
-    each = [_settle(backend, [part], now_ms, timeout) for part in parts]
-    for result in await backend.runtime.together(each):
+    for result in await backend.runtime.together([_settle(backend, [part], timeout) for part in parts]):
         if isinstance(result, BaseException):
             raise result
 
 
-async def _settle(
-    backend: Backend, parts: list[tuple[Step, dict[str, int]]], now_ms: int, timeout: float | None
-) -> None:
-    missing: set[Step] = set()
+class Part(NamedTuple):
+    """What is settled at one level."""
+
+    step: Step
+    delta: Mapping[str, int]
+    charged_ms: int
+
+    def write(self, now_ms: int, gone: bool) -> Write:
+        """An add; to a bucket that is gone, because it was full, only what is owed."""
+        level, sight = self.step
+        if gone:
+            return bucket.create(level, {name: max(0, amount) for name, amount in self.delta.items()}, now_ms)
+        return bucket.settle(level, sight.image, self.delta, self.charged_ms, now_ms)
+
+
+async def _settle(backend: Backend, parts: list[Part], timeout: float | None) -> None:
+    gone: set[Key] = set()
     while parts:
-        writes = [_write(step, mine, now_ms, step in missing) for step, mine in parts]
+        now_ms = backend.clock.now_ms()
+        writes = [part.write(now_ms, part.step.level.key in gone) for part in parts]
         outcome = await backend.store.commit(writes, timeout=timeout)
         if isinstance(outcome, Committed):
-            for (step, _), image in zip(parts, outcome.images, strict=True):
-                step.sight.show(image, now_ms)
+            for part, image in zip(parts, outcome.images, strict=True):
+                part.step.sight.show(image, now_ms)
             return
-        absent = {step for step, _ in parts if outcome.images.get(step.level.key, step) is None}
-        missing = absent
-        # A bucket that is gone was full: there is nothing to give back to it.
-        parts = [(step, mine) for step, mine in parts if step not in absent or any(n > 0 for n in mine.values())]
-
-
-def _write(step: Step, mine: dict[str, int], now_ms: int, missing: bool) -> Write:
-    if missing:
-        return bucket.create(step.level, {name: max(0, amount) for name, amount in mine.items()}, now_ms)
-    return bucket.settle(step.level, step.sight.image, mine, now_ms)
+        for part in parts:
+            level, sight = part.step
+            if level.key in outcome.images:
+                sight.show(outcome.images[level.key], now_ms)
+        gone = {key for key, image in outcome.images.items() if image is None}
+        parts = [part for part in parts if part.step.level.key not in gone or max(part.delta.values()) > 0]

@@ -3,6 +3,7 @@
     rf                    the anchor, ms; moves only when the limits change
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
+    b_{limit}_fl          the last instant, ms, as of which it was charged while full
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) under which tk is kept
     cv                    the highest config version it was charged under; raising it moves the anchor
     ttl                   expiry in seconds, only under default limits
@@ -50,11 +51,12 @@ class Slot(NamedTuple):
     rule: Rule
     tk: str
     tc: str
+    fl: str
     shape: tuple[tuple[str, int], ...]
 
 
-Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, str, str]]]
-"""An anchor and, per limit: capacity, amount, period, what was produced by then, and the names of tk and tc."""
+Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, str, str, str]]]
+"""An anchor and, per limit: capacity, amount, period, what was produced by then, and the names of tk, tc and fl."""
 
 
 class Level:
@@ -110,7 +112,8 @@ def attribute(limit_name: str, field: str) -> str:
 def _slot(limit: Limit) -> Slot:
     rule = Rule.of(limit)
     shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=True))
-    return Slot(limit, rule, attribute(limit.name, "tk"), attribute(limit.name, "tc"), shape)
+    tk, tc, fl = (attribute(limit.name, field) for field in ("tk", "tc", "fl"))
+    return Slot(limit, rule, tk, tc, fl, shape)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
@@ -135,6 +138,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
         taken = cost.get(name, 0)
         put[slot.tk] = slot.rule.capacity - taken
         put[slot.tc] = taken
+        put[slot.fl] = now_ms
         put.update(slot.shape)
     expires = now_ms + level.lifetime_ms if level.lifetime_ms else None
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
@@ -169,16 +173,16 @@ def charge(
     for name, need in cost.items():
         if not need or name not in terms:
             continue
-        capacity, amount, period, base, attr, counter = terms[name]
+        capacity, amount, period, base, attr, counter, filled = terms[name]
         since = now_ms * amount // period - base
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
         tk = image[attr]
-        if hot and name in hot and tk + since > capacity:
+        if hot and name in hot and tk + since >= capacity:
             earliest = produced(now_ms - LAG_MS, amount, period) - base
-            if capacity - tk >= earliest or seen_ms < now_ms - LAG_MS:
-                since = max(capacity - tk, earliest)
-                tk = min(tk, capacity - since)
+            if capacity - tk > earliest or seen_ms < now_ms - LAG_MS:
+                since = max(capacity - tk - 1, earliest)
+                tk = min(tk, capacity - since - 1)
         taken = draw(capacity, tk, since, need)
         if taken is None:
             return None
@@ -186,6 +190,7 @@ def charge(
         if full:
             guards.append((attr, ">", high))
             put[attr] = change
+            put[filled] = now_ms
         else:
             guards.append((attr, "between", (low, high)))
             add[attr] = change
@@ -212,11 +217,14 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             return None
         if not need:
             continue
-        capacity, amount, period, base, attr, counter = term
+        capacity, amount, period, base, attr, counter, filled = term
         since = now_ms * amount // period - base
-        left = spent(capacity, new[attr], since, need)
+        tk = new[attr]
+        left = spent(capacity, tk, since, need)
         if left is None or since > _REACH:
             return None
+        if tk + since >= capacity:
+            new[filled] = now_ms
         new[attr] = left
         new[counter] += need
     if level.lifetime_ms:
@@ -234,8 +242,11 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
     rf = image[ANCHOR]
     anchor = max(now_ms, rf + 1)
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
-    put: dict[str, Any] = {ANCHOR: anchor}
+    put: dict[str, Any] = {ANCHOR: anchor, "cascade": level.cascade}
     add: dict[str, int] = {}
+    remove: tuple[str, ...] = ("parent_id",)
+    if level.parent_id is not None:
+        put["parent_id"], remove = level.parent_id, ()
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots.items():
@@ -249,6 +260,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
             if need > slot.rule.capacity:
                 return None
             put[slot.tk] = slot.rule.capacity - after - need
+            put[slot.fl] = now_ms
             continue
         ceiling = min(old.capacity, slot.rule.capacity)
         taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
@@ -258,6 +270,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         if full:
             guards.append((slot.tk, ">", high))
             put[slot.tk] = change
+            put[slot.fl] = now_ms
         else:
             guards.append((slot.tk, "<=", high) if low is None else (slot.tk, "between", (low, high)))
             add[slot.tk] = change
@@ -266,26 +279,32 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         if rule is not None:
             add[attribute(name, "tk")] = _between(rule, rf, anchor)
     expires = now_ms + level.lifetime_ms if level.lifetime_ms else _persist(image)
-    return Write(level.key, tuple(guards), put, add, (), expires)
+    return Write(level.key, tuple(guards), put, add, remove, expires)
 
 
-def settle(level: Level, image: Image | None, delta: Mapping[str, int], now_ms: int) -> Write:
-    """Add ``delta`` to what was consumed, unconditionally: into debt if positive, given back if negative.
+def settle(level: Level, image: Image | None, delta: Mapping[str, int], charged_ms: int, now_ms: int) -> Write:
+    """Add ``delta`` to what was consumed since ``charged_ms``: into debt if positive, given back if negative.
 
-    A plain add keeps its meaning when the bucket is anchored anew in between. ``image`` is the last one seen;
-    it only tells how long a bucket in debt must be kept.
+    An add keeps its meaning when the bucket is anchored anew in between. What is given back to a bucket that has
+    been full since then is void: had it never been taken, the bucket would not hold more now. ``image`` is the
+    last one seen; where it shows a full bucket nothing is given, where it does not the guard makes sure.
     """
+    guards: list[tuple[str, str, Any]] = [PRESENT]
     add: dict[str, int] = {}
     for name, amount in delta.items():
-        if amount:
+        filled = attribute(name, "fl")
+        add[attribute(name, "tc")] = amount
+        if amount > 0:
             add[attribute(name, "tk")] = -amount
-            add[attribute(name, "tc")] = amount
+        elif image is None or image.get(filled, 0) <= charged_ms:
+            add[attribute(name, "tk")] = -amount
+            guards.append((filled, "<=", charged_ms))
     expires: int | None = None
     if level.lifetime_ms:
         expires = now_ms + level.lifetime_ms
         if image is not None:
             expires = max(expires, full_at({**image, **{attr: image.get(attr, 0) + n for attr, n in add.items()}}))
-    return Write(level.key, (PRESENT,), {}, add, (), expires)
+    return Write(level.key, tuple(guards), {}, add, (), expires)
 
 
 def reading(level: Level, image: Image | None, now_ms: int) -> Reading:
@@ -390,7 +409,7 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
                 return None
     rf = image[ANCHOR]
     terms = {
-        name: (*slot.rule, produced(rf, slot.rule.amount, slot.rule.period), slot.tk, slot.tc)
+        name: (*slot.rule, produced(rf, slot.rule.amount, slot.rule.period), slot.tk, slot.tc, slot.fl)
         for name, slot in level.slots.items()
     }
     level.anchor = anchor = (rf, terms)

@@ -68,7 +68,10 @@ class Backend:
         """A namespace with a fresh opaque id of 11 characters."""
         from secrets import token_urlsafe  # on first use: it brings the cryptography modules along
 
-        return Namespace(name, token_urlsafe(8), namespace.ACTIVE, iso(self.clock.now_ms()))
+        opaque = token_urlsafe(8)
+        while not opaque[0].isalnum():  # an id that starts with a hyphen looks like an option to a shell
+            opaque = token_urlsafe(8)
+        return Namespace(name, opaque, namespace.ACTIVE, iso(self.clock.now_ms()))
 
     async def read(self, wanted: Sequence[Key]) -> list[Image | None]:
         """The current images."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from .._version import __version__
@@ -116,8 +117,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
 
     async def status(self) -> Status:
         """Health: is the store there, how fast, which versions."""
-        clock = self._backend.clock
-        started = clock.now_ms()
+        started = perf_counter()
         schema: str | None = None
         available = True
         try:
@@ -125,7 +125,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
             schema = None if record is None else record.get("schema_version")
         except RateLimiterUnavailable:
             available = False
-        latency = float(max(0, clock.now_ms() - started)) if available else None
+        latency = round((perf_counter() - started) * 1000, 3) if available else None
         backend = self.capabilities.name
         return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms)
 

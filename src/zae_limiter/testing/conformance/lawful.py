@@ -50,6 +50,17 @@ async def law_1_after_an_idle_time(harness: Harness) -> None:
 
 
 @check
+async def law_1_after_a_give_back(harness: Harness) -> None:
+    """What comes back beyond the ceiling is not spent either, by a client that has not seen it come."""
+    limit = Limit("rps", 100, 10, 1)
+    family = await Family(harness, [limit]).settle_in([0, 0])
+    held = Move(0, {"rps": 100}, {"rps": -100}, hold=2)
+    seen = Move(10, {"rps": 0}, client=1)
+    after = [Move(5_000, {"rps": 50}, client=1), *(Move(0, {"rps": 10}, client=1) for _ in range(12))]
+    await laws.never_over_admits(family, [held, seen, seen, *after])
+
+
+@check
 async def law_2_refill_is_exact(harness: Harness) -> None:
     """A limit of 1,000 a day beside one of 20 a second, driven for an hour, has refilled to the last millitoken."""
     await laws.refill_is_exact(harness, DAILY, TWENTY, 900, [1, 2, 7, 49, 50, 51, 400, 999] * 10 + [359_844] * 10)

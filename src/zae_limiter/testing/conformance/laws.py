@@ -100,8 +100,11 @@ async def promise_is_kept(family: Family, moves: Sequence[Move], cost: Mapping[s
         same(early.error.retry_after_seconds, 0.001, "1 ms is left")
     family.advance(1)
     who = beside(family.harness, family.keeper) if anew else limiter
-    async with who.acquire(child, RESOURCE, cost):
-        pass
+    try:
+        async with who.acquire(child, RESOURCE, cost):
+            pass
+    except RateLimitExceeded as late:
+        raise AssertionError(f"refused at the promised moment: {late}") from late
 
 
 async def _states(family: Family, child: str) -> dict[tuple[str, str, str], int]:

@@ -112,6 +112,23 @@ async def failure_gives_all_back(harness: Harness) -> None:
 
 
 @check
+async def consumption_is_counted(harness: Harness) -> None:
+    """Each limit counts what was consumed on balance: estimates and adjustments, less what came back."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"rpm": 2, "tpm": 500}) as lease:
+        await lease.consume(tpm=40)
+        await lease.adjust(tpm=300)
+        await lease.release(rpm=1)
+    with raises(Boom):
+        async with limiter.acquire("key", RESOURCE, {"rpm": 5, "tpm": 50}):
+            raise Boom
+    harness.clock.advance(120)
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+    found = {state.limit_name: state.total_consumed_milli for state in await limiter.get_buckets("key")}
+    same(found, {"rpm": 2_000, "tpm": 840_000}, "in millitokens, whatever was refilled meanwhile")
+
+
+@check
 async def over_is_over(harness: Harness) -> None:
     """A lease is used inside its block only."""
     limiter = await _limiter(harness)
@@ -169,6 +186,10 @@ async def default_buckets_expire(harness: Harness) -> None:
     same(await limiter.get_buckets("key"), [], "forgotten")
     same(len(await limiter.get_buckets("own")), 2, "kept")
     same(await _left(beside(harness, limiter)), {"rpm": 60, "tpm": 6_000}, "nothing is lost by that")
+    await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
+    await limiter.set_limits("key", LIMITS)
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+    true(TTL not in await _image(harness, limiter, "key"), "with limits of its own it stays from then on")
 
 
 async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Image:

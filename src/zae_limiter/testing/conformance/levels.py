@@ -166,6 +166,39 @@ async def changed_limits_apply(harness: Harness) -> None:
 
 
 @check
+async def changed_at_once(harness: Harness) -> None:
+    """Limits that change several times in one millisecond neither make nor lose a token, at any rate."""
+    limiter = await new_limiter(harness)
+    fast, faster = Limit.per_second("tps", 10**6), Limit.per_second("tps", 10**6, burst=2 * 10**6)
+    await limiter.set_limits("key", [fast])
+    await take(limiter, "key", RESOURCE, [{"tps": 10**6 - 100}])
+    for limits in ([faster], [fast], [faster]):
+        await limiter.set_limits("key", limits)
+        await take(limiter, "key", RESOURCE, [{"tps": 10}])
+    same(await limiter.available("key", RESOURCE), {"tps": 70}, "three tens were taken, nothing else has happened")
+    harness.clock.advance_ms(1)
+    same(await limiter.available("key", RESOURCE), {"tps": 1_070}, "a millisecond makes a thousand")
+
+
+@check
+async def limits_come_and_go(harness: Harness) -> None:
+    """A limit that is dropped and comes back has refilled as if it had been there, and is not a new one."""
+    limiter = await new_limiter(harness)
+    one, other = Limit.per_hour("one", 100), Limit.per_hour("other", 3_600)
+    await limiter.set_limits("key", [one, other])
+    await take(limiter, "key", RESOURCE, [{"one": 10, "other": 3_600}])
+    await limiter.set_limits("key", [one])
+    for _ in range(3):
+        harness.clock.advance(10)
+        await take(limiter, "key", RESOURCE, [{"one": 1}])
+    await limiter.set_limits("key", [one, other])
+    same(await limiter.available("key", RESOURCE), {"one": 87, "other": 30}, "thirty seconds make thirty")
+    await take(limiter, "key", RESOURCE, [{"other": 30}])
+    with raises(RateLimitExceeded, "no more than that"):
+        await take(limiter, "key", RESOURCE, [{"other": 1}])
+
+
+@check
 async def news_travels_with_the_bucket(harness: Harness) -> None:
     """A client whose config is cached learns of a change from the first bucket charged under it, not in a minute."""
     limiter = await new_limiter(harness)
