@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ..core.config import SOURCES
-from ..core.decide import statuses
 from ..core.names import DEFAULT_RESOURCE
-from ..limiter.amounts import check_amounts, check_known
-from ..runtime.blocking import run
 from .commands import Command, pass_shell
 from .limits import amount_option, limit_option, spell_rate
 from .output import Cell, Grid, duration, note, printable
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.values import LimitStatus
+    from ..core.values import LevelStatus
     from ..sync import SyncRateLimiter
     from .shell import Shell
 
@@ -30,7 +28,7 @@ class Level(NamedTuple):
     entity_id: str
     source: str
     hidden: list[str]
-    limits: list[LimitStatus]
+    limits: list[LevelStatus]
 
 
 class Explanation(NamedTuple):
@@ -40,7 +38,7 @@ class Explanation(NamedTuple):
     remarks: list[str]
 
     @property
-    def statuses(self) -> list[LimitStatus]:
+    def statuses(self) -> list[LevelStatus]:
         """Every limit of every level."""
         return [status for level in self.levels for status in level.limits]
 
@@ -86,17 +84,10 @@ def explained(
     limiter: SyncRateLimiter, entity_id: str, resource: str, cost: Mapping[str, int], limits: Sequence[Limit] | None
 ) -> Explanation:
     """Look at the chain as an acquire of ``cost`` would find it."""
-    wanted = check_amounts("consume", cost)
-    chain, now_ms = run(limiter._inner._seen(entity_id, resource, limits))
-    check_known("consume", wanted, chain.levels[0].slots)
+    rows = limiter.get_status(entity_id, resource, limits, needed=cost)
     levels = [
-        Level(
-            step.entity_id,
-            step.source,
-            _hidden(limiter, step.entity_id, resource, step.source),
-            statuses([reading], wanted, now_ms),
-        )
-        for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+        Level(level_id, source, _hidden(limiter, level_id, resource, source), list(found))
+        for (level_id, source), found in groupby(rows, key=lambda row: (row.entity_id, row.source))
     ]
     return Explanation(levels, _remarks(limiter, entity_id, {level.entity_id for level in levels}))
 
@@ -161,7 +152,7 @@ def _grid(found: Explanation, *, asked: bool) -> Grid:
     return Grid(headers if asked else headers[:-1], rows)
 
 
-def _fits(status: LimitStatus) -> Cell:
+def _fits(status: LevelStatus) -> Cell:
     if not status.requested:
         return Cell("-", "dim")
     if status.retry_after_seconds is None:

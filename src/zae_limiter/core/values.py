@@ -93,17 +93,10 @@ class LimitStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelStatus:
+class LevelStatus(LimitStatus):
     """One row of `get_status`: a limit at one level of the chain, and where it came from."""
 
-    entity_id: str
-    resource: str
-    limit_name: str
-    limit: Limit
-    source: str
-    available: int
-    requested: int
-    retry_after_seconds: float | None
+    source: str = ""
 
     @property
     def capacity(self) -> int:

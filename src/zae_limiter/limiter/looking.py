@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ..core import names
@@ -69,16 +70,7 @@ class LookOperations(Operations):
         else:
             check_known("needed", cost, chain.levels[0].slots)
         return [
-            LevelStatus(
-                step.entity_id,
-                resource,
-                seen.limit_name,
-                seen.limit,
-                step.source,
-                seen.available,
-                seen.requested,
-                seen.retry_after_seconds,
-            )
+            LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=step.source)
             for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
             for seen in statuses([reading], cost, now_ms)
         ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...core.errors import ZAELimiterError
 from ..harness import Harness
 
 if TYPE_CHECKING:
@@ -52,12 +53,15 @@ class Check:
                 await store.close()
 
     async def _prove(self, harness: Harness) -> None:
-        if self.deviation is None:
-            await self.work(harness)
-            return
         try:
             await self.work(harness)
-        except Exception:
+        except Exception as error:
+            if self.deviation is not None:
+                return
+            if isinstance(error, ZAELimiterError):
+                raise AssertionError(f"{self.name}: unexpected {type(error).__name__}: {error}") from error
+            raise
+        if self.deviation is None:
             return
         raise AssertionError(f"{self.name} holds, but a deviation is declared: {self.deviation!r}; take it back")
 

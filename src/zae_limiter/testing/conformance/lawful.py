@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 TWENTY = Limit.per_second("rps", 20)
 DAILY = Limit.per_day("rpd", 1_000)
-BURST = Limit.per_minute("tpm", 600, burst=900)
+ODD = Limit("rps", 20, 47, 3)
+"""15 and two thirds of a millitoken in a millisecond."""
+BURST = Limit.per_minute("tpm", 601, burst=900)
+"""10 and one sixtieth."""
 
 
 def _bursts(count: int, clients: int = 1) -> list[Move]:
@@ -36,7 +39,7 @@ def _bursts(count: int, clients: int = 1) -> list[Move]:
 @check
 async def law_1_never_over_admit(harness: Harness) -> None:
     """Three clients, two of them with clocks that are off, never get more than the limits allow."""
-    family = await Family(harness, [TWENTY, BURST], [TWENTY, BURST], children=3).settle_in([0, -700, 300])
+    family = await Family(harness, [ODD, BURST], [ODD, BURST], children=3).settle_in([0, -700, 300])
     await laws.never_over_admits(family, _bursts(60, clients=3))
 
 
@@ -44,9 +47,10 @@ async def law_1_never_over_admit(harness: Harness) -> None:
 async def law_1_after_an_idle_time(harness: Harness) -> None:
     """What an idle bucket would have made beyond its ceiling is never spent."""
     limit = Limit("rps", 100, 10, 1)
-    family = await Family(harness, [limit]).settle_in([0, 0])
-    moves = [Move(3_600_000 if number == 1 else 6, {"rps": 2}, client=number % 2) for number in range(110)]
-    await laws.never_over_admits(family, moves)
+    for parents in ([], [limit]):
+        family = await Family(harness, [limit], parents).settle_in([0, 0])
+        moves = [Move(3_600_000 if number == 9 else 6, {"rps": 2}, client=number % 2) for number in range(120)]
+        await laws.never_over_admits(family, moves)
 
 
 @check
@@ -70,32 +74,43 @@ async def law_2_refill_is_exact(harness: Harness) -> None:
 async def law_3_the_promised_moment(harness: Harness) -> None:
     """Refused 1 ms before the promised moment, granted at it."""
     for cost in ({"rps": 20}, {"rps": 1, "tpm": 900}, {"tpm": 1}):
-        for anew in (False, True):
-            family = await Family(harness, [TWENTY, BURST], [BURST]).settle_in()
-            moves = [Move(0, {"rps": 20, "tpm": 500}), Move(13, {"tpm": 390}, {"tpm": 333})]
+        for parents, anew in (([BURST], False), ([BURST], True), ([], False), ([], True)):
+            family = await Family(harness, [ODD, BURST], parents).settle_in()
+            moves = [Move(0, {"rps": 20, "tpm": 500}), Move(13, {"tpm": 390}, {"tpm": 333}), Move(1, {"rps": 0})]
             await laws.promise_is_kept(family, moves, cost, anew=anew)
+
+
+@check
+async def law_3_for_a_slow_limit(harness: Harness) -> None:
+    """The same to the millisecond where a millitoken takes 86.4 of them."""
+    for parents in ([], [DAILY]):
+        for moves in ([Move(0, {"rpd": 999})], [Move(0, {"rpd": 500}), Move(777, {"rpd": 400}), Move(5, {"rpd": 99})]):
+            family = await Family(harness, [DAILY], parents).settle_in()
+            await laws.promise_is_kept(family, moves, {"rpd": 2}, anew=False)
 
 
 @check
 async def law_4_all_or_nothing(harness: Harness) -> None:
     """A refusal by one limit of one level leaves every balance of every level as it was."""
-    family = await Family(harness, [TWENTY, BURST], [Limit.per_minute("tpm", 100)], children=2).settle_in([0, 0])
+    family = await Family(harness, [ODD, BURST], [Limit.per_minute("tpm", 100)], children=2).settle_in([0, 0])
     await laws.refusal_changes_nothing(family, [Move(0, {"rps": 3, "tpm": 60})], {"rps": 1, "tpm": 41})
 
 
 @check
 async def law_5_never_and_not_yet(harness: Harness) -> None:
     """A cost above the capacity, of the entity or of its parent, is an error of its own."""
-    for cost in ({"tpm": 901}, {"tpm": 101}, {"tpm": 100}, {"rps": 21, "tpm": 101}):
-        family = await Family(harness, [TWENTY, BURST], [Limit.per_minute("tpm", 100)]).settle_in()
-        await laws.never_is_not_yet(family, [Move(0, {"rps": 1, "tpm": 50})], cost)
+    used = [Move(0, {"rps": 1, "tpm": 50})]
+    for moves in ([], used, [*used, Move(600_000, {"rps": 0})]):
+        for cost in ({"tpm": 901}, {"tpm": 101}, {"tpm": 100}, {"rps": 21, "tpm": 101}, {"rps": 20, "tpm": 50}):
+            family = await Family(harness, [ODD, BURST], [Limit.per_minute("tpm", 100)]).settle_in()
+            await laws.never_is_not_yet(family, moves, cost)
 
 
 @check
 async def law_6_time_never_runs_backwards(harness: Harness) -> None:
     """A clock that steps back, by a millisecond or a year, drains nothing and grants nothing extra."""
     for back_ms in (1, 999, 60_000, 365 * 86_400_000):
-        family = await Family(harness, [TWENTY, BURST], [BURST]).settle_in()
+        family = await Family(harness, [ODD, BURST], [BURST]).settle_in()
         moves = [Move(0, {"rps": 5, "tpm": 300}), Move(400, {"rps": 1})]
         await laws.time_never_runs_backwards(family, moves, back_ms, {"rps": 2, "tpm": 100})
 
@@ -104,10 +119,10 @@ async def law_6_time_never_runs_backwards(harness: Harness) -> None:
 async def law_7_nothing_leaks(harness: Harness) -> None:
     """An exception of any kind and a closed generator leave the balance where it should be."""
     for error in (Boom(), KeyboardInterrupt(), SystemExit(), GeneratorExit()):
-        family = await Family(harness, [TWENTY, BURST], [BURST]).settle_in()
+        family = await Family(harness, [ODD, BURST], [BURST]).settle_in()
         await laws.nothing_leaks(family, [Move(0, {"rps": 5, "tpm": 300})], {"rps": 2, "tpm": 100}, error, 40)
     for chunks in (0, 1, 5):
-        family = await Family(harness, [TWENTY, BURST], [BURST]).settle_in()
+        family = await Family(harness, [ODD, BURST], [BURST]).settle_in()
         await laws.streams_do_not_leak(family, {"rps": 2, "tpm": 100}, chunks)
 
 

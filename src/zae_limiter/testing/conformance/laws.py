@@ -56,12 +56,28 @@ async def refill_is_exact(
         await _poll(limiter, polled, fast)
     now_ms = harness.clock.now_ms()
     due = slow.capacity * 1000 - drained * 1000 + made(slow, now_ms) - made(slow, start_ms)
+    level = min(slow.capacity * 1000, due)
     found = await balances(family.keeper, (polled, left), now_ms)
     for child in (polled, left):
-        same(found[child, RESOURCE, slow.name], min(slow.capacity * 1000, due), f"{child} has refilled exactly")
+        same(found[child, RESOURCE, slow.name], level, f"{child} has refilled exactly")
+        same((await limiter.available(child, RESOURCE))[slow.name], level // 1000, f"{child} can see it")
+        await _takes_all(limiter, child, slow.name, level // 1000)
     rational_over = (due - (slow.capacity - drained) * 1000) * slow.refill_period_seconds
     rational_over -= (now_ms - start_ms) * slow.refill_amount
     true(abs(rational_over) < slow.refill_period_seconds, "which is less than a millitoken off the rational line")
+
+
+async def _takes_all(limiter: RateLimiter, child: str, name: str, whole: int) -> None:
+    """Every whole token that is there is granted, and not one more."""
+    if whole > 0:
+        try:
+            async with limiter.acquire(child, RESOURCE, {name: whole}):
+                pass
+        except RateLimitExceeded as refusal:
+            raise AssertionError(f"{whole} of {name} are there, but: {refusal}") from refusal
+    with raises(RateLimitExceeded, f"more than the {whole} of {name} that are there"):
+        async with limiter.acquire(child, RESOURCE, {name: 1}):
+            pass
 
 
 async def _poll(limiter: RateLimiter, entity_id: str, fast: Limit) -> None:

@@ -154,6 +154,11 @@ async def changed_limits_apply(harness: Harness) -> None:
         await limiter.set_limits("key", [Limit.per_hour("tpm", capacity)])
         same(await limiter.available("key", RESOURCE), {"tpm": left}, f"after a change to {capacity}")
         await take(limiter, "key", RESOURCE, [{"tpm": 0}])
+    harness.clock.advance(86_400)
+    await limiter.set_limits("key", [Limit.per_hour("tpm", 1_000)])
+    same(await limiter.available("key", RESOURCE), {"tpm": 100}, "a raise does not fill what was full")
+    await take(limiter, "key", RESOURCE, [{"tpm": 50}])
+    same(await limiter.available("key", RESOURCE), {"tpm": 50}, "nor does it when it is written down")
     async with limiter.acquire("key", RESOURCE, {"tpm": 50}) as lease:
         await lease.adjust(tpm=500)
     await limiter.set_limits("key", [Limit.per_hour("tpm", 3_600)])
@@ -210,6 +215,25 @@ async def news_travels_with_the_bucket(harness: Harness) -> None:
     with raises(RateLimitExceeded, "5 are left under the new limit, 75 under the old one"):
         await take(stale, "key", RESOURCE, [{"tpm": 6}])
     await take(stale, "key", RESOURCE, [{"tpm": 5}])
+
+
+@check
+async def old_rates_do_not_linger(harness: Harness) -> None:
+    """A client that still has the old rate neither spends by it nor spoils the bucket with it."""
+    for slow_down in (True, False):
+        limiter = await new_limiter(harness)
+        rates = [Limit("tpm", 100, 100, 1), Limit("tpm", 100, 1, 100)]
+        before, after = rates if slow_down else rates[::-1]
+        await limiter.set_resource_defaults(RESOURCE, [before])
+        stale, informed = beside(harness, limiter), beside(harness, limiter)
+        await take(stale, "key", RESOURCE, [{"tpm": 10}, {"tpm": 10}, {"tpm": 10}])
+        await limiter.set_resource_defaults(RESOURCE, [after])
+        await take(informed, "key", RESOURCE, [{"tpm": 70}])
+        harness.clock.advance(20)
+        due = min(100, after.refill_amount * 20 // after.refill_period_seconds)
+        with raises(RateLimitExceeded, f"{due} have been made at the new rate"):
+            await take(stale, "key", RESOURCE, [{"tpm": due}, {"tpm": 1}])
+        same(await limiter.available("key", RESOURCE), {"tpm": 0}, "the bucket is as it should be")
 
 
 @check
