@@ -10,7 +10,7 @@ from zae_limiter.testing import Harness
 LIMITS = [Limit.per_second("tpm", 10, burst=100)]
 
 
-@pytest.mark.parametrize("seconds", [10, 11, 3600])
+@pytest.mark.parametrize("seconds", [10, 11, 60])
 def test_a_give_back_is_void_once_the_bucket_was_full_and_charged(harness: Harness, seconds: int) -> None:
     async def work() -> None:
         limiter = harness.limiter()
