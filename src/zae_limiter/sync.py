@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from .core import names
+from .core.errors import ValidationError
 from .limiter.lease import LeaseCore
 from .limiter.limiter import RateLimiter
 from .repository.backend import DEFAULT_NAMESPACE
@@ -419,12 +420,17 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
     ) -> None:
+        given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+        if isinstance(repository, SyncRepository):
+            self.repository = repository
+        elif isinstance(repository, Repository):
+            raise ValidationError("repository", repository, "is async; open a SyncRepository for a SyncRateLimiter")
+        else:
+            self.repository = SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its own name
+            given = {}
         self._inner = BlockingRateLimiter(
-            repository._inner if isinstance(repository, SyncRepository) else repository,
-            name=name,
-            region=region,
-            endpoint_url=endpoint_url,
-            stack_options=stack_options,
+            self.repository._inner,
+            **given,  # type: ignore[arg-type]  # refused there, each by its own name
             on_unavailable=on_unavailable,
             speculative_writes=speculative_writes,
             bucket_ttl_refill_multiplier=bucket_ttl_refill_multiplier,
@@ -443,9 +449,9 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
-        terms = self._inner.usual
+        terms = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
-            terms = self._inner.terms(limits, on_unavailable, max_wait, timeout)
+            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout)
         return SyncLease(self._inner, entity_id, resource, consume, terms)
 
     def close(self) -> None:

@@ -13,18 +13,16 @@ MAX_DEPTH = 8
 """Most levels of a hierarchy, the entity itself included."""
 
 
-def check_ancestry(entity_id: str, ancestors: Sequence[str], max_depth: int = MAX_DEPTH) -> None:
-    """Refuse a parent that would close a cycle or make the hierarchy deeper than ``max_depth``.
+def check_ancestry(entity_id: str, ancestors: Sequence[str], height: int = 1) -> None:
+    """Refuse a parent that would close a cycle or make the hierarchy deeper than `MAX_DEPTH`.
 
-    ``ancestors`` starts with the parent and goes up.
+    ``ancestors`` starts with the parent and goes up; ``height`` is how many levels hang on the entity, itself
+    included.
     """
     parent = ancestors[0] if ancestors else None
     if entity_id in ancestors:
         path = " -> ".join((entity_id, *ancestors[: ancestors.index(entity_id) + 1]))
         raise ValidationError("parent_id", parent, f"would close a cycle: {path}")
-    if len(ancestors) >= max_depth:
-        raise ValidationError(
-            "parent_id",
-            parent,
-            f"would make the hierarchy deeper than {max_depth} levels: {' -> '.join(ancestors)}",
-        )
+    if len(ancestors) + height > MAX_DEPTH:
+        path = " -> ".join(ancestors)
+        raise ValidationError("parent_id", parent, f"would make the hierarchy deeper than {MAX_DEPTH} levels: {path}")

@@ -24,6 +24,15 @@ def whole(field: str, value: object, least: int, most: int) -> int:
     return value
 
 
+def seconds(field: str, value: object, *, zero: bool) -> float:
+    """Check a length of time: a finite number of seconds, 0 only where that means something."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValidationError(field, value, "must be a number of seconds")
+    if not 0 <= value <= MAX_PERIOD_SECONDS or (value == 0 and not zero):
+        raise ValidationError(field, value, f"must be {'0 or more' if zero else 'above 0'} and finite, in seconds")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """At most ``capacity`` at once, ``refill_amount`` every ``refill_period_seconds`` in the long run.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .errors import InvalidIdentifierError, InvalidNameError
+from .errors import InvalidIdentifierError, InvalidNameError, ValidationError
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""
@@ -46,6 +46,35 @@ def entity_id(value: object, field: str = "entity_id") -> str:
     if value == "$SYSTEM" or value.startswith(("$RESOURCE:", "$NAMESPACE:")):
         raise InvalidIdentifierError(field, value, "is reserved for the audit log; choose another id")
     return value
+
+
+def audit_subject(value: object, field: str = "entity_id") -> str:
+    """Check the subject of audit events: an entity id, ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``."""
+    if value == "$SYSTEM":
+        return "$SYSTEM"
+    for prefix, check in (("$RESOURCE:", resource), ("$NAMESPACE:", namespace)):
+        if isinstance(value, str) and value.startswith(prefix):
+            try:
+                check(value.removeprefix(prefix))
+            except InvalidNameError as error:
+                raise InvalidIdentifierError(field, value, f"names nothing: {error.reason}") from None
+            return value
+    return entity_id(value, field)
+
+
+def text(value: object, field: str) -> str:
+    """Check a free text: a string that every store can keep."""
+    if not isinstance(value, str):
+        raise ValidationError(field, value, f"must be a string, not {type(value).__name__}")
+    if _UNPRINTABLE.search(value):
+        raise ValidationError(field, value, "must not contain control characters or lone surrogates")
+    return value
+
+
+def principal(value: object) -> None:
+    """Check who makes a change: a text, or nobody."""
+    if value is not None:
+        text(value, "principal")
 
 
 def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, limit: int = _NAME_MAX) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
@@ -15,14 +15,16 @@ def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]
         raise ValidationError(field, amounts, "must map limit names to whole numbers, e.g. {'rpm': 1}")
     checked = {}
     for name, amount in amounts.items():
-        if type(amount) is not int or not least <= amount <= MAX_AMOUNT:
+        if type(name) is not str or type(amount) is not int or not least <= amount <= MAX_AMOUNT:
+            if not isinstance(name, str):
+                raise ValidationError(field, name, "must name limits by strings")
             whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT)
         checked[name] = amount * MILLI
     return checked
 
 
-def check_known(field: str, amounts: Mapping[str, int], known: Mapping[str, object]) -> None:
-    """Check that every name is a limit of the entity."""
+def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
+    """Check that every name is a limit of the entity or of somebody above it."""
     for name in amounts:
         if name not in known:
             limits = ", ".join(sorted(known))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..records import bucket, keys
 from ..records.bucket import Level
 from ..repository.configs import Policy, read_policy
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ..core.values import OnUnavailable
     from ..records.algebra import Image, Key
     from ..repository.backend import Backend
-    from .sights import Sight, Sights
+    from ..repository.sights import Sight
+    from ..runtime.port import Gate
+
+    Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
 
 
 class Step(NamedTuple):
@@ -33,17 +36,29 @@ class Step(NamedTuple):
 class Chain:
     """The steps of one acquire, the entity itself first, and the lane in which its acquires are merged."""
 
-    __slots__ = ("generation", "given", "lane", "levels", "steps", "valid_until_ms")
+    __slots__ = ("generation", "given", "keys", "lane", "levels", "names", "since_ms", "steps", "valid_until_ms")
 
     def __init__(
-        self, steps: tuple[Step, ...], given: tuple[Limit, ...] | None, valid_until_ms: int, generation: int
+        self,
+        steps: tuple[Step, ...],
+        given: tuple[Limit, ...] | None,
+        since_ms: int,
+        valid_until_ms: int,
+        generation: int,
     ) -> None:
         self.steps = steps
         self.levels = tuple(step.level for step in steps)
+        self.keys = tuple(level.key for level in self.levels)
+        self.names = frozenset(name for level in self.levels for name in level.slots)
         self.given = given
+        self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
         self.lane = Lane()
+
+    def instant(self, now_ms: int) -> int:
+        """The instant of a decision: now, but never before what was seen last, should the clock step back."""
+        return max(now_ms, *(sight.seen_ms for _, sight in self.steps))
 
     def readings(self, now_ms: int) -> list[Reading]:
         """The chain as last seen."""
@@ -60,14 +75,15 @@ class Chain:
 class Chains:
     """Resolves chains and remembers them while the config they come from is cached."""
 
-    def __init__(self, backend: Backend, sights: Sights, ttl_multiplier: int, max_entries: int = 20_000) -> None:
+    def __init__(self, backend: Backend, ttl_multiplier: int, max_entries: int = 20_000) -> None:
         self._backend = backend
         self._cache = backend.cache
-        self._sights = sights
+        self._sights = backend.sights
         self._ttl_multiplier = ttl_multiplier
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str, tuple[Limit, ...] | None], Chain] = {}
+        self._known: dict[Name, Chain] = {}
+        self._resolving: dict[Name, list[Gate]] = {}
         self.system_policy: OnUnavailable | None = None
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
@@ -77,18 +93,46 @@ class Chains:
         except TypeError:  # not hashable: no name, as `resolve` will say
             return None
         cache = self._cache
-        if chain is None or chain.generation != cache.generation or now_ms >= chain.valid_until_ms:
+        if chain is None or chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
             return None
         cache.hits += 1
         return chain
 
-    async def resolve(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> Chain:
-        """Resolve level by level; each costs at most one read, which brings its bucket along."""
+    async def resolve(
+        self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, timeout: float | None
+    ) -> Chain:
+        """Resolve level by level; each costs at most one read, which brings its bucket along.
+
+        On a store that suspends, many who need the same chain at once wait for the first of them.
+        """
         names.entity_id(entity_id)
         names.resource(resource)
-        return await self._resolve(entity_id, resource, given, {})
+        name = (entity_id, resource, given)
+        alone = self._backend.store.capabilities.instant
+        while not alone and not self._leads(name, gate := self._backend.runtime.gate()):
+            if not await gate.wait(timeout):
+                raise RateLimiterUnavailable(f"The limits of {entity_id!r} were not read within {timeout:g} s.")
+            chain = self.known(entity_id, resource, given, self._backend.clock.now_ms())
+            if chain is not None:
+                return chain
+        try:
+            return await self._resolve(entity_id, resource, given, {}, timeout)
+        finally:
+            with self._lock:
+                waiting = self._resolving.pop(name, [])
+            for gate in waiting:
+                gate.open()
 
-    async def follow(self, chain: Chain) -> Chain:
+    def _leads(self, name: Name, gate: Gate) -> bool:
+        with self._lock:
+            waiting = self._resolving.get(name)
+            if waiting is None:
+                self._resolving[name] = []
+                return True
+            waiting.append(gate)
+            return False
+
+    async def follow(self, chain: Chain, timeout: float | None) -> Chain:
         """The same chain, resolved anew if one of its buckets has been charged under newer config."""
         newer = {}
         for level, sight in chain.steps:
@@ -100,20 +144,26 @@ class Chains:
             return chain
         self._cache.drop(_config_keys(chain))
         first = chain.levels[0]
-        return await self._resolve(first.entity_id, first.resource, chain.given, newer)
+        return await self._resolve(first.entity_id, first.resource, chain.given, newer, timeout)
 
     async def _resolve(
-        self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, seen: dict[Key, int]
+        self,
+        entity_id: str,
+        resource: str,
+        given: tuple[Limit, ...] | None,
+        seen: dict[Key, int],
+        timeout: float | None,
     ) -> Chain:
-        ns = await self._backend.ns()
         generation = self._cache.generation
+        since_ms = self._backend.clock.now_ms()
+        ns = await self._backend.ns(timeout)
         steps: list[Step] = []
         policies: list[Policy] = []
         who: str | None = entity_id
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             sight = self._sights.of(key)
-            policy = await read_policy(self._backend, who, resource, None if sight.image else key)
+            policy = await read_policy(self._backend, who, resource, None if sight.image else key, timeout)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
             level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(key, 0))
@@ -122,7 +172,8 @@ class Chains:
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
-        chain = Chain(tuple(steps), given, min(policy.valid_until_ms for policy in policies), generation)
+        valid_until_ms = min(policy.valid_until_ms for policy in policies)
+        chain = Chain(tuple(steps), given, since_ms, valid_until_ms, generation)
         self._remember((entity_id, resource, given), chain)
         return chain
 
@@ -169,7 +220,7 @@ class Chains:
             return 0
         return self._ttl_multiplier * max(limit.time_to_fill_ms for limit in limits)
 
-    def _remember(self, name: tuple[str, str, tuple[Limit, ...] | None], chain: Chain) -> None:
+    def _remember(self, name: Name, chain: Chain) -> None:
         if self._cache.ttl_ms == 0:
             return
         with self._lock:
@@ -182,6 +233,7 @@ class Chains:
         """Start afresh: in a forked child no write of the parent's is in flight."""
         self._lock = threading.Lock()
         self._known = {}
+        self._resolving = {}
 
     def __len__(self) -> int:
         """How many chains are remembered."""

@@ -80,9 +80,10 @@ class Engine:
             return None
         images = outcome.images
         for position, (level, sight) in enumerate(chain.steps):
-            if sight.hot and bucket.undisturbed(level, sight.image, images[position], cost):
+            image = images[position]
+            if sight.hot and bucket.undisturbed(level, sight.image, image, cost):
                 sight.hot = frozenset()
-            sight.show(images[position], now_ms)
+            sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
         return new_grant((chain, cost, images, now_ms, NOTHING))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
@@ -104,9 +105,8 @@ class Engine:
 
     async def look(self, chain: Chain, timeout: float | None) -> None:
         """Read the buckets of the chain."""
-        keys = [level.key for level in chain.levels]
-        images = await self._store.read(keys, timeout=timeout)
-        chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
+        images = await self._store.read(chain.keys, timeout=timeout)
+        chain.show(dict(zip(chain.keys, images, strict=True)), self._clock.now_ms())
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
@@ -114,7 +114,8 @@ class Engine:
         try:
             gate = self._runtime.gate()
             if not lane.enter(ask, gate):
-                await gate.wait()
+                if not await gate.wait(timeout):
+                    raise RateLimiterUnavailable(f"No decision within {timeout:g} s: others were ahead.")
                 if not ask.leads:
                     return
             await self._runtime.finish(self._fly(lane, chain, ask, timeout))
@@ -146,7 +147,7 @@ class Engine:
 
     async def _charge(self, chain: Chain, asks: list[Ask], timeout: float | None) -> None:
         """Decide every ask: as many as fit, in order, go into one write; the others are refused."""
-        now_ms = self._clock.now_ms()
+        now_ms = chain.instant(self._clock.now_ms())
         pending = asks
         certain = lost = False
         for _ in range(_MAX_TRIES):
@@ -158,34 +159,34 @@ class Engine:
                 if await self._refuse(chain, pending, now_ms, certain, timeout):
                     return
                 await self.look(chain, timeout)
-                chain, pending = await self._follow(chain, pending)
+                chain, pending = await self._follow(chain, pending, timeout)
                 certain = True
                 continue
             if lost:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
                 lost = False
-                now_ms = self._clock.now_ms()
+                now_ms = chain.instant(self._clock.now_ms())
                 writes = self.plan(chain, _total(batch), now_ms) or writes
             outcome = await commit_chain(self._backend, chain.levels, writes, timeout)
             certain = True
             grant = self.landed(chain, _total(batch), outcome, now_ms)
             if grant is None:
-                chain, pending = await self._follow(chain, pending)
+                chain, pending = await self._follow(chain, pending, timeout)
                 lost = True
                 continue
             _share(grant, batch)
             pending = [ask for ask in pending if ask.grant is None]
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 
-    async def _follow(self, chain: Chain, pending: list[Ask]) -> tuple[Chain, list[Ask]]:
+    async def _follow(self, chain: Chain, pending: list[Ask], timeout: float | None) -> tuple[Chain, list[Ask]]:
         """Go on under newer config if a bucket has met it; an ask for a limit that is gone is an error."""
-        newer = await self._chains.follow(chain)
+        newer = await self._chains.follow(chain, timeout)
         if newer is chain:
             return chain, pending
         left = []
         for ask in pending:
             try:
-                check_known("consume", ask.cost, newer.levels[0].slots)
+                check_known("consume", ask.cost, newer.names)
                 left.append(ask)
             except ValidationError as error:
                 ask.error = error
@@ -206,10 +207,10 @@ class Engine:
             assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, ask.cost)
             ask.error = error
-        await self._write_limits_down(chain, now_ms, timeout)
+        await self.write_limits_down(chain, now_ms, timeout)
         return True
 
-    async def _write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
+    async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.steps:
             if sight.image is not None and bucket.needs_reshape(level, sight.image):

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI, Rule, level
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
 from ..core.limit import MAX_AMOUNT
 from ..core.values import OnUnavailable
 from ..records import bucket
@@ -115,8 +115,13 @@ class LeaseCore:
         cost = self._checked("consume", amounts, named, 0)
         if self._grant is None:
             self._collect(cost, 1)
-        else:
+            return
+        try:
             self._extra = (*self._extra, await self._limiter._take(self, cost, 0))
+        except RateLimiterUnavailable:
+            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+                raise
+            self._collect(cost, 1)
 
     def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         self._collect(self._checked("adjust", amounts, named, -MAX_AMOUNT), 1)
@@ -131,7 +136,7 @@ class LeaseCore:
             raise LeaseExpiredError(f"{verb}() outside the block of its lease; call it inside.")
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
-            check_known(verb, checked, self._grant.chain.levels[0].slots)
+            check_known(verb, checked, self._grant.chain.names)
         return checked
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
@@ -162,7 +167,7 @@ class LeaseCore:
         """The caller's exception matters more than a failure here."""
         try:
             await self._limiter._engine.settle(grant, negated(grant.cost), self._terms.timeout)
-        except RateLimiterUnavailable as error:
+        except ZAELimiterError as error:
             _LOG.warning("tokens of a failed call were not given back: %s", error)
 
 

@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..core.limit import check_limits
+from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
 from ..records.bucket import spend
 from ..repository.configs import ConfigOperations, check_policy
@@ -21,7 +21,6 @@ from .chains import Chains
 from .engine import NOTHING, Engine, new_grant
 from .lease import Lease, Terms
 from .looking import LookOperations
-from .sights import Sights
 from .waiting import Lines
 
 if TYPE_CHECKING:
@@ -63,37 +62,43 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
     ) -> None:
-        if isinstance(repository, Repository):
-            aws = {
-                "name": name,
-                "region": region,
-                "endpoint_url": endpoint_url,
-                "stack_options": stack_options,
-            }
-            for field, value in aws.items():
-                if value is not None:
-                    raise ValidationError(field, value, "was given besides a Repository; set it there")
-            self.repository = repository
-        else:
-            self.repository = self._repository_type(
-                repository, name=name, region=region, endpoint_url=endpoint_url, stack_options=stack_options
-            )
-        if isinstance(bucket_ttl_refill_multiplier, bool) or not bucket_ttl_refill_multiplier >= 0:
-            raise ValidationError("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, "must be 0 or more")
-        if not refusal_ttl >= 0:
-            raise ValidationError("refusal_ttl", refusal_ttl, "must be 0 or more seconds")
+        self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
+        whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
+        seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = self.repository._backend
         self._policy = None if on_unavailable is None else check_policy(on_unavailable)
-        self._timeout = _check_timeout(timeout) if timeout is not None else self._backend.timeout
+        self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
-        self._chains = Chains(self._backend, Sights(), bucket_ttl_refill_multiplier)
+        self._chains = Chains(self._backend, bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self.usual = Terms(None, self._policy, 0, self._timeout)
+        self._usual = Terms(None, self._policy, 0, self._timeout)
         store = self._backend.store
         self._lender = store if isinstance(store, Lender) and speculative_writes else None
         self._up = True
         _LIMITERS.add(self)
+
+    def _opened(
+        self,
+        given: Repository | Store | str | None,
+        name: str | None,
+        region: str | None,
+        endpoint_url: str | None,
+        stack_options: StackOptions | None,
+    ) -> Repository:
+        if not isinstance(given, Repository):
+            if isinstance(getattr(given, "_inner", None), Repository):
+                raise ValidationError("repository", given, "is blocking; open a Repository for a RateLimiter")
+            return self._repository_type(
+                given, name=name, region=region, endpoint_url=endpoint_url, stack_options=stack_options
+            )
+        if given._blocking != self._repository_type._blocking:
+            raise ValidationError("repository", given, "is for the other mode: Sync goes with Sync, async with async")
+        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+        for field, value in aws.items():
+            if value is not None:
+                raise ValidationError(field, value, "was given besides a Repository; set it there")
+        return given
 
     def acquire(
         self,
@@ -111,9 +116,9 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         ...     answer = await call_llm()
         ...     await lease.adjust(tpm=answer.tokens - 500)
         """
-        terms = self.usual
+        terms = self._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
-            terms = self.terms(limits, on_unavailable, max_wait, timeout)
+            terms = self._checked_terms(limits, on_unavailable, max_wait, timeout)
         return Lease(self, entity_id, resource, consume, terms)
 
     async def close(self) -> None:
@@ -128,7 +133,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     ) -> None:
         await self.close()
 
-    def terms(
+    def _checked_terms(
         self,
         limits: Sequence[Limit] | None,
         on_unavailable: OnUnavailable | str | None,
@@ -139,19 +144,20 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         return Terms(
             None if limits is None else check_limits(limits),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
-            0 if max_wait is None else _check_wait(max_wait),
-            self._timeout if timeout is None else _check_timeout(timeout),
+            0 if max_wait is None else int(seconds("max_wait", max_wait, zero=True) * 1000),
+            self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
         )
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         given, _, _, timeout = lease._terms
-        now_ms = self._backend.clock.now_ms()
+        started_ms = self._backend.clock.now_ms()
+        chain: Chain | None = None
         try:
-            chain = self._chains.known(lease._entity_id, lease._resource, given, now_ms)
+            chain = self._chains.known(lease._entity_id, lease._resource, given, started_ms)
             if chain is None:
-                chain = await self._chains.resolve(lease._entity_id, lease._resource, given)
-            check_known("consume", cost, chain.levels[0].slots)
+                chain = await self._chains.resolve(lease._entity_id, lease._resource, given, timeout)
+            check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(chain, cost, max_wait_ms, timeout)
             else:
@@ -160,19 +166,24 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             error.entity_id, error.resource = lease._entity_id, lease._resource
             self._note(False, error)
             raise
+        except RateLimitExceeded:
+            if chain is not None and any(sight.seen_ms >= started_ms for _, sight in chain.steps):
+                self._note(True)
+            raise
         self._note(True)
         return grant
 
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
         """Take ``cost`` without any wait from a store that lends its records; None where it takes more than that."""
         lender = self._lender
-        if lender is None or lease._terms is not self.usual or self._lines.waiting:
+        if lender is None or lease._terms is not self._usual or self._lines.waiting:
             return None
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(lease._entity_id, lease._resource, None, now_ms)
         if chain is None or len(chain.steps) != 1:
             return None
         level, sight = chain.steps[0]
+        now_ms = max(now_ms, sight.seen_ms)
         image = lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
         if image is None:
             return None
@@ -182,14 +193,12 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None
     ) -> Grant:
-        key = chain.levels[0].key
         if not self._speculative:
             await self._engine.look(chain, timeout)
-        now_ms = self._backend.clock.now_ms()
-        self._lines.check(key, chain.readings(now_ms), cost, now_ms, max_wait_ms)
+        self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
             return await self._engine.admit(chain, cost, timeout)
-        return await self._lines.stand(key, cost, max_wait_ms, lambda: self._engine.admit(chain, cost, timeout))
+        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._engine.admit(chain, cost, timeout))
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""
@@ -215,15 +224,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _check_timeout(timeout: float) -> float:
-    if not timeout > 0:
-        raise ValidationError("timeout", timeout, "must be above 0 seconds, or None")
-    return timeout
-
-
-def _check_wait(max_wait: float) -> int:
-    if not 0 <= max_wait < 10**7:
-        raise ValidationError("max_wait", max_wait, "must be 0 or more seconds")
-    return int(max_wait * 1000)

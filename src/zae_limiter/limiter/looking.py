@@ -43,8 +43,8 @@ class LookOperations(Operations):
     ) -> float:
         """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits)
-        check_known("needed", cost, chain.levels[0].slots)
+        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
+        check_known("needed", cost, chain.names)
         readings = chain.readings(now_ms)
         error = refusal(readings, cost, now_ms)
         if isinstance(error, CapacityExceeded):
@@ -64,11 +64,11 @@ class LookOperations(Operations):
         None where it never will be.
         """
         cost = None if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits)
+        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
         if cost is None:
             cost = {name: MILLI for step in chain.levels for name in step.slots}
         else:
-            check_known("needed", cost, chain.levels[0].slots)
+            check_known("needed", cost, chain.names)
         return [
             LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=step.source)
             for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
@@ -86,8 +86,8 @@ class LookOperations(Operations):
         rows = await backend.collect(Query(pk, prefix="BUCKET#", gsi="GSI2"))
         now_ms = backend.clock.now_ms()
         entities = []
-        for _, image in rows:
-            for state in bucket.states(image):
+        for key, image in rows:
+            for state in bucket.states(key, image):
                 if state.limit_name == limit_name and not (parents_only and image.get("parent_id")):
                     rule = Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
                     left = level(rule, state.tokens_milli, state.last_refill_ms, now_ms) // MILLI
@@ -105,16 +105,23 @@ class LookOperations(Operations):
             return False
         return True
 
-    async def _seen(self, entity_id: str, resource: str, limits: Sequence[Limit] | None) -> tuple[Chain, int]:
+    async def _seen(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, promising: bool = False
+    ) -> tuple[Chain, int]:
+        """The chain with its buckets read; where a moment is promised, changed limits are written down first."""
         names.entity_id(entity_id)
         names.resource(resource)
         given = None if limits is None else check_limits(limits)
+        timeout = self._backend.timeout
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(entity_id, resource, given, now_ms)
         if chain is None:
-            chain = await self._chains.resolve(entity_id, resource, given)
-        await self._engine.look(chain, self._backend.timeout)
-        return chain, self._backend.clock.now_ms()
+            chain = await self._chains.resolve(entity_id, resource, given, timeout)
+        await self._engine.look(chain, timeout)
+        now_ms = chain.instant(self._backend.clock.now_ms())
+        if promising:
+            await self._engine.write_limits_down(chain, now_ms, timeout)
+        return chain, now_ms
 
 
 def _used(capacity: int, left: int) -> float:

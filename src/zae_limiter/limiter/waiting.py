@@ -8,7 +8,7 @@ refused at once if not.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from ..core.decide import Reading, refusal
@@ -21,17 +21,29 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..records.algebra import Key
     from ..runtime.port import Gate, Runtime
+    from .chains import Chain
     from .engine import Grant
 
 
 class Ticket:
-    """A place in a line."""
+    """A place in the lines of every bucket that an acquire needs."""
 
-    __slots__ = ("cost", "gate")
+    __slots__ = ("cost", "gate", "keys")
 
-    def __init__(self, cost: Mapping[str, int], gate: Gate) -> None:
+    def __init__(self, keys: tuple[Key, ...], cost: Mapping[str, int], gate: Gate) -> None:
+        self.keys = keys
         self.cost = cost
         self.gate = gate
+
+
+class Line:
+    """Who waits for one bucket, in the order of coming, and what they want together."""
+
+    __slots__ = ("tickets", "wanted")
+
+    def __init__(self) -> None:
+        self.tickets: deque[Ticket] = deque()
+        self.wanted: Counter[str] = Counter()
 
 
 class Lines:
@@ -41,30 +53,29 @@ class Lines:
         self._runtime = runtime
         self._clock = clock
         self._lock = threading.Lock()
-        self.waiting: dict[Key, deque[Ticket]] = {}
+        self.waiting: dict[Key, Line] = {}
 
-    def check(
-        self, key: Key, readings: Sequence[Reading], cost: Mapping[str, int], now_ms: int, max_wait_ms: int
-    ) -> None:
+    def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int) -> None:
         """Refuse a newcomer who cannot be served in time after those already in line."""
+        now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
-            ahead = [ticket.cost for ticket in self.waiting.get(key, ())]
-        if ahead:
-            error = refusal(_after(readings, ahead), cost, now_ms)
+            ahead = [dict(line.wanted) if (line := self.waiting.get(key)) else {} for key in chain.keys]
+        if any(ahead):
+            error = refusal(_after(chain.readings(now_ms), ahead), cost, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
     async def stand(
         self,
-        key: Key,
+        chain: Chain,
         cost: Mapping[str, int],
         max_wait_ms: int,
         attempt: Callable[[], Coroutine[Any, Any, Grant]],
     ) -> Grant:
         """Stand in line and try whenever it may fit, until the time is up."""
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(cost, self._runtime.gate())
-        first = self._join(key, ticket)
+        ticket = Ticket(chain.keys, cost, self._runtime.gate())
+        first = self._join(ticket)
         try:
             if not first:
                 await ticket.gate.wait(max_wait_ms / 1000)
@@ -75,11 +86,11 @@ class Lines:
                     raise
                 except RateLimitExceeded as error:
                     left_ms = deadline_ms - self._clock.now_ms()
-                    if not self._is_head(key, ticket) or not _in_time(error, left_ms):
+                    if not self._leads(ticket) or not _in_time(error, left_ms):
                         raise
                     await self._pause(error.retry_after_seconds or 0.0)
         finally:
-            self._leave(key, ticket)
+            self._leave(ticket)
 
     def forget(self) -> None:
         """Start with empty lines: in a forked child nobody of the parent's waits."""
@@ -90,25 +101,33 @@ class Lines:
         pause = getattr(self._clock, "pause", None)
         await (self._runtime.sleep(seconds) if pause is None else pause(seconds))
 
-    def _join(self, key: Key, ticket: Ticket) -> bool:
+    def _join(self, ticket: Ticket) -> bool:
         with self._lock:
-            line = self.waiting.setdefault(key, deque())
-            line.append(ticket)
-            return line[0] is ticket
+            for key in ticket.keys:
+                line = self.waiting.setdefault(key, Line())
+                line.tickets.append(ticket)
+                line.wanted.update(ticket.cost)
+            return self._is_first(ticket)
 
-    def _is_head(self, key: Key, ticket: Ticket) -> bool:
+    def _leads(self, ticket: Ticket) -> bool:
         with self._lock:
-            return self.waiting[key][0] is ticket
+            return self._is_first(ticket)
 
-    def _leave(self, key: Key, ticket: Ticket) -> None:
+    def _is_first(self, ticket: Ticket) -> bool:
+        return all(self.waiting[key].tickets[0] is ticket for key in ticket.keys)
+
+    def _leave(self, ticket: Ticket) -> None:
+        heirs = []
         with self._lock:
-            line = self.waiting[key]
-            was_head = line[0] is ticket
-            line.remove(ticket)
-            heir = line[0] if line and was_head else None
-            if not line:
-                del self.waiting[key]
-        if heir is not None:
+            for key in ticket.keys:
+                line = self.waiting[key]
+                line.tickets.remove(ticket)
+                line.wanted.subtract(ticket.cost)
+                if not line.tickets:
+                    del self.waiting[key]
+            fronts = (self.waiting[key].tickets[0] for key in ticket.keys if key in self.waiting)
+            heirs = [front for front in fronts if self._is_first(front)]
+        for heir in heirs:
             heir.gate.open()
 
 
@@ -120,10 +139,6 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
 def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]]) -> list[Reading]:
     """The levels as they will be when those in line have been served."""
     return [
-        reading._replace(
-            tokens={
-                name: (tk - sum(cost.get(name, 0) for cost in ahead), rf) for name, (tk, rf) in reading.tokens.items()
-            }
-        )
-        for reading in readings
+        reading._replace(tokens={name: (tk - wanted.get(name, 0), rf) for name, (tk, rf) in reading.tokens.items()})
+        for reading, wanted in zip(readings, ahead, strict=True)
     ]

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from ..core.errors import CorruptRecordError
+
 Image: TypeAlias = dict[str, Any]
 """The attributes of one record. Treat as read-only."""
 
@@ -71,6 +73,11 @@ class Write(NamedTuple):
     delete: bool = False
 
     @property
+    def blind(self) -> bool:
+        """Whether it deletes whatever is there: nobody needs to look."""
+        return self.delete and not self.guards
+
+    @property
     def is_check(self) -> bool:
         """Whether it only checks."""
         return not (self.put or self.add or self.remove or self.delete or self.expires_at_ms is not None)
@@ -113,9 +120,16 @@ class Page(NamedTuple):
 
 
 def holds(image: Image | None, guards: Guards) -> bool:
-    """Whether every guard holds for the current image."""
+    """Whether every guard holds for the current image; what cannot be compared does not."""
     if image is None:
         return all(op == "absent" for _, op, _ in guards)
+    try:
+        return _all_met(image, guards)
+    except TypeError:
+        return False
+
+
+def _all_met(image: Image, guards: Guards) -> bool:
     for attr, op, value in guards:
         current = image.get(attr)
         if op == "between":
@@ -150,7 +164,10 @@ def applied(image: Image | None, write: Write) -> Image | None:
     if put:
         new.update(put)
     for attr, amount in add.items():
-        new[attr] = new.get(attr, 0) + amount
+        try:
+            new[attr] = new.get(attr, 0) + amount
+        except TypeError:
+            raise CorruptRecordError(f"{attr} of {write.key} is {new[attr]!r}, which is not a number") from None
     for attr in remove:
         new.pop(attr, None)
     if expires_at_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from ..core.values import AuditEvent
@@ -11,7 +12,7 @@ from .instants import iso
 
 
 def event_id(now_ms: int, token: str) -> str:
-    """An id that sorts by time and is unique by its random part."""
+    """An id that sorts by time, and is unique by ``token``."""
     return f"{now_ms:013d}-{token}"
 
 
@@ -23,7 +24,7 @@ def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
         "timestamp": event.timestamp,
         "action": event.action,
         "entity_id": event.entity_id,
-        "details": dict(event.details),
+        "details": deepcopy(dict(event.details)),
         "GSI4PK": ns,
         "GSI4SK": key.pk,
     }
@@ -43,7 +44,7 @@ def decode(image: Image) -> AuditEvent:
         entity_id=image["entity_id"],
         principal=image.get("principal"),
         resource=image.get("resource"),
-        details=dict(image.get("details") or {}),
+        details=deepcopy(image.get("details") or {}),
     )
 
 

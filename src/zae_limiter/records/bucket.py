@@ -35,6 +35,9 @@ CONFIG_VERSION = "cv"
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
 
+_FAR = 2**62
+"""No number of a bucket is ever this large."""
+
 _REACH = 2**51
 """Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
 stores that count in doubles."""
@@ -195,8 +198,7 @@ def charge(
             guards.append((attr, "between", (low, high)))
             add[attr] = change
         add[counter] = need
-    lifetime_ms = level.lifetime_ms
-    expires = now_ms + lifetime_ms if lifetime_ms else _persist(image)
+    expires = _expiry(level, image, now_ms)
     return new_write((level.key, tuple(guards), put, add, (), expires, False))
 
 
@@ -207,7 +209,7 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     other limits, a name that is no limit.
     """
     anchor = level.anchor
-    if image is None or anchor is None or anchor[0] != image[ANCHOR]:
+    if image is None or anchor is None or anchor[0] != image[ANCHOR] or type(image[CONFIG_VERSION]) is not int:
         return None
     terms = anchor[1]
     new = image.copy()
@@ -220,6 +222,8 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         capacity, amount, period, base, attr, counter, filled = term
         since = now_ms * amount // period - base
         tk = new[attr]
+        if type(tk) is not int:
+            return None
         left = spent(capacity, tk, since, need)
         if left is None or since > _REACH:
             return None
@@ -227,9 +231,10 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             new[filled] = now_ms
         new[attr] = left
         new[counter] += need
-    if level.lifetime_ms:
-        new[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
-    elif TTL in new:
+    expires = _expiry(level, image, now_ms)
+    if expires:
+        new[TTL] = expiry_seconds(expires)
+    elif expires == NEVER:
         del new[TTL]
     return new
 
@@ -278,8 +283,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         rule = _stored_rule(image, name)
         if rule is not None:
             add[attribute(name, "tk")] = _between(rule, rf, anchor)
-    expires = now_ms + level.lifetime_ms if level.lifetime_ms else _persist(image)
-    return Write(level.key, tuple(guards), put, add, remove, expires)
+    return Write(level.key, tuple(guards), put, add, remove, _expiry(level, image, now_ms))
 
 
 def settle(level: Level, image: Image | None, delta: Mapping[str, int], charged_ms: int, now_ms: int) -> Write:
@@ -347,8 +351,9 @@ def needs_reshape(level: Level, image: Image) -> bool:
     return _anchored(level, image) is None
 
 
-def states(image: Image) -> list[BucketState]:
+def states(key: Key, image: Image) -> list[BucketState]:
     """The limits of a stored bucket."""
+    inspect(key, image)
     found = []
     for name in sorted(_stored_names(image)):
         rule = _stored_rule(image, name)
@@ -382,19 +387,18 @@ def full_at(image: Image) -> int:
 
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
-    wrong = [
-        attr
-        for attr, value in image.items()
-        if (attr == ANCHOR or attr.startswith("b_")) and (type(value) is not int or abs(value) > 2**62)
-    ]
-    if type(image.get(ANCHOR)) is not int:
-        wrong.append(ANCHOR)
+    wrong = [attr for attr in (ANCHOR, CONFIG_VERSION) if type(image.get(attr)) is not int]
+    for attr, value in image.items():
+        if attr.startswith("b_"):
+            least = 1 if attr.endswith(("_cp", "_ra", "_rp")) else -_FAR
+            if type(value) is not int or not least <= value <= _FAR:
+                wrong.append(attr)
     if wrong:
-        found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in sorted(set(wrong)))
+        owner = keys.parse_bucket_pk(key.pk)
+        found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in wrong)
         raise CorruptRecordError(
-            f"The bucket {key.pk} holds values that are not whole numbers: {found}. "
-            f"Repair it with reset_bucket({image.get('entity_id')!r}, {image.get('resource')!r}): "
-            "the next acquire starts a full bucket."
+            f"The bucket {key.pk} holds values that cannot be: {found}. Repair it with "
+            f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
     return image
 
@@ -416,9 +420,12 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
     return anchor
 
 
-def _persist(image: Image) -> int | None:
-    """Under an entity's own limits a bucket is kept for ever, also one that was to expire."""
-    return NEVER if TTL in image else None
+def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
+    """When a charged bucket may be forgotten: never sooner than was said before, as that may be due to debt."""
+    if not level.lifetime_ms:
+        return NEVER if TTL in image else None
+    expires_at_ms = now_ms + level.lifetime_ms
+    return expires_at_ms if image.get(TTL, 0) * 1000 < expires_at_ms else None
 
 
 def _between(rule: Rule, start_ms: int, end_ms: int) -> int:
@@ -426,9 +433,11 @@ def _between(rule: Rule, start_ms: int, end_ms: int) -> int:
 
 
 def _stored_rule(image: Image, name: str) -> Rule | None:
-    if attribute(name, "tk") not in image:
+    """The rule that a limit's numbers were written under; None where it has none, and so no meaning."""
+    capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
+    if capacity is None or amount is None or period is None:
         return None
-    return Rule(*(image[attribute(name, field)] for field in ("cp", "ra", "rp")))
+    return Rule(capacity, amount, period)
 
 
 def _stored_names(image: Image) -> set[str]:

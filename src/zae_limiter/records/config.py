@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError
-from ..core.limit import Limit
+from ..core.limit import Limit, whole
 from ..core.values import OnUnavailable
-from .algebra import ABSENT, Guard, Image, Key, Write
+from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,11 +53,20 @@ def decode(key: Key, image: Image | None) -> Config:
     try:
         limits = tuple(Limit(name, *(image[attribute(name, field)] for field in _FIELDS)) for name in names)
         policy = image.get("on_unavailable")
-        return Config(limits or None, OnUnavailable(policy) if policy else None, image[VERSION])
+        version = whole(VERSION, image[VERSION], 0, 2**62)
+        return Config(limits or None, OnUnavailable(policy) if policy else None, version)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {error}. Set or delete these limits again."
         ) from error
+
+
+def decode_or_damaged(key: Key, image: Image | None) -> Config:
+    """Read a config record that is about to be replaced: a damaged one only has to be told from none."""
+    try:
+        return decode(key, image)
+    except CorruptRecordError:
+        return Config(limits=_DAMAGED)
 
 
 def replace(
@@ -72,13 +81,19 @@ def replace(
     put.update(encode(limits) if limits else {})
     if on_unavailable is not None:
         put["on_unavailable"] = on_unavailable.value
-    put[VERSION] = 1 if seen is None else seen[VERSION] + 1
     if seen is None:
+        put[VERSION] = 1
         return Write(key, (ABSENT,), put)
+    before = seen.get(VERSION)
+    put[VERSION] = before + 1 if type(before) is int else 1
     keep = put.keys() | {"ttl"}
     remove = tuple(attr for attr in seen if attr not in keep and (attr[:2] == "l_" or attr in _VOLATILE))
-    return Write(key, (Guard(VERSION, "=", seen[VERSION]),), put, remove=remove)
+    guard = PRESENT if before is None else Guard(VERSION, "=", before)
+    return Write(key, (guard,), put, remove=remove)
 
+
+_DAMAGED = (Limit.per_second("damaged", 1),)
+"""Stands for limits that were there but cannot be read."""
 
 _VOLATILE = frozenset(("on_unavailable", "GSI3PK", "GSI3SK"))
 """Attributes a config has only while it says something."""

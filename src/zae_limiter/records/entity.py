@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from ..core.values import Entity
 from . import keys
 from .algebra import Image
+
+CHILDREN = "children"
+"""How many entities have it as their parent: kept by their commits, so that a parent cannot vanish under a child."""
 
 
 def encode(ns: str, entity: Entity) -> dict[str, Any]:
@@ -14,7 +18,7 @@ def encode(ns: str, entity: Entity) -> dict[str, Any]:
     image: dict[str, Any] = {
         "entity_id": entity.id,
         "cascade": entity.cascade,
-        "metadata": dict(entity.metadata),
+        "metadata": deepcopy(dict(entity.metadata)),
         "created_at": entity.created_at,
         "version": entity.version,
         "GSI4PK": ns,
@@ -36,7 +40,7 @@ def decode(image: Image) -> Entity:
         name=image.get("name"),
         parent_id=image.get("parent_id"),
         cascade=bool(image.get("cascade", False)),
-        metadata=dict(image.get("metadata") or {}),
+        metadata=deepcopy(image.get("metadata") or {}),
         created_at=image.get("created_at", ""),
         version=image.get("version", 1),
     )

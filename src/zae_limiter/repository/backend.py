@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..records import audit, keys, namespace
 from ..records.algebra import Committed, Image, Key, Query, Write
 from ..records.instants import iso
 from .cache import ConfigCache
+from .sights import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
+_SEQUENCE = itertools.count()
 
 
 class Backend:
@@ -40,15 +43,16 @@ class Backend:
         self.namespace_name = namespace_name
         self.timeout = timeout
         self.cache = ConfigCache(config_cache_ttl)
+        self.sights = Sights()
         self._namespace_id: str | None = None
 
-    async def ns(self) -> str:
+    async def ns(self, timeout: float | None = None) -> str:
         """The id of the namespace; the default one is registered on first use."""
         if self._namespace_id is None:
             key = keys.namespace(self.namespace_name)
-            found = (await self.read([key]))[0]
+            found = (await self.read([key], timeout))[0]
             if found is None and self.namespace_name == DEFAULT_NAMESPACE:
-                found = await self._register_default(key)
+                found = await self._register_default(key, timeout)
             if found is None:
                 raise NamespaceNotFoundError(
                     f"Namespace {self.namespace_name!r} is not registered. Register it with "
@@ -57,12 +61,18 @@ class Backend:
             self._namespace_id = namespace.decode(found).id
         return self._namespace_id
 
-    async def _register_default(self, key: Key) -> Image | None:
+    def leave_namespace(self, name: str) -> None:
+        """Look a namespace up again that is not what it was."""
+        if name == self.namespace_name:
+            self._namespace_id = None
+            self.cache.clear()
+
+    async def _register_default(self, key: Key, timeout: float | None) -> Image | None:
         writes = namespace.register(self.new_namespace(self.namespace_name))
-        outcome = await self.store.commit(writes, timeout=self.timeout)
+        outcome = await self.store.commit(writes, timeout=self.timeout if timeout is None else timeout)
         if isinstance(outcome, Committed):
             return outcome.images[0]
-        return (await self.read([key]))[0]
+        return (await self.read([key], timeout))[0]
 
     def new_namespace(self, name: str) -> Namespace:
         """A namespace with a fresh opaque id of 11 characters."""
@@ -73,9 +83,9 @@ class Backend:
             opaque = token_urlsafe(8)
         return Namespace(name, opaque, namespace.ACTIVE, iso(self.clock.now_ms()))
 
-    async def read(self, wanted: Sequence[Key]) -> list[Image | None]:
+    async def read(self, wanted: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """The current images."""
-        return await self.store.read(wanted, timeout=self.timeout)
+        return await self.store.read(wanted, timeout=self.timeout if timeout is None else timeout)
 
     async def commit(self, writes: Sequence[Write]) -> bool:
         """Apply all writes or none; False where somebody else was faster."""
@@ -111,7 +121,7 @@ class Backend:
         """The write that records a change; it goes into the commit of the change itself."""
         now_ms = self.clock.now_ms()
         event = AuditEvent(
-            event_id=audit.event_id(now_ms, os.urandom(6).hex()),
+            event_id=audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}"),
             timestamp=iso(now_ms),
             action=action.value,
             entity_id=subject,

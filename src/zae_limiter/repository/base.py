@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from .backend import Backend
 
 
+MAX_PAGE = 10_000
+"""Most records of one page."""
+
+
 class Operations:
     """A group of use cases over one backend; repository and limiter are made of these."""
 

@@ -39,9 +39,11 @@ class ConfigCache:
         self.misses += 1
         return None
 
-    def put(self, key: Key, image: Image | None, now_ms: int) -> None:
-        """Remember an image that was read at ``now_ms``."""
+    def put(self, key: Key, image: Image | None, now_ms: int, generation: int) -> None:
+        """Remember an image that was read at ``now_ms``, unless something was dropped since ``generation``."""
         with self._lock:
+            if generation != self.generation:
+                return
             self._entries.pop(key, None)
             if len(self._entries) >= self._max_entries:
                 del self._entries[next(iter(self._entries))]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core import names
 from ..core.config import Resolved, resolve
 from ..core.errors import ValidationError
-from ..core.limit import Limit, check_limits
+from ..core.limit import Limit, check_limits, whole
 from ..core.values import AuditAction, OnUnavailable
 from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
-from .base import Operations
+from . import cursors
+from .base import MAX_PAGE, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +31,12 @@ class Policy(NamedTuple):
     extra: Image | None
 
 
-async def read_policy(backend: Backend, entity_id: str, resource: str, extra: Key | None = None) -> Policy:
+async def read_policy(
+    backend: Backend, entity_id: str, resource: str, extra: Key | None = None, timeout: float | None = None
+) -> Policy:
     """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
-    ns = await backend.ns()
+    generation = backend.cache.generation
+    ns = await backend.ns(timeout)
     meta = keys.meta(ns, entity_id)
     levels = (
         keys.entity_config(ns, entity_id, resource),
@@ -46,11 +50,11 @@ async def read_policy(backend: Backend, entity_id: str, resource: str, extra: Ke
     beside: Image | None = None
     if missing:
         wanted = missing if extra is None else [*missing, extra]
-        images = await backend.read(wanted)
+        images = await backend.read(wanted, timeout)
         if extra is not None:
             beside = images.pop()
         for key, image in zip(missing, images, strict=True):
-            backend.cache.put(key, image, now_ms)
+            backend.cache.put(key, image, now_ms, generation)
             known[key] = (image, now_ms)
     found = {key: entry for key, entry in known.items() if entry is not None}
     configs = [config.decode(key, found[key][0]) for key in levels]
@@ -79,6 +83,7 @@ class ConfigOperations(Operations):
 
         ``on_unavailable`` None leaves what is stored of it.
         """
+        names.principal(principal)
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
         ns = await self._backend.ns()
@@ -92,11 +97,13 @@ class ConfigOperations(Operations):
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits; deleting nothing is fine."""
+        names.principal(principal)
         ns = await self._backend.ns()
         await self._replace(ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
         """Set the limits of a resource for all entities that have none of their own."""
+        names.principal(principal)
         names.resource(resource)
         checked = check_limits(limits)
         ns = await self._backend.ns()
@@ -110,6 +117,7 @@ class ConfigOperations(Operations):
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
         """Delete the limits of a resource; deleting nothing is fine."""
+        names.principal(principal)
         names.resource(resource)
         await self._replace_resource(await self._backend.ns(), resource, None, principal)
 
@@ -125,6 +133,7 @@ class ConfigOperations(Operations):
         principal: str | None = None,
     ) -> None:
         """Set the limits of one entity, for a resource or (``_default_``) for all of them."""
+        names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
         checked = check_limits(limits)
@@ -141,6 +150,7 @@ class ConfigOperations(Operations):
         self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
         """Delete the limits of one entity; deleting nothing is fine."""
+        names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
         await self._replace_entity(await self._backend.ns(), entity_id, resource, None, principal)
@@ -150,10 +160,12 @@ class ConfigOperations(Operations):
     ) -> tuple[list[str], str | None]:
         """Entities that have limits of their own for a resource, a page at a time."""
         names.config_resource(resource)
+        whole("limit", limit, 1, MAX_PAGE)
+        after = cursors.decode("cursor", cursor)
         ns = await self._backend.ns()
-        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=cursor)
+        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
         page = await self._backend.store.query(query, timeout=self._backend.timeout)
-        return [image["entity_id"] for _, image in page.items], page.cursor
+        return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """The resources for which at least one entity has limits of its own."""
@@ -227,7 +239,7 @@ class ConfigOperations(Operations):
             details["on_unavailable"] = on_unavailable.value
 
         def plan(images: list[Image | None]) -> list[Write]:
-            seen = config.decode(key, images[0])
+            seen = config.decode_or_damaged(key, images[0])
             if not limits and not seen.limits and seen.on_unavailable is None:
                 return []
             policy = on_unavailable or (seen.on_unavailable if limits else None)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+from copy import deepcopy
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..core import names
-from ..core.chain import check_ancestry
-from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
+from ..core.chain import MAX_DEPTH, check_ancestry
+from ..core.errors import EntityError, EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
+from ..core.limit import whole
 from ..core.values import AuditAction, BucketState, Entity
 from ..records import bucket, config, entity, keys
-from ..records.algebra import ABSENT, Guard, Image, Key, Query, Write
+from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
 from .base import Operations
 
@@ -42,27 +45,28 @@ class EntityOperations(Operations):
     ) -> Entity:
         """Create an entity. With ``cascade`` every acquire also charges its parent, and so on up."""
         names.entity_id(entity_id)
-        _check_fields(name, cascade, metadata)
+        names.principal(principal)
+        _check_fields(name, cascade, {} if metadata is None else metadata)
         if parent_id is not None:
-            names.entity_id(parent_id, "parent_id")
-            if parent_id == entity_id:
-                check_ancestry(entity_id, [parent_id])
+            _check_parent(entity_id, parent_id)
         backend = self._backend
         ns = await backend.ns()
-        checks = await self._ancestry(ns, entity_id, parent_id)
-        made = Entity(entity_id, name, parent_id, cascade, dict(metadata or {}), iso(backend.clock.now_ms()))
+        key = keys.meta(ns, entity_id)
+        made = Entity(entity_id, name, parent_id, cascade, deepcopy(dict(metadata or {})), iso(backend.clock.now_ms()))
         details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": dict(metadata or {})}
-        writes = [
-            Write(keys.meta(ns, entity_id), (ABSENT,), entity.encode(ns, made)),
-            backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=details),
-            *checks,
-        ]
-        if not await backend.commit(writes):
-            if (await backend.read([keys.meta(ns, entity_id)]))[0] is not None:
+        for _ in range(_TRIES):
+            above = await self._ancestry(ns, entity_id, parent_id)
+            writes = [
+                Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
+                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=details),
+                *_adopt(above),
+            ]
+            if await backend.commit(writes):
+                backend.cache.drop([key])
+                return made
+            if (await backend.read([key]))[0] is not None:
                 raise EntityExistsError(entity_id)
-            return await self.create_entity(entity_id, name, parent_id, cascade, metadata, principal)
-        backend.cache.drop([keys.meta(ns, entity_id)])
-        return made
+        raise _busy(entity_id)
 
     async def update_entity(
         self,
@@ -77,15 +81,18 @@ class EntityOperations(Operations):
     ) -> Entity:
         """Change what is given. With ``expected_version`` only if nobody has changed it since."""
         names.entity_id(entity_id)
+        names.principal(principal)
+        if expected_version is not None:
+            whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
-        changes: dict[str, Any] = {field: value for field, value in given.items() if value is not UNSET}
-        _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata"))
+        changes: dict[str, Any] = {field: deepcopy(value) for field, value in given.items() if value is not UNSET}
+        _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata", {}))
         if changes.get("parent_id") is not None:
-            names.entity_id(changes["parent_id"], "parent_id")
+            _check_parent(entity_id, changes["parent_id"])
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        while True:
+        for _ in range(_TRIES):
             seen = (await backend.read([key]))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
@@ -93,11 +100,12 @@ class EntityOperations(Operations):
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            checks = await self._ancestry(ns, entity_id, new.parent_id) if "parent_id" in changes else []
+            moves = await self._move(ns, old, new) if new.parent_id != old.parent_id else []
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
-            if await backend.commit([_rewrite(ns, key, old, new), event, *checks]):
+            if await backend.commit([_rewrite(ns, key, old, new), event, *moves]):
                 backend.cache.drop([key])
                 return new
+        raise _busy(entity_id)
 
     async def get_entity(self, entity_id: str) -> Entity | None:
         """The entity, or None where it was never created."""
@@ -115,28 +123,35 @@ class EntityOperations(Operations):
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
         """Delete an entity with its limits and buckets. One that has children is refused."""
         names.entity_id(entity_id)
+        names.principal(principal)
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        seen = (await backend.read([key]))[0]
-        if seen is None:
-            raise EntityNotFoundError(entity_id)
-        children = await backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1), 1)
-        if children:
-            child = children[0][1]["entity_id"]
-            raise ValidationError("entity_id", entity_id, f"has children, e.g. {child!r}; delete or move them first")
-        configs = await backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
-        writes = [
-            Write(key, (Guard("version", "=", seen["version"]),), delete=True),
-            backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
-            *_forget_limits(ns, configs),
-        ]
-        if not await backend.commit(writes):
-            return await self.delete_entity(entity_id, principal)
-        for bucket_key, _ in await self._buckets(ns, entity_id):
-            await backend.commit([Write(bucket_key, delete=True)])
-        backend.cache.drop([key, *(config_key for config_key, _ in configs)])
-        return None
+        for _ in range(_TRIES):
+            seen = (await backend.read([key]))[0]
+            if seen is None:
+                raise EntityNotFoundError(entity_id)
+            children = await backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1), 1)
+            if children:
+                child = children[0][1]["entity_id"]
+                reason = f"has children, e.g. {child!r}; delete or move them first"
+                raise ValidationError("entity_id", entity_id, reason)
+            configs = await backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
+            buckets = [bucket_key for bucket_key, _ in await self._buckets(ns, entity_id)]
+            writes = [
+                Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
+                backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
+                *_forget_limits(ns, configs),
+                *(Write(bucket_key, delete=True) for bucket_key in buckets),
+            ]
+            if seen.get("parent_id") is not None:
+                writes.append(_count(keys.meta(ns, seen["parent_id"]), -1))
+            if await backend.commit(writes):
+                backend.cache.drop([key, *(config_key for config_key, _ in configs)])
+                for bucket_key in buckets:
+                    backend.sights.forget(bucket_key)
+                return
+        raise _busy(entity_id)
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """The stored buckets of an entity, one state per limit, not refilled to now."""
@@ -144,29 +159,35 @@ class EntityOperations(Operations):
         if resource is not None:
             names.resource(resource)
         rows = await self._buckets(await self._backend.ns(), entity_id)
-        found = [image for _, image in rows if resource is None or image["resource"] == resource]
-        return [state for image in found for state in bucket.states(image)]
+        found = [(key, image) for key, image in rows if resource is None or image["resource"] == resource]
+        return [state for key, image in found for state in bucket.states(key, image)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
         """Forget a bucket, damaged or not: the next acquire starts a full one."""
         names.entity_id(entity_id)
         names.resource(resource)
+        names.principal(principal)
         backend = self._backend
         ns = await backend.ns()
+        key = keys.bucket(ns, entity_id, resource)
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        await backend.commit([Write(keys.bucket(ns, entity_id, resource), delete=True), event])
+        await backend.commit([Write(key, delete=True), event])
+        backend.sights.forget(key)
 
     async def _buckets(self, ns: str, entity_id: str) -> list[tuple[Key, Image]]:
         return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix="BUCKET#", gsi="GSI3"))
 
-    async def _ancestry(self, ns: str, entity_id: str, parent_id: str | None) -> list[Write]:
-        """Walk up from the parent; the checks let a commit win only while the walk is still true."""
+    async def _ancestry(self, ns: str, entity_id: str, parent_id: str | None, height: int = 1) -> list[Write]:
+        """Walk up from the parent; the checks let a commit win only while the walk is still true.
+
+        ``height`` is how many levels the entity brings along, itself included.
+        """
         ancestors: list[str] = []
         checks: list[Write] = []
         above = parent_id
         while above is not None:
             ancestors.append(above)
-            check_ancestry(entity_id, ancestors)
+            check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
             image = (await self._backend.read([key]))[0]
             if image is None:
@@ -175,29 +196,86 @@ class EntityOperations(Operations):
             above = image.get("parent_id")
         return checks
 
+    async def _move(self, ns: str, old: Entity, new: Entity) -> list[Write]:
+        """The checks and counts that go with another parent."""
+        above = await self._ancestry(ns, old.id, new.parent_id, await self._height(ns, old.id))
+        left = keys.meta(ns, old.parent_id) if old.parent_id is not None else None
+        writes = _adopt(above)
+        if left is None:
+            return writes
+        for position, write in enumerate(writes):
+            if write.key == left:  # the old parent stays above, only further up
+                writes[position] = write._replace(add={entity.CHILDREN: -1})
+                return writes
+        return [*writes, _count(left, -1)]
+
+    async def _height(self, ns: str, entity_id: str) -> int:
+        """How many levels hang on an entity, itself included; only those with children are looked at."""
+        height, level = 1, [entity_id]
+        while height <= MAX_DEPTH:
+            below: list[str] = []
+            found = False
+            for parent in level:
+                rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"))
+                found = found or bool(rows)
+                below += [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
+            if not found:
+                return height
+            height, level = height + 1, below
+        return height
+
+
+_TRIES = 100
+
+
+def _busy(entity_id: str) -> EntityError:
+    return EntityError(f"Entity {entity_id!r} is being changed by others all the time; try again later.")
+
+
+def _adopt(checks: list[Write]) -> list[Write]:
+    """The checks of a walk up, the parent counting one child more."""
+    return [check._replace(add={entity.CHILDREN: 1}) for check in checks[:1]] + checks[1:]
+
+
+def _count(key: Key, step: int) -> Write:
+    return Write(key, (PRESENT,), add={entity.CHILDREN: step})
+
+
+def _check_parent(entity_id: str, parent_id: object) -> None:
+    parent = names.entity_id(parent_id, "parent_id")
+    if parent == entity_id:
+        check_ancestry(entity_id, [parent])
+
 
 def _check_fields(name: object, cascade: object, metadata: object) -> None:
-    if name is not None and not isinstance(name, str):
-        raise ValidationError("name", name, "must be a string or None")
+    if name is not None:
+        names.text(name, "name")
     if not isinstance(cascade, bool):
         raise ValidationError("cascade", cascade, "must be True or False")
-    if metadata is None:
-        return
-    if not isinstance(metadata, dict) or not all(isinstance(field, str) for field in metadata):
+    if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
-    _check_json("metadata", metadata)
+    _check_json(metadata, metadata)
 
 
-def _check_json(field: str, value: object) -> None:
+def _check_json(value: object, whole_value: object) -> None:
     """Metadata come back as they went in on every store only if JSON can hold them."""
     if isinstance(value, dict):
         for name, part in value.items():
-            _check_json(f"{field}.{name}", part)
-    elif isinstance(value, (list, tuple)):
+            if not isinstance(name, str):
+                raise ValidationError("metadata", whole_value, f"must have string keys, not {name!r}")
+            _check_json(name, whole_value)
+            _check_json(part, whole_value)
+    elif isinstance(value, list | tuple):
         for part in value:
-            _check_json(field, part)
-    elif not isinstance(value, (str, int, float, bool, type(None))):
-        raise ValidationError(field, value, "must be text, a number, a boolean, None, a list or a dictionary")
+            _check_json(part, whole_value)
+    elif isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValidationError("metadata", whole_value, "must not contain lone surrogates")
+    elif isinstance(value, float):
+        if not isfinite(value):
+            raise ValidationError("metadata", whole_value, f"must not contain {value}")
+    elif not isinstance(value, int | None):
+        raise ValidationError("metadata", whole_value, f"must hold what JSON can hold, not a {type(value).__name__}")
 
 
 def _rewrite(ns: str, key: Key, old: Entity, new: Entity) -> Write:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -12,10 +12,8 @@ from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
 from ..records import audit, keys, usage
 from ..records.algebra import Query
-from .base import Operations
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from . import cursors
+from .base import MAX_PAGE, Operations
 
 
 class HistoryOperations(Operations):
@@ -28,9 +26,10 @@ class HistoryOperations(Operations):
 
         Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
         """
-        if not (isinstance(entity_id, str) and entity_id.startswith("$")):
-            names.entity_id(entity_id)
-        whole("limit", limit, 1, 10_000)
+        names.audit_subject(entity_id)
+        whole("limit", limit, 1, MAX_PAGE)
+        if start_event_id is not None:
+            names.text(start_event_id, "start_event_id")
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns()
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
@@ -56,11 +55,12 @@ class HistoryOperations(Operations):
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
         """Usage by entity or by resource, oldest window first, a page at a time."""
-        whole("limit", limit, 1, 10_000)
+        whole("limit", limit, 1, MAX_PAGE)
         if window_type is not None and window_type not in usage.WINDOWS:
             raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
-        query = await self._usage_query(entity_id, resource, window_type, limit, next_key)
-        start, end = _text(start_time), _text(end_time)
+        start, end = _text("start_time", start_time), _text("end_time", end_time)
+        after = cursors.decode("next_key", next_key)
+        query = await self._usage_query(entity_id, resource, window_type, limit, after)
         found: list[UsageSnapshot] = []
         while True:
             page = await self._backend.store.query(query, timeout=self._backend.timeout)
@@ -72,7 +72,7 @@ class HistoryOperations(Operations):
                 if inside and window_type in (None, snapshot.window_type) and resource in (None, snapshot.resource):
                     found.append(snapshot)
             if page.cursor is None or len(found) >= limit:
-                return found, page.cursor
+                return found, cursors.encode(page.cursor)
             query = query._replace(after=page.cursor, limit=limit - len(found))
 
     async def get_usage_summary(
@@ -121,9 +121,16 @@ class HistoryOperations(Operations):
         return Query(pk, prefix, gsi="GSI2", limit=limit, after=after)
 
 
-def _text(moment: datetime | str | None) -> str | None:
-    if moment is None or isinstance(moment, str):
-        return moment
-    if moment.tzinfo is None:
-        raise ValidationError("start_time/end_time", moment, "must have a time zone, e.g. datetime.now(UTC)")
-    return usage.utc_text(moment)
+def _text(field: str, moment: datetime | str | None) -> str | None:
+    """A moment as windows are written; text is read as RFC 3339."""
+    if moment is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, datetime):
+        raise ValidationError(field, moment, "must be a datetime or a text such as 2026-01-31T12:00:00Z")
+    if parsed.tzinfo is None:
+        raise ValidationError(field, moment, "must have a time zone, e.g. datetime.now(UTC) or ...T12:00:00Z")
+    return usage.utc_text(parsed)

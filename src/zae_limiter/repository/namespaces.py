@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.errors import NamespaceNotFoundError, NamespaceStateError
+from ..core.errors import NamespaceNotFoundError, NamespaceStateError, ValidationError
 from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditAction, Namespace
 from ..records import keys, namespace
@@ -25,6 +25,7 @@ class NamespaceOperations(Operations):
     async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
         """Register a namespace; one that exists is returned as it is."""
         names.namespace(name, "name")
+        names.principal(principal)
         found = await self._named(name)
         if found is not None:
             return found
@@ -36,7 +37,10 @@ class NamespaceOperations(Operations):
 
     async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
         """Register several."""
-        checked = [names.namespace(name, "names") for name in wanted]
+        names.principal(principal)
+        if isinstance(wanted, str):
+            raise ValidationError("wanted", wanted, "must be a list of names; put brackets around it")
+        checked = [names.namespace(name, "wanted") for name in wanted]
         return [await self.register_namespace(name, principal) for name in checked]
 
     async def get_namespace(self, name: str) -> Namespace:
@@ -60,13 +64,16 @@ class NamespaceOperations(Operations):
 
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace` and can be recovered until then."""
+        names.principal(principal)
         found = await self.get_namespace(name)
         writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
         await self._apply(found, writes, AuditAction.NAMESPACE_DELETED, principal, "was changed by somebody else")
+        self._backend.leave_namespace(name)
         return await self._by_id(found.id)
 
     async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
         """Bring a deleted namespace back under its name."""
+        names.principal(principal)
         found = await self._by_id(namespace_id)
         problem = f"is {found.status}, or its name has been taken by another namespace; only deleted ones recover"
         await self._apply(found, namespace.recover(found), AuditAction.NAMESPACE_RECOVERED, principal, problem)
@@ -79,10 +86,12 @@ class NamespaceOperations(Operations):
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
         """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
+        names.principal(principal)
         found = await self._by_id(namespace_id)
         if found.status == namespace.ACTIVE:
             raise NamespaceStateError(f"Namespace {found.name!r} is active; delete_namespace({found.name!r}) first.")
-        await self._backend.commit([namespace.begin_purge(found)])
+        if not await self._backend.commit([namespace.begin_purge(found)]):
+            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else just now.")
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=_PURGE_CHUNK)
         while rows := await self._backend.collect(query, _PURGE_CHUNK):
@@ -99,6 +108,7 @@ class NamespaceOperations(Operations):
         return None if image is None else namespace.decode(image)
 
     async def _by_id(self, namespace_id: str) -> Namespace:
+        names.text(namespace_id, "namespace_id")
         image = (await self._backend.read([keys.nsid(namespace_id)]))[0]
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}; see list_orphan_namespaces().")

@@ -10,6 +10,7 @@ from .._version import __version__
 from ..clock import Clock
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..core.limit import seconds
 from ..core.values import BackendCapabilities, CacheStats, StackOptions, Status
 from ..records import keys
 from ..stores.opening import open_store, store_url
@@ -20,6 +21,7 @@ from .history import HistoryOperations
 from .namespaces import NamespaceOperations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from ..runtime.port import Runtime
@@ -55,10 +57,9 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         timeout: float | None = None,
     ) -> None:
         names.namespace(namespace)
-        if not config_cache_ttl >= 0:
-            raise ValidationError("config_cache_ttl", config_cache_ttl, "must be 0 (off) or more seconds")
-        if timeout is not None and not timeout > 0:
-            raise ValidationError("timeout", timeout, "must be above 0 seconds, or None")
+        seconds("config_cache_ttl", config_cache_ttl, zero=True)
+        if timeout is not None:
+            seconds("timeout", timeout, zero=False)
         store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
         self.clock_skew_ms = _skew(store, clock)
         self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout)
@@ -73,14 +74,15 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         stack_options: StackOptions | None,
         clock: Clock | None,
     ) -> Store:
+        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         if given is not None and not isinstance(given, str):
+            if not all(hasattr(given, part) for part in ("commit", "read", "query", "clock", "capabilities")):
+                raise ValidationError("url_or_name", given, "must be a store URL, a stack name or a Store")
+            _refuse(aws, "a store object")
             return given
         url = store_url(given, name)
         if not url.startswith("dynamodb:"):
-            aws = {"region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
-            for field, value in aws.items():
-                if value is not None:
-                    raise ValidationError(field, value, f"does not fit {url}: it is for DynamoDB only")
+            _refuse(aws, url)
         return open_store(url, blocking=self._blocking, clock=clock)
 
     def _runtime(self) -> Runtime:
@@ -142,6 +144,12 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _refuse(options: Mapping[str, object], where: str) -> None:
+    for field, value in options.items():
+        if value is not None:
+            raise ValidationError(field, value, f"does not fit {where}: it is for DynamoDB only")
 
 
 def _skew(store: Store, clock: Clock | None) -> int:

@@ -138,7 +138,7 @@ class MemoryStore:
 
     def _evict(self, newest: Key, now_ms: int) -> None:
         """Make room, fullest first, for several inserts at once, so that one scan serves them all."""
-        held = ((bucket.full_at(image), key) for key, image in self._items.items() if key.sk == STATE)
+        held = ((_full_at(image), key) for key, image in self._items.items() if key.sk == STATE)
         candidates = sorted(entry for entry in held if entry[1] != newest)
         most = max(1, self.max_buckets // 8)
         most_unfull = max(1, self.max_buckets // 64)
@@ -151,6 +151,14 @@ class MemoryStore:
 
 
 _INDEXED = frozenset(f"{name}{part}" for name in INDEXES for part in ("PK", "SK"))
+
+
+def _full_at(image: Image) -> int:
+    """When nothing is lost by forgetting a bucket; one that cannot be read goes last, so that it is noticed."""
+    try:
+        return bucket.full_at(image)
+    except (KeyError, TypeError, ZeroDivisionError):
+        return 2**62
 
 
 def _discard(held: dict[str, set[Key]], name: str, key: Key) -> None:

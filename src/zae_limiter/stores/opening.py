@@ -44,7 +44,7 @@ def open_store(url: str, *, blocking: bool, clock: Clock | None = None) -> Store
 def _open_memory(url: str, blocking: bool, clock: Clock | None) -> Store:
     from .memory import MemoryStore
 
-    parts = urlsplit(url)
+    parts = _split(url)
     options = _options(url, parts, {"max_buckets": int})
     if not parts.netloc:
         return MemoryStore(clock, **options)
@@ -57,14 +57,21 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None) -> Store:
 def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
     from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
 
-    parts = urlsplit(url)
+    parts = _split(url)
     path = unquote(parts.path.removeprefix("/"))
-    if parts.netloc or not path:
+    if parts.netloc or not path or "\x00" in path:
         raise ValidationError(
             "url", url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
         )
     file = SqliteFile(path, clock, **_options(url, parts, {"timeout": float}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise ValidationError("url", url, f"is no URL: {error}") from None
 
 
 def _options(url: str, parts: SplitResult, known: dict[str, type]) -> dict[str, Any]:
@@ -76,8 +83,8 @@ def _options(url: str, parts: SplitResult, known: dict[str, type]) -> dict[str, 
             options[option] = known[option](text)
         except ValueError:
             raise ValidationError("url", url, f"option {option} must be a number, not {text!r}") from None
-        if options[option] <= 0:
-            raise ValidationError("url", url, f"option {option} must be above 0")
+        if not 0 < options[option] < 1e12:
+            raise ValidationError("url", url, f"option {option} must be above 0 and finite")
     return options
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ..clock import Clock, SystemClock
 from ..core.errors import (
@@ -93,13 +94,9 @@ class SqliteFile:
         self.clock: Clock = clock or SystemClock()
         self.timeout = timeout
         self._swept_ms = 0
-        self._inherited: list[Any] = []
-        self._start()
-
-    def _start(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        _FILES.add(self)
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
@@ -112,7 +109,7 @@ class SqliteFile:
         with self._connected(timeout) as db:
             db.execute("BEGIN IMMEDIATE")
             now_ms = self.clock.now_ms()
-            before = [_load(db, write.key, now_ms) for write in writes]
+            before = [None if write.blind else _load(db, write.key, now_ms) for write in writes]
             if not all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
                 db.execute("ROLLBACK")
                 return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
@@ -128,22 +125,30 @@ class SqliteFile:
             rows = db.execute(sql, values).fetchall()
         page = rows[: query.limit]
         more = len(rows) > len(page)
-        items = tuple((Key(pk, sk), json.loads(attrs)) for _, pk, sk, attrs in page)
+        items = tuple((Key(pk, sk), _parsed(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
     def close(self) -> None:
         """Close the connection; the next use opens it again."""
         with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-                self._connection = None
+            self._disconnect()
+
+    def before_fork(self) -> None:
+        """Let no connection cross a fork: SQLite's locks belong to the process that took them."""
+        self._lock.acquire()
+        self._disconnect()
+
+    def after_fork(self) -> None:
+        """Go on; the next use opens the file again."""
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     @contextlib.contextmanager
     def _connected(self, timeout: float | None) -> Iterator[sqlite3.Connection]:
-        if self._pid != os.getpid():
-            # A connection must not be used, nor closed, across a fork.
-            self._inherited.append(self._connection)
-            self._start()
         patience = self.timeout if timeout is None else timeout
         if not self._lock.acquire(timeout=max(0.0, patience)):
             raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:g} s")
@@ -222,6 +227,24 @@ class SqliteFile:
         return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
 
 
+_FILES: WeakSet[SqliteFile] = WeakSet()
+_HELD: list[SqliteFile] = []
+
+
+def _before_fork() -> None:
+    _HELD.extend(_FILES)
+    for file in _HELD:
+        file.before_fork()
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop().after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 def _switch_to_wal(db: sqlite3.Connection, patience: float) -> None:
     """Turn the journal to WAL; SQLite itself does not wait here when another process is doing the same."""
     deadline = time.monotonic() + patience
@@ -239,8 +262,20 @@ def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
     row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
     if row is None:
         return None
-    image: Image = json.loads(row[0])
+    image = _parsed(key, row[0])
     return image if is_live(image, now_ms) else None
+
+
+def _parsed(key: Key, attrs: str) -> Image:
+    try:
+        image = json.loads(attrs)
+    except ValueError:
+        image = None
+    if not isinstance(image, dict):
+        raise CorruptRecordError(
+            f"The record {key.pk} {key.sk} is no record: {attrs[:40]!r}. Delete it; a bucket goes with reset_bucket()."
+        )
+    return image
 
 
 def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:

@@ -30,7 +30,7 @@ def _bursts(count: int, clients: int = 1) -> list[Move]:
             outcome=(None, {}, {"tpm": 120}, {"tpm": -30}, {"rps": 3})[number % 5],
             hold=number % 4,
             client=number % clients,
-            child=number % 3,
+            child=number // 2 % 3,
         )
         for number in range(count)
     ]
@@ -39,17 +39,18 @@ def _bursts(count: int, clients: int = 1) -> list[Move]:
 @check
 async def law_1_never_over_admit(harness: Harness) -> None:
     """Three clients, two of them with clocks that are off, never get more than the limits allow."""
-    family = await Family(harness, [ODD, BURST], [ODD, BURST], children=3).settle_in([0, -700, 300])
-    await laws.never_over_admits(family, _bursts(60, clients=3))
+    for parents in ([], [ODD, BURST]):
+        family = await Family(harness, [ODD, BURST], parents, children=3).settle_in([0, -700, 300])
+        await laws.never_over_admits(family, _bursts(60, clients=3))
 
 
 @check
 async def law_1_after_an_idle_time(harness: Harness) -> None:
     """What an idle bucket would have made beyond its ceiling is never spent."""
     limit = Limit("rps", 100, 10, 1)
-    for parents in ([], [limit]):
+    for parents, idle_ms in (([], 30_000), ([], 3_600_000), ([limit], 30_000)):
         family = await Family(harness, [limit], parents).settle_in([0, 0])
-        moves = [Move(3_600_000 if number == 9 else 6, {"rps": 2}, client=number % 2) for number in range(120)]
+        moves = [Move(idle_ms if number == 9 else 6, {"rps": 2}, client=number % 2) for number in range(120)]
         await laws.never_over_admits(family, moves)
 
 
@@ -82,11 +83,13 @@ async def law_3_the_promised_moment(harness: Harness) -> None:
 
 @check
 async def law_3_for_a_slow_limit(harness: Harness) -> None:
-    """The same to the millisecond where a millitoken takes 86.4 of them."""
-    for parents in ([], [DAILY]):
-        for moves in ([Move(0, {"rpd": 999})], [Move(0, {"rpd": 500}), Move(777, {"rpd": 400}), Move(5, {"rpd": 99})]):
-            family = await Family(harness, [DAILY], parents).settle_in()
-            await laws.promise_is_kept(family, moves, {"rpd": 2}, anew=False)
+    """The same to the millisecond where a millitoken takes seven of them, or 86 and two fifths."""
+    for limit in (Limit("slow", 10, 1, 7), Limit.per_day("slow", 1_000)):
+        for parents in ([], [limit]):
+            family = await Family(harness, [limit], parents).settle_in()
+            used = limit.capacity - 4
+            moves = [Move(0, {"slow": used}), Move(777, {"slow": 1}), Move(5, {"slow": 1}), Move(6, {"slow": 1})]
+            await laws.promise_is_kept(family, moves, {"slow": 2}, anew=False)
 
 
 @check
@@ -110,9 +113,10 @@ async def law_5_never_and_not_yet(harness: Harness) -> None:
 async def law_6_time_never_runs_backwards(harness: Harness) -> None:
     """A clock that steps back, by a millisecond or a year, drains nothing and grants nothing extra."""
     for back_ms in (1, 999, 60_000, 365 * 86_400_000):
-        family = await Family(harness, [ODD, BURST], [BURST]).settle_in()
-        moves = [Move(0, {"rps": 5, "tpm": 300}), Move(400, {"rps": 1})]
-        await laws.time_never_runs_backwards(family, moves, back_ms, {"rps": 2, "tpm": 100})
+        for parents in ([], [BURST]):
+            family = await Family(harness, [ODD, BURST], parents).settle_in()
+            moves = [Move(0, {"rps": 5, "tpm": 300}), Move(400, {"rps": 1}), Move(0, {"rps": 9})]
+            await laws.time_never_runs_backwards(family, moves, back_ms, {"rps": 2, "tpm": 100})
 
 
 @check

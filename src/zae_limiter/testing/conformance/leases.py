@@ -88,6 +88,26 @@ async def never_beyond_the_ceiling(harness: Harness) -> None:
 
 
 @check
+async def late_give_back_is_void(harness: Harness) -> None:
+    """What comes back after the bucket was full without it, and was taken from, would never have fitted: it is void."""
+    limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
+    other = beside(harness, limiter)
+    for who in (limiter, other):
+        await take(who, "key", RESOURCE, [{"tpm": 1}, {"tpm": 1}, {"tpm": 1}])
+        async with limiter.acquire("key", RESOURCE, {"tpm": 50}) as lease:
+            harness.clock.advance(20)
+            await take(who, "key", RESOURCE, [{"tpm": 100}])
+            await lease.release(tpm=50)
+        same(await _left(limiter), {"tpm": 0}, "without the lease the hundred would have been all there was")
+        harness.clock.advance(10)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 0}) as lease:
+        harness.clock.advance_ms(1)
+        await take(other, "key", RESOURCE, [{"tpm": 40}])
+        await lease.adjust(tpm=10)
+    same(await _left(limiter), {"tpm": 50}, "debt is never void")
+
+
+@check
 async def consume_more(harness: Harness) -> None:
     """Taking more inside the body is checked; a refusal takes nothing and the body may go on."""
     limiter = await _limiter(harness)

@@ -105,18 +105,19 @@ class Ledger:
 class Pot:
     """One limit by itself, as simply as it can be said: refill to now, clip, take.
 
-    Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past: until then it is
-    made against what has been refilled since.
+    Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past: debt is made against what
+    has been refilled since, and what is given back is void if somebody has found the pot full since.
     """
 
     limit: Limit
     as_of_ms: int
     milli: int
+    found_full_ms: int
 
     @classmethod
     def full(cls, limit: Limit, now_ms: int) -> Pot:
         """A new one."""
-        return cls(limit, now_ms, limit.capacity * 1000)
+        return cls(limit, now_ms, limit.capacity * 1000, now_ms)
 
     def level(self, now_ms: int) -> int:
         """The balance at an instant."""
@@ -125,12 +126,16 @@ class Pot:
 
     def take(self, cost: int, now_ms: int) -> None:
         """Take whole tokens that are there."""
-        self.milli = self.level(now_ms) - cost * 1000
+        found = self.level(now_ms)
+        if found == self.limit.capacity * 1000:
+            self.found_full_ms = now_ms
+        self.milli = found - cost * 1000
         self.as_of_ms = now_ms
 
-    def settle(self, delta: int) -> None:
-        """Take whole tokens, or give them back, whatever the balance."""
-        self.milli -= delta * 1000
+    def settle(self, delta: int, taken_ms: int) -> None:
+        """Add to what was taken at an instant, whatever the balance, or give a part of it back."""
+        if delta > 0 or self.found_full_ms <= taken_ms:
+            self.milli -= delta * 1000
 
     def missing_ms(self, cost: int, now_ms: int) -> int:
         """Milliseconds until ``cost`` whole tokens are there, found by bisection."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimitExceeded
@@ -152,9 +152,9 @@ class Family:
         """Do as the moves say, and keep the books."""
         for number, move in enumerate(moves):
             self.advance(move.wait_ms)
-            await self._end_those(lambda each, now=number: each.ends <= now)
+            await self._end_those(number)
             await self._ask(number, move)
-        await self._end_those(lambda each: True)
+        await self._end_those(None)
 
     def check(self) -> None:
         """Law 1 for every limit of every entity."""
@@ -188,28 +188,48 @@ class Family:
         except RateLimitExceeded as refusal:
             self.refusals.append(refusal)
             return
-        self._book(child, move.cost, client, granted=True)
+        self._book_granted(child, move.cost, client)
         self._open.append(Open(lease, move, client, number + 1 + move.hold))
 
-    async def _end_those(self, chosen: Any) -> None:
-        ending = [each for each in self._open if chosen(each)]
+    async def _end_those(self, number: int | None) -> None:
+        """End the leases that are due by a move, or all."""
+        ending = [each for each in self._open if number is None or each.ends <= number]
         self._open = [each for each in self._open if each not in ending]
         for each in ending:
-            child = self.children[each.move.child % len(self.children)]
-            outcome = each.move.outcome
-            if outcome is None:
+            before = await self._tokens()
+            change = each.move.outcome
+            if change is None:
                 await each.lease.__aexit__(Boom, Boom(), None)
-                self._book(
-                    child, {name: -amount for name, amount in each.move.cost.items()}, each.client, granted=False
-                )
+                change = {name: -amount for name, amount in each.move.cost.items()}
             else:
-                await each.lease.adjust(outcome)
+                await each.lease.adjust(change)
                 await each.lease.__aexit__(None, None, None)
-                self._book(child, outcome, each.client, granted=False)
+            self._book_settled(each, change, before, await self._tokens())
 
-    def _book(self, child: str, amounts: Mapping[str, int], client: int, *, granted: bool) -> None:
-        lag_ms = LAG_MS if self.hosts[client].lost_races else 0
-        for (entity_id, name), ledger in self.ledgers.items():
-            if entity_id in (child, "parent") and amounts.get(name):
-                at_ms = self.hosts[client].clock.now_ms()
-                ledger.entries.append(Entry(at_ms, amounts[name] * 1000, granted, lag_ms))
+    async def _tokens(self) -> dict[tuple[str, str], int]:
+        """Stored tokens by entity and limit."""
+        every = [await self.keeper.get_buckets(who) for who in self.everybody]
+        return {(state.entity_id, state.limit_name): state.tokens_milli for states in every for state in states}
+
+    def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> None:
+        host_ = self.hosts[client]
+        entry = Entry(host_.clock.now_ms(), 0, True, LAG_MS if host_.lost_races else 0)
+        for (who, name), ledger in self.ledgers.items():
+            if who in (child, "parent") and cost.get(name):
+                ledger.entries.append(replace(entry, milli=cost[name] * 1000))
+
+    def _book_settled(
+        self,
+        ended: Open,
+        change: Mapping[str, int],
+        before: Mapping[tuple[str, str], int],
+        after: Mapping[tuple[str, str], int],
+    ) -> None:
+        """What was given back counts as far as it came back, but never for more than was given."""
+        child = self.children[ended.move.child % len(self.children)]
+        at_ms = self.hosts[ended.client].clock.now_ms()
+        for (who, name), ledger in self.ledgers.items():
+            if who in (child, "parent") and change.get(name):
+                came_back = after.get((who, name), 0) - before.get((who, name), 0)
+                milli = max(change[name] * 1000, -max(0, came_back)) if change[name] < 0 else change[name] * 1000
+                ledger.entries.append(Entry(at_ms, milli, granted=False))

@@ -30,10 +30,17 @@ class Sight:
         self.hot: frozenset[str] = frozenset()
 
     def show(self, image: Image | None, now_ms: int) -> None:
-        """Keep a newer image."""
+        """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = None
         self.image = image
-        self.seen_ms = now_ms
+        if now_ms > self.seen_ms:
+            self.seen_ms = now_ms
+
+    def blank(self) -> None:
+        """Forget what was seen."""
+        self.refused = None
+        self.image = None
+        self.seen_ms = 0
 
 
 class Sights:
@@ -53,6 +60,12 @@ class Sights:
                     del self._known[next(iter(self._known))]
                 sight = self._known.setdefault(key, Sight())
         return sight
+
+    def forget(self, key: Key) -> None:
+        """Blank what is known of a bucket, also for those who hold its sight."""
+        sight = self._known.get(key)
+        if sight is not None:
+            sight.blank()
 
     def __len__(self) -> int:
         """How many buckets are known."""

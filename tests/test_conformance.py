@@ -1,0 +1,180 @@
+"""The conformance suite: every store of ours passes it, and so does one of a screenful.
+
+That the suite can fail is proved in `test_records_broken_stores` and `test_records_broken_ranges`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from zae_limiter.core.values import BackendCapabilities
+from zae_limiter.records.algebra import (
+    Committed,
+    Conflict,
+    Guards,
+    Image,
+    Key,
+    Page,
+    Query,
+    Write,
+    applied,
+    holds,
+    is_live,
+)
+from zae_limiter.stores.ranges import index_entry, page_of
+from zae_limiter.testing import Harness
+from zae_limiter.testing.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS, Check, deviating
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.backends import Backend
+    from zae_limiter.clock import Clock
+
+KNOWN_BREAKS = {("memory", "writes.what_was_written_stays")}
+"""What a store of ours does not do yet; strict, so that a repair shows."""
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_our_stores_conform(check: Check, backend: Backend, harness: Harness, request: pytest.FixtureRequest) -> None:
+    if (backend.kind, check.name) in KNOWN_BREAKS:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="known break"))
+    check.run(harness)
+
+
+class Toy:
+    """A store of the least possible code: a dictionary of JSON."""
+
+    capabilities = BackendCapabilities("toy", True, True, True, False, False)
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.rows: dict[Key, str] = {}
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        return [self.load(key) for key in keys]
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        before = {write.key: self.load(write.key) for write in writes}
+        if not all(self.holds(before[write.key], write.guards) for write in writes):
+            return Conflict(before)
+        return Committed(tuple(self.apply(write, before[write.key]) for write in writes))
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        live = [(key, image) for key in self.rows if (image := self.load(key)) is not None]
+        return self.page([row for row in live if self.partition(*row, query.gsi) == query.pk], query)
+
+    async def close(self) -> None: ...
+
+    def load(self, key: Key) -> Image | None:
+        image: Image | None = json.loads(self.rows[key]) if key in self.rows else None
+        return image if self.live(image) else None
+
+    def live(self, image: Image | None) -> bool:
+        return is_live(image, self.clock.now_ms())
+
+    def holds(self, image: Image | None, guards: Guards) -> bool:
+        return holds(image, guards)
+
+    def apply(self, write: Write, old: Image | None) -> Image | None:
+        if old is None and write.is_check:
+            return None
+        new = self.applied(old, write)
+        self.rows.pop(write.key, None)
+        if new is not None:
+            self.rows[write.key] = json.dumps(new)
+        return new
+
+    def applied(self, old: Image | None, write: Write) -> Image | None:
+        return copy.deepcopy(applied(old, write))
+
+    def partition(self, key: Key, image: Image, gsi: str | None) -> str | None:
+        if gsi is None:
+            return key.pk
+        entry = index_entry(gsi, image)
+        return None if entry is None else entry[0]
+
+    def page(self, rows: list[tuple[Key, Image]], query: Query) -> Page:
+        return page_of(rows, query)
+
+
+def toys(kind: type[Toy], blocking: bool) -> Harness:
+    """A harness over one toy, which all its clients share."""
+    made: list[Toy] = []
+
+    def opened(clock: Clock, blocking: bool) -> Toy:
+        made[:] = made or [kind(clock)]
+        return made[0]
+
+    return Harness(opened, blocking=blocking)
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_a_store_of_a_screenful_conforms(check: Check, blocking: bool) -> None:
+    check.run(toys(Toy, blocking))
+
+
+class Distant(Toy):
+    """A toy that declares itself far away: calls take time, and an atomic commit is not for free."""
+
+    capabilities = BackendCapabilities("distant toy", False, False, False, True, True)
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("check", LIMITER_CHECKS, ids=str)
+def test_the_limiter_conforms_without_free_commits(check: Check, blocking: bool) -> None:
+    check.run(toys(Distant, blocking))
+
+
+# Deviations are named, run all the same, and have to fail.
+
+
+class Forgetful(Toy):
+    """Does not keep expired records apart, and says so."""
+
+    def live(self, image: Image | None) -> bool:
+        return image is not None
+
+
+def test_a_declared_deviation_is_named_and_run() -> None:
+    checks = deviating(STORE_CHECKS, {"expiry.absent_for_reads": "records never expire here"})
+    (deviating_one,) = [check for check in checks if check.deviation]
+    assert str(deviating_one) == "expiry.absent_for_reads [deviates: records never expire here]"
+    deviating_one.run(toys(Forgetful, True))
+
+
+def test_a_deviation_that_is_none_is_an_error() -> None:
+    (check,) = [each for each in deviating(STORE_CHECKS, {"guards.equal": "who knows"}) if each.deviation]
+    with pytest.raises(AssertionError, match=r"guards\.equal holds, but a deviation is declared: 'who knows'"):
+        check.run(toys(Toy, True))
+
+
+def test_a_deviation_from_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"no such checks: guards\.equals"):
+        deviating(STORE_CHECKS, {"guards.equals": "a slip of the pen"})
+
+
+def test_checks_are_named_once_and_claim_something() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS) == len(STORE_CHECKS) + len(LIMITER_CHECKS)
+    assert all(check.claim for check in CHECKS)
+
+
+def test_the_suite_needs_no_test_library() -> None:
+    """A third party may run it with whatever it likes: importing it loads neither pytest nor hypothesis."""
+    code = "import sys, zae_limiter.testing.conformance; print(sorted({'pytest', 'hypothesis'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_suite_works_without_assert_statements() -> None:
+    """Under ``python -O`` it fails a broken store all the same."""
+    code = "from zae_limiter.testing.conformance.expect import *; same(1, 1.0, 'they differ in type')"
+    found = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "AssertionError: they differ in type" in found.stderr

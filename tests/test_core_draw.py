@@ -1,0 +1,88 @@
+"""Drawing a cost from a limit: both forms of the guarded write do exactly what taking it would."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from zae_limiter.core.draw import Draw, draw, spent
+
+CEILINGS = st.integers(1, 10**6)
+LEVELS = st.integers(-(10**6), 3 * 10**6)
+SINCE = st.integers(-(10**6), 10**9)
+
+
+def met(form: Draw, tk: int) -> bool:
+    """Whether the guards of a form hold for a stored ``tk``."""
+    full, low, high, _ = form
+    return tk > high if full else (low is None or low <= tk) and tk <= high
+
+
+def after(form: Draw, tk: int) -> int:
+    """The stored ``tk`` after the write."""
+    full, _, _, change = form
+    return change if full else tk + change
+
+
+@given(CEILINGS, LEVELS, LEVELS, SINCE, st.integers(1, 10**6))
+def test_where_the_guard_holds_exactly_the_cost_is_taken(
+    ceiling: int, seen: int, stored: int, since: int, cost: int
+) -> None:
+    """Whatever the writer has seen, and whatever is stored: the level falls by the cost, from where it really was."""
+    form = draw(ceiling, seen - since, since, cost)
+    if form is not None and met(form, stored - since):
+        real = min(ceiling, stored)
+        assert real >= cost
+        assert after(form, stored - since) + since == real - cost
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**6))
+def test_what_is_seen_is_decided(ceiling: int, seen: int, since: int, cost: int) -> None:
+    """By who has seen what is stored, a cost is drawn if and only if it fits, and the guard then holds."""
+    form = draw(ceiling, seen - since, since, cost)
+    assert (form is not None) == (min(ceiling, seen) >= cost)
+    assert form is None or met(form, seen - since)
+
+
+@given(CEILINGS, LEVELS, SINCE)
+def test_nothing_passes_in_debt_and_only_clips(ceiling: int, seen: int, since: int) -> None:
+    form = draw(ceiling, seen - since, since, 0)
+    assert form is not None
+    assert met(form, seen - since)
+    assert after(form, seen - since) + since == min(ceiling, seen)
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**6))
+def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
+    form = draw(ceiling, held - since, since, cost)
+    left = spent(ceiling, held - since, since, cost)
+    assert left == (None if form is None else after(form, held - since))
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**5), st.integers(1, 10**5), st.integers(0, 10**5))
+def test_draws_from_a_bucket_that_is_not_full_commute(
+    ceiling: int, seen: int, since: int, one: int, other: int, later: int
+) -> None:
+    """Two writers who have seen the same both win, in either order, if there is enough for both."""
+    stored = seen - since
+    forms = [draw(ceiling, stored, since, one), draw(ceiling, stored, since + later, other)]
+    if None in forms or forms[0] is None or forms[1] is None or forms[0][0] or forms[1][0]:
+        return
+    if seen < one + other:
+        return
+    for first, second in (forms, forms[::-1]):
+        assert first is not None
+        assert second is not None
+        assert met(first, stored)
+        assert met(second, after(first, stored))
+        assert after(second, after(first, stored)) == stored - one - other
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(0, 10**6), st.integers(-(10**6), 10**6))
+def test_a_new_anchor_moves_the_number_and_not_the_level(
+    ceiling: int, seen: int, since: int, cost: int, new_since: int
+) -> None:
+    form = draw(ceiling, seen - since, since, cost, new_since)
+    plain = draw(ceiling, seen - since, since, cost)
+    assert (form is None) == (plain is None)
+    if form is not None and plain is not None:
+        assert after(form, seen - since) + new_since == after(plain, seen - since) + since

@@ -1,0 +1,293 @@
+"""Known breaks of the laws, each as the smallest story that shows it.
+
+Strict: a repair makes the test pass, which fails the run until the mark is taken off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from zae_limiter import (
+    CorruptRecordError,
+    Limit,
+    RateLimitExceeded,
+    ValidationError,
+)
+from zae_limiter.records import keys
+from zae_limiter.records.algebra import Write
+from zae_limiter.testing import Fault, FaultyStore, Harness
+from zae_limiter.testing.conformance.room import beside, new_limiter, take
+
+if TYPE_CHECKING:
+    from zae_limiter.limiter.limiter import RateLimiter
+
+
+def broken(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(strict=True, reason=reason)
+
+
+async def left(limiter: RateLimiter, **options: Any) -> dict[str, int]:
+    return await limiter.available("key", "r", **options)
+
+
+# Law 1.
+
+
+@broken("a charge sets the expiry without looking at the debt of other limits")
+@pytest.mark.parametrize(
+    "by_another", [False, True], ids=["by the same client", "by a client that does not know of it"]
+)
+def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> None:
+    """A bucket in debt by an hour, charged for another limit, is forgotten after the usual seven minutes."""
+
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100)])
+        other = beside(harness, limiter) if by_another else limiter
+        await take(other, "key", "r", [{"rpm": 1}])
+        async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
+            await lease.adjust(tpm=6_000)
+        await take(other, "key", "r", [{"rpm": 1}])
+        harness.clock.advance(7 * 60 + 1)
+        assert (await left(beside(harness, limiter)))["tpm"] < 0
+
+    harness.run(work())
+
+
+@broken("the expiry follows the limits of the last call, not those of the bucket")
+def test_a_slow_limit_is_not_forgotten_for_a_fast_one(harness: Harness) -> None:
+    """Ten a day are used up; a call under ten a second lets the bucket expire in seven seconds."""
+
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        daily, fast = [Limit.per_day("daily", 10)], [Limit.per_second("fast", 10)]
+        async with limiter.acquire("key", "r", {"daily": 10}, limits=daily):
+            pass
+        async with limiter.acquire("key", "r", {"fast": 1}, limits=fast):
+            pass
+        harness.clock.advance(8)
+        with pytest.raises(RateLimitExceeded):
+            async with limiter.acquire("key", "r", {"daily": 10}, limits=daily):
+                pass
+
+    harness.run(work())
+
+
+@broken("a give-back is void only if the bucket was charged while full, not if it would have been full by it")
+def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -> None:
+    """50 of 100 taken, 25 refilled, 75 taken, 50 given back: without the lease 100 were there, not 125."""
+
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit("tpm", 100, 10, 1)])
+        async with limiter.acquire("key", "r", {"tpm": 50}) as lease:
+            harness.clock.advance(2.5)
+            await take(limiter, "key", "r", [{"tpm": 75}])
+            await lease.release(tpm=50)
+        assert await left(limiter) == {"tpm": 25}
+
+    harness.run(work())
+
+
+@broken("update_entity checks the depth above the entity, not below it")
+def test_every_ancestor_is_charged(harness: Harness) -> None:
+    """A tree of seven levels hung below another of seven: those at the top are silently left out."""
+
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+        for tree in "ab":
+            for depth in range(7):
+                above = f"{tree}{depth - 1}" if depth else None
+                await limiter.create_entity(f"{tree}{depth}", parent_id=above, cascade=True)
+        try:
+            await limiter.update_entity("b0", parent_id="a6")
+        except ValidationError:
+            return
+        await take(limiter, "b6", "r", [{"rph": 1}])
+        assert await limiter.available("a0", "r") == {"rph": 9}
+
+    harness.run(work())
+
+
+# Law 3.
+
+
+@broken("a full bucket that others write is drawn one millitoken short of full, which all of it never fits")
+def test_all_of_a_crowded_bucket_can_be_taken(harness: Harness) -> None:
+    """Refused, promised a moment, and at that moment AssertionError instead of the grant."""
+
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
+        await limiter.create_entity("org")
+        await limiter.create_entity("key", parent_id="org", cascade=True)
+        one, two = beside(harness, limiter), beside(harness, limiter)
+        await take(one, "key", "r", [{"rps": 0}])
+        await take(two, "key", "r", [{"rps": 1}])
+        with pytest.raises(RateLimitExceeded) as refused:
+            await take(one, "key", "r", [{"rps": 10}])
+        harness.clock.advance(refused.value.retry_after_seconds or 0)
+        await take(one, "key", "r", [{"rps": 10}])
+
+    harness.run(work())
+
+
+@broken("seconds become milliseconds by int(), which loses one for 1.001, 1.003, ...")
+def test_waiting_as_long_as_promised_is_long_enough(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_second("rps", 1_000, burst=2_000)])
+        await take(limiter, "key", "r", [{"rps": 2_000}])
+        with pytest.raises(RateLimitExceeded) as refused:
+            await take(limiter, "key", "r", [{"rps": 1_001}])
+        assert refused.value.retry_after_seconds == 1.001
+        async with limiter.acquire("key", "r", {"rps": 1_001}, max_wait=refused.value.retry_after_seconds):
+            pass
+
+    harness.run(work())
+
+
+@broken("reset_bucket leaves what the limiter remembers of the bucket")
+def test_a_reset_bucket_is_full_for_the_limiter_itself(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_day("rpd", 1)])
+        await take(limiter, "key", "r", [{"rpd": 1}])
+        with pytest.raises(RateLimitExceeded):
+            await take(limiter, "key", "r", [{"rpd": 1}])
+        await limiter.reset_bucket("key", "r")
+        harness.clock.advance(3_600)
+        await take(limiter, "key", "r", [{"rpd": 1}])
+
+    harness.run(work())
+
+
+# Law 7.
+
+
+class Tired(FaultyStore):
+    """Gives up on a caller that never does."""
+
+    async def commit(self, writes: Any, *, timeout: float | None = None) -> Any:
+        assert self.calls["commit"] < 50, "the same commit again and again"
+        return await super().commit(writes, timeout=timeout)
+
+
+@broken("a settlement on a limit that the bucket does not have: KeyError, or the same commit for ever")
+@pytest.mark.parametrize("change", [5, -2], ids=["adjust", "release"])
+def test_a_settlement_survives_a_bucket_made_anew(harness: Harness, change: int) -> None:
+    """While the body runs, the bucket is reset and made anew under limits without one of the lease's."""
+
+    async def work() -> None:
+        keeper = await new_limiter(harness)
+        store = Tired(harness.store())
+        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+        both = [Limit.per_hour("a", 10), Limit.per_hour("b", 10)]
+        await limiter.set_limits("key", both)
+        async with limiter.acquire("key", "r", {"a": 1, "b": 5}) as lease:
+            await limiter.reset_bucket("key", "r")
+            await limiter.set_limits("key", both[:1])
+            await take(beside(harness, keeper), "key", "r", [{"a": 1}])
+            await lease.adjust(b=change)
+        await limiter.set_limits("key", both)
+        assert "b" in await left(limiter)
+
+    harness.run(work())
+
+
+@broken("an anchor stands for the limits it was set under, also when the bucket is made anew in the same millisecond")
+def test_a_bucket_made_anew_in_the_same_millisecond(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_hour("x", 100)])
+        await take(limiter, "key", "r", [{"x": 1}] * 3)
+        other = beside(harness, limiter)
+        await other.reset_bucket("key", "r")
+        async with other.acquire("key", "r", {"y": 1}, limits=[Limit.per_hour("y", 5)]):
+            pass
+        await take(limiter, "key", "r", [{"x": 1}])
+
+    harness.run(work())
+
+
+# Law 8.
+
+
+@broken("the write that notes changed limits is made after the refusal was decided, and its failure replaces it")
+def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(harness: Harness) -> None:
+    """Under ALLOW the body even runs, without any limit."""
+
+    async def work() -> None:
+        keeper = await new_limiter(harness)
+        store = FaultyStore(harness.store())
+        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+        async with limiter.acquire("key", "r", {"rpd": 10}, limits=[Limit.per_day("rpd", 10)]):
+            pass
+        store.inject(Fault.FAIL_BEFORE, verb="commit")
+        with pytest.raises(RateLimitExceeded):
+            async with limiter.acquire(
+                "key", "r", {"rpd": 5}, limits=[Limit.per_day("rpd", 11)], on_unavailable="allow"
+            ):
+                pass
+
+    harness.run(work())
+
+
+@broken("the repair that the error advises fails with the same error")
+def test_damaged_config_can_be_set_again(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+        namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
+        await harness.store().commit([Write(keys.system_config(namespace.id), (), {"l_rph_cp": "x"})])
+        with pytest.raises(CorruptRecordError):
+            await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
+        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+        await take(limiter, "key", "r", [{"rph": 1}])
+
+    harness.run(work())
+
+
+@broken("inspect() looks at the numbers that are there, not for those that are missing")
+@pytest.mark.parametrize("attribute", ["cv", "b_rph_tk", "b_rph_cp"])
+def test_a_damaged_bucket_is_named(harness: Harness, attribute: str) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+        await take(limiter, "key", "r", [{"rph": 1}])
+        namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
+        await harness.store().commit([Write(keys.bucket(namespace.id, "key", "r"), remove=(attribute,))])
+        with pytest.raises(CorruptRecordError):
+            await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
+
+    harness.run(work())
+
+
+@broken("cursors and page sizes go to the store unchecked")
+@pytest.mark.parametrize("options", [{"cursor": "bogus"}, {"limit": 0}, {"limit": -1}, {"limit": "x"}], ids=str)
+def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.set_limits("key", [Limit.per_hour("rph", 10)])
+        with pytest.raises(ValidationError):
+            await limiter.list_entities_with_custom_limits(**options)
+
+    harness.run(work())
+
+
+@broken("metadata are checked for their types, not for what every store can hold")
+@pytest.mark.parametrize(
+    "metadata",
+    [{"a": "\ud800"}, {"\ud800": 1}, {"a": {1: 2}}, {"a": float("nan")}],
+    ids=["lone surrogate", "lone surrogate in a name", "number as a name", "not a number"],
+)
+def test_metadata_no_store_can_hold_are_bad_input(harness: Harness, metadata: dict[str, Any]) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        with pytest.raises(ValidationError):
+            await limiter.create_entity("key", metadata=metadata)
+
+    harness.run(work())

@@ -1,0 +1,219 @@
+"""The laws have teeth: every small change of the arithmetic makes one of them fail.
+
+A mutation is a change of the source of one function, put in wherever the package uses it. Each names the check that
+has to fail by it. A mutation that survives is a hole in the laws.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import signal
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.test_conformance import Distant, Toy, toys
+from zae_limiter.core import bucket as arithmetic, decide, draw as drawing
+from zae_limiter.limiter import committing, engine, settling
+from zae_limiter.records import bucket
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import Harness
+from zae_limiter.testing.conformance import LIMITER_CHECKS
+
+if TYPE_CHECKING:
+    from zae_limiter.clock import Clock
+
+CHECKS = {check.name: check for check in LIMITER_CHECKS}
+
+
+class Mutation(NamedTuple):
+    """``old`` becomes ``new`` in a function; ``killer`` is the check that must not live with it."""
+
+    function: Callable[..., Any]
+    old: str
+    new: str
+    killer: str
+    where: str = "toy"
+
+    def __str__(self) -> str:
+        return f"{self.function.__name__}: {self.old} -> {self.new}"
+
+
+def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant: object) -> None:
+    """Put ``mutant`` wherever a module of the package has ``original``."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "zae_limiter" and ".conformance" not in name:
+            for attribute, value in list(vars(module).items()):
+                if value is original:
+                    monkeypatch.setattr(module, attribute, mutant)
+
+
+def mutant_of(mutation: Mutation) -> Any:
+    """The function with its source changed, in the namespace of its module."""
+    source = textwrap.dedent(inspect.getsource(mutation.function))
+    assert mutation.old in source, f"no longer there: {mutation}"
+    changed = source.replace(mutation.old, mutation.new)
+    code = compile(changed, "<mutant>", "exec", flags=__future__.annotations.compiler_flag)
+    made: dict[str, Any] = {}
+    exec(code, vars(sys.modules[mutation.function.__module__]), made)
+    return made[mutation.function.__name__]
+
+
+def memory_harness() -> Harness:
+    """The memory store, which lends its records."""
+    shared: list[MemoryStore] = []
+
+    def opened(clock: Clock, blocking: bool) -> MemoryStore:
+        shared[:] = shared or [MemoryStore(clock)]
+        return shared[0]
+
+    return Harness(opened, blocking=True)
+
+
+HARNESSES: dict[str, Callable[[], Harness]] = {
+    "toy": lambda: toys(Toy, True),
+    "memory": memory_harness,
+    "distant": lambda: toys(Distant, True),
+    "distant, async": lambda: toys(Distant, False),
+}
+
+IDLE = "lawful.law_1_after_an_idle_time"
+OVER = "lawful.law_1_never_over_admit"
+GIVEN_BACK = "lawful.law_1_after_a_give_back"
+EXACT = "lawful.law_2_refill_is_exact"
+PROMISE = "lawful.law_3_the_promised_moment"
+SLOW_PROMISE = "lawful.law_3_for_a_slow_limit"
+NOTHING = "lawful.law_4_all_or_nothing"
+NEVER = "lawful.law_5_never_and_not_yet"
+BACK = "lawful.law_6_time_never_runs_backwards"
+LEAK = "lawful.law_7_nothing_leaks"
+CHANGED = "levels.changed_limits_apply"
+NEWS = "levels.old_rates_do_not_linger"
+COUNTED = "leases.consumption_is_counted"
+CEILING = "leases.never_beyond_the_ceiling"
+LATE = "leases.late_give_back_is_void"
+AT_ONCE = "leases.exactly_as_many"
+MADE = "instant_ms * amount_milli // period_ms"
+SINCE = "now_ms * amount // period - base"
+LOWER = "min(old.capacity, slot.rule.capacity)"
+CEIL = "-(-target * rule.period // rule.amount)"
+INSIDE = '(attr, "between", (low, high))'
+BIG = "status.requested > status.limit.capacity"
+
+MUTATIONS = [
+    # What a rate has made by an instant.
+    Mutation(arithmetic.produced, MADE, "instant_ms // 1000 * 1000 * amount_milli // period_ms", PROMISE),
+    Mutation(arithmetic.produced, MADE, "instant_ms * (amount_milli // period_ms)", EXACT),
+    Mutation(arithmetic.produced, MADE, "2 * instant_ms * amount_milli // period_ms", EXACT),
+    Mutation(arithmetic.produced, MADE, "-(-instant_ms * amount_milli // period_ms)", SLOW_PROMISE),
+    Mutation(arithmetic.produced, MADE, "round(instant_ms * amount_milli / period_ms)", SLOW_PROMISE),
+    # The first instant at which a cost fits.
+    Mutation(arithmetic.first_instant, CEIL, "target * rule.period // rule.amount", PROMISE),
+    Mutation(arithmetic.first_instant, CEIL, "1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation(arithmetic.first_instant, CEIL, "-1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation(arithmetic.first_instant, CEIL, "round(target * rule.period / rule.amount)", PROMISE),
+    Mutation(arithmetic.first_instant, "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
+    Mutation(arithmetic.wait_ms, "- now_ms", "- now_ms + 1", PROMISE),
+    Mutation(arithmetic.limit_status, "balance < cost_milli", "balance <= cost_milli", "leases.refusal_tells_which"),
+    # The ceiling, and taking to the last millitoken.
+    Mutation(
+        arithmetic.level,
+        "min(rule.capacity, tokens_milli + since)",
+        "tokens_milli + since",
+        "leases.never_beyond_the_ceiling",
+    ),
+    Mutation(drawing.spent, "room if tk > room else tk", "tk", IDLE, "memory"),
+    Mutation(drawing.spent, "held - cost", "tk - cost", IDLE, "memory"),
+    Mutation(drawing.spent, "held + since >= cost", "held + since >= cost - 1", SLOW_PROMISE, "memory"),
+    Mutation(drawing.spent, "held + since >= cost", "held + since >= cost - 1000", IDLE, "memory"),
+    Mutation(drawing.draw, "room + shift - cost", "tk + shift - cost", IDLE),
+    Mutation(
+        drawing.draw,
+        "return (False, low, room - 1, shift - cost)",
+        "return (False, low, 2**60, shift - cost)",
+        GIVEN_BACK,
+    ),
+    Mutation(drawing.draw, "if tk >= room:", "if tk >= room + 10**12:", IDLE),
+    Mutation(drawing.draw, "low = cost - since", "low = cost - since - 1", SLOW_PROMISE),
+    Mutation(drawing.draw, "low = cost - since", "low = cost - since + 1", PROMISE),
+    Mutation(drawing.draw, "low = cost - since", "low = -(2**60)", OVER),
+    Mutation(drawing.draw, "if cost <= ceiling else None", "", NEVER),
+    Mutation(drawing.draw, "since - after", "after - since", CHANGED),
+    # Charging.
+    Mutation(bucket.charge, SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
+    Mutation(bucket.charge, SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
+    Mutation(bucket.charge, SINCE, "max(0, now_ms * amount // period - base)", BACK),
+    Mutation(bucket.charge, '[(ANCHOR, "=", rf)]', "[]", NEWS),
+    Mutation(bucket.charge, INSIDE, '(attr, ">=", low)', GIVEN_BACK),
+    Mutation(bucket.charge, INSIDE, '(attr, "<=", high)', OVER),
+    Mutation(bucket.charge, 'guards.append((attr, ">", high))', "pass", OVER),
+    Mutation(bucket.charge, "return None", "continue", OVER),
+    Mutation(bucket.charge, "add[counter] = need", "pass", COUNTED),
+    Mutation(bucket.charge, "put[filled] = now_ms", "pass", LATE),
+    Mutation(bucket.spend, SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
+    Mutation(bucket.spend, SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
+    Mutation(bucket.spend, SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
+    Mutation(bucket.spend, "anchor[0] != image[ANCHOR]", "False", NEWS, "memory"),
+    Mutation(bucket.spend, "new[counter] += need", "pass", COUNTED, "memory"),
+    Mutation(bucket.spend, "new[filled] = now_ms", "pass", LATE, "memory"),
+    Mutation(bucket.create, "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"),
+    Mutation(bucket.create, "now_ms + level.lifetime_ms if", "now_ms + 1 if", "leases.default_buckets_expire"),
+    Mutation(bucket.first_charge, "need > slots[name].rule.capacity", "False", NEVER),
+    # Settling.
+    Mutation(bucket.settle, "= -amount", "= amount", LEAK),
+    Mutation(bucket.settle, 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
+    Mutation(bucket.settle, "[PRESENT]", "[]", "leases.settled_after_the_bucket_is_gone"),
+    Mutation(bucket.settle, 'guards.append((filled, "<=", charged_ms))', "pass", LATE),
+    Mutation(bucket.settle, "if amount > 0:", "if amount > 10**9:", LATE),
+    Mutation(settling.settle_chain, "in chain.steps", "in chain.steps[:1]", LEAK),
+    # Changed limits.
+    Mutation(bucket.reshape, LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation(bucket.reshape, LOWER, "slot.rule.capacity", CHANGED),
+    Mutation(bucket.reshape, "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation(bucket.reshape, "_between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation(bucket.reshape, "_between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation(bucket.reshape, "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
+    Mutation(bucket.reading, LOWER, "slot.rule.capacity", CHANGED),
+    Mutation(bucket._persist, "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"),
+    # Deciding.
+    Mutation(decide.refusal, BIG, "False", NEVER),
+    Mutation(decide.refusal, BIG, "status.requested >= status.limit.capacity", NEVER),
+    Mutation(decide.fitting, "pot[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation(decide.fitting, "pot[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation(decide.wait_for, "max(", "min(", PROMISE),
+    Mutation(engine._share, "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation(committing._give_back, "-amount", "0", "levels.any_level_refuses", "distant"),
+]
+
+
+class Hangs(AssertionError):
+    """A check that does not end."""
+
+
+def fails(mutation: Mutation) -> bool:
+    """Whether the killer notices, by an AssertionError or by never coming to an end."""
+
+    def give_up(*_: object) -> None:
+        raise Hangs
+
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 10)
+    try:
+        CHECKS[mutation.killer].run(HARNESSES[mutation.where]())
+    except AssertionError:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    return False
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not fails(mutation), "the check passes without the mutation"
+    replace_everywhere(monkeypatch, mutation.function, mutant_of(mutation))
+    assert fails(mutation), f"survives: {mutation}"
