@@ -47,6 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.keeper = keeper
         self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
         self.pots: dict[str, Pot] = {}
+        self.fresh = 0
         self.leases: list[tuple[Any, list[tuple[int, dict[str, int]]]]] = []
 
     def teardown(self) -> None:
@@ -66,8 +67,11 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance_ms(data.draw(steps(self.limits), label="ms"))
 
     @rule(back_ms=st.integers(1, 5_000))
-    def step_back(self, back_ms: int) -> None:
+    def start_anew_with_a_clock_that_is_behind(self, back_ms: int) -> None:
+        """New processes, whose clock is behind; the leases of the old ones are still open."""
         self.clock.advance_ms(-back_ms)
+        self.limiters = [beside(self.harness, self.keeper, **options) for options in self.clients]
+        self.fresh = len(self.leases)
 
     @rule(data=st.data(), client=st.integers(0, 2))
     def acquire(self, data: st.DataObject, client: int) -> None:
@@ -105,9 +109,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), place=st.integers(0, 100))
     def consume_more(self, data: st.DataObject, place: int) -> None:
-        if not self.leases:
+        own = self.leases[self.fresh :]
+        if not own:
             return
-        lease, taken = self.leases[place % len(self.leases)]
+        lease, taken = own[place % len(own)]
         cost = data.draw(costs(self.limits), label="cost")
         levels = self.levels()
         try:
@@ -122,7 +127,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, place: int) -> None:
         if not self.leases:
             return
-        lease, taken = self.leases.pop(place % len(self.leases))
+        lease, taken = self.pop(place)
         changes = {limit.name: st.integers(-2 * limit.capacity, 3 * limit.capacity) for limit in self.limits}
         delta = data.draw(st.fixed_dictionaries({}, optional=changes), label="delta")
         run(lease.adjust(delta))
@@ -134,11 +139,16 @@ class Machine(RuleBasedStateMachine):
         for name, amount in delta.items():
             self.pots[name].settle(amount, taken[0][0])
 
+    def pop(self, place: int) -> tuple[Any, list[tuple[int, dict[str, int]]]]:
+        place %= len(self.leases)
+        self.fresh -= place < self.fresh
+        return self.leases.pop(place)
+
     @rule(place=st.integers(0, 100))
     def fail(self, place: int) -> None:
         if not self.leases:
             return
-        lease, taken = self.leases.pop(place % len(self.leases))
+        lease, taken = self.pop(place)
         run(lease.__aexit__(Boom, Boom(), None))
         for taken_ms, cost in taken:
             for name, amount in cost.items():

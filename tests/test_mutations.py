@@ -12,20 +12,24 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests.test_conformance import Distant, Toy, toys
-from zae_limiter.core import bucket as arithmetic, decide, draw as drawing
-from zae_limiter.limiter import committing, engine, settling
-from zae_limiter.records import bucket
+from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness
 from zae_limiter.testing.conformance import LIMITER_CHECKS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from zae_limiter.clock import Clock
+    from zae_limiter.core.draw import Draw
+    from zae_limiter.records.algebra import Image
+    from zae_limiter.records.bucket import Level
 
 CHECKS = {check.name: check for check in LIMITER_CHECKS}
 
@@ -33,14 +37,14 @@ CHECKS = {check.name: check for check in LIMITER_CHECKS}
 class Mutation(NamedTuple):
     """``old`` becomes ``new`` in a function; ``killer`` is the check that must not live with it."""
 
-    function: Callable[..., Any]
+    function: str
     old: str
     new: str
     killer: str
     where: str = "toy"
 
     def __str__(self) -> str:
-        return f"{self.function.__name__}: {self.old} -> {self.new}"
+        return f"{self.function}: {self.old} -> {self.new}"
 
 
 def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant: object) -> None:
@@ -52,15 +56,22 @@ def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant
                     monkeypatch.setattr(module, attribute, mutant)
 
 
+def original_of(mutation: Mutation) -> Any:
+    """The function as it is."""
+    module, _, name = mutation.function.rpartition(".")
+    return getattr(import_module(f"zae_limiter.{module}"), name)
+
+
 def mutant_of(mutation: Mutation) -> Any:
     """The function with its source changed, in the namespace of its module."""
-    source = textwrap.dedent(inspect.getsource(mutation.function))
+    original = original_of(mutation)
+    source = textwrap.dedent(inspect.getsource(original))
     assert mutation.old in source, f"no longer there: {mutation}"
     changed = source.replace(mutation.old, mutation.new)
     code = compile(changed, "<mutant>", "exec", flags=__future__.annotations.compiler_flag)
     made: dict[str, Any] = {}
-    exec(code, vars(sys.modules[mutation.function.__module__]), made)
-    return made[mutation.function.__name__]
+    exec(code, vars(sys.modules[original.__module__]), made)
+    return made[original.__name__]
 
 
 def memory_harness() -> Harness:
@@ -106,87 +117,95 @@ BIG = "status.requested > status.limit.capacity"
 
 MUTATIONS = [
     # What a rate has made by an instant.
-    Mutation(arithmetic.produced, MADE, "instant_ms // 1000 * 1000 * amount_milli // period_ms", PROMISE),
-    Mutation(arithmetic.produced, MADE, "instant_ms * (amount_milli // period_ms)", EXACT),
-    Mutation(arithmetic.produced, MADE, "2 * instant_ms * amount_milli // period_ms", EXACT),
-    Mutation(arithmetic.produced, MADE, "-(-instant_ms * amount_milli // period_ms)", SLOW_PROMISE),
-    Mutation(arithmetic.produced, MADE, "round(instant_ms * amount_milli / period_ms)", SLOW_PROMISE),
+    Mutation("core.bucket.produced", MADE, "instant_ms // 1000 * 1000 * amount_milli // period_ms", PROMISE),
+    Mutation("core.bucket.produced", MADE, "instant_ms * (amount_milli // period_ms)", EXACT),
+    Mutation("core.bucket.produced", MADE, "2 * instant_ms * amount_milli // period_ms", EXACT),
+    Mutation("core.bucket.produced", MADE, "-(-instant_ms * amount_milli // period_ms)", SLOW_PROMISE),
+    Mutation("core.bucket.produced", MADE, "round(instant_ms * amount_milli / period_ms)", SLOW_PROMISE),
     # The first instant at which a cost fits.
-    Mutation(arithmetic.first_instant, CEIL, "target * rule.period // rule.amount", PROMISE),
-    Mutation(arithmetic.first_instant, CEIL, "1 - (-target * rule.period // rule.amount)", PROMISE),
-    Mutation(arithmetic.first_instant, CEIL, "-1 - (-target * rule.period // rule.amount)", PROMISE),
-    Mutation(arithmetic.first_instant, CEIL, "round(target * rule.period / rule.amount)", PROMISE),
-    Mutation(arithmetic.first_instant, "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
-    Mutation(arithmetic.wait_ms, "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation(arithmetic.limit_status, "balance < cost_milli", "balance <= cost_milli", "leases.refusal_tells_which"),
+    Mutation("core.bucket.first_instant", CEIL, "target * rule.period // rule.amount", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "-1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
+    Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
+    Mutation("core.bucket.limit_status", "balance < cost_milli", "balance <= cost_milli", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
-        arithmetic.level,
+        "core.bucket.level",
         "min(rule.capacity, tokens_milli + since)",
         "tokens_milli + since",
         "leases.never_beyond_the_ceiling",
     ),
-    Mutation(drawing.spent, "room if tk > room else tk", "tk", IDLE, "memory"),
-    Mutation(drawing.spent, "held - cost", "tk - cost", IDLE, "memory"),
-    Mutation(drawing.spent, "held + since >= cost", "held + since >= cost - 1", SLOW_PROMISE, "memory"),
-    Mutation(drawing.spent, "held + since >= cost", "held + since >= cost - 1000", IDLE, "memory"),
-    Mutation(drawing.draw, "room + shift - cost", "tk + shift - cost", IDLE),
+    Mutation("core.draw.spent", "room if tk > room else tk", "tk", IDLE, "memory"),
+    Mutation("core.draw.spent", "held - cost", "tk - cost", IDLE, "memory"),
+    Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1000", IDLE, "memory"),
+    Mutation("core.draw.draw", "room + shift - cost", "tk + shift - cost", IDLE),
     Mutation(
-        drawing.draw,
+        "core.draw.draw",
         "return (False, low, room - 1, shift - cost)",
         "return (False, low, 2**60, shift - cost)",
         GIVEN_BACK,
     ),
-    Mutation(drawing.draw, "if tk >= room:", "if tk >= room + 10**12:", IDLE),
-    Mutation(drawing.draw, "low = cost - since", "low = cost - since - 1", SLOW_PROMISE),
-    Mutation(drawing.draw, "low = cost - since", "low = cost - since + 1", PROMISE),
-    Mutation(drawing.draw, "low = cost - since", "low = -(2**60)", OVER),
-    Mutation(drawing.draw, "if cost <= ceiling else None", "", NEVER),
-    Mutation(drawing.draw, "since - after", "after - since", CHANGED),
+    Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
+    Mutation("core.draw.draw", "low = cost - since", "low = cost - since - 1", SLOW_PROMISE),
+    Mutation("core.draw.draw", "low = cost - since", "low = cost - since + 1", PROMISE),
+    Mutation("core.draw.draw", "low = cost - since", "low = -(2**60)", OVER),
+    Mutation("core.draw.draw", "if cost <= ceiling else None", "", NEVER),
+    Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
-    Mutation(bucket.charge, SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
-    Mutation(bucket.charge, SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
-    Mutation(bucket.charge, SINCE, "max(0, now_ms * amount // period - base)", BACK),
-    Mutation(bucket.charge, '[(ANCHOR, "=", rf)]', "[]", NEWS),
-    Mutation(bucket.charge, INSIDE, '(attr, ">=", low)', GIVEN_BACK),
-    Mutation(bucket.charge, INSIDE, '(attr, "<=", high)', OVER),
-    Mutation(bucket.charge, 'guards.append((attr, ">", high))', "pass", OVER),
-    Mutation(bucket.charge, "return None", "continue", OVER),
-    Mutation(bucket.charge, "add[counter] = need", "pass", COUNTED),
-    Mutation(bucket.charge, "put[filled] = now_ms", "pass", LATE),
-    Mutation(bucket.spend, SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
-    Mutation(bucket.spend, SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
-    Mutation(bucket.spend, SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
-    Mutation(bucket.spend, "anchor[0] != image[ANCHOR]", "False", NEWS, "memory"),
-    Mutation(bucket.spend, "new[counter] += need", "pass", COUNTED, "memory"),
-    Mutation(bucket.spend, "new[filled] = now_ms", "pass", LATE, "memory"),
-    Mutation(bucket.create, "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"),
-    Mutation(bucket.create, "now_ms + level.lifetime_ms if", "now_ms + 1 if", "leases.default_buckets_expire"),
-    Mutation(bucket.first_charge, "need > slots[name].rule.capacity", "False", NEVER),
+    Mutation("records.bucket.charge", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
+    Mutation("records.bucket.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
+    Mutation("records.bucket.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
+    Mutation("records.bucket.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
+    Mutation("records.bucket.charge", INSIDE, '(attr, ">=", low)', GIVEN_BACK),
+    Mutation("records.bucket.charge", INSIDE, '(attr, "<=", high)', OVER),
+    Mutation("records.bucket.charge", 'guards.append((attr, ">", high))', "pass", OVER),
+    Mutation("records.bucket.charge", "return None", "continue", OVER),
+    Mutation("records.bucket.charge", "add[counter] = need", "pass", COUNTED),
+    Mutation("records.bucket.charge", "put[filled] = now_ms", "pass", LATE),
+    Mutation("records.bucket.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
+    Mutation("records.bucket.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
+    Mutation("records.bucket.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
+    Mutation("records.bucket.spend", "anchor[0] != image[ANCHOR]", "False", NEWS, "memory"),
+    Mutation("records.bucket.spend", "new[counter] += need", "pass", COUNTED, "memory"),
+    Mutation("records.bucket.spend", "new[filled] = now_ms", "pass", LATE, "memory"),
+    Mutation(
+        "records.bucket.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
+    ),
+    Mutation(
+        "records.bucket.create", "now_ms + level.lifetime_ms if", "now_ms + 1 if", "leases.default_buckets_expire"
+    ),
+    Mutation("records.bucket.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation(bucket.settle, "= -amount", "= amount", LEAK),
-    Mutation(bucket.settle, 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation(bucket.settle, "[PRESENT]", "[]", "leases.settled_after_the_bucket_is_gone"),
-    Mutation(bucket.settle, 'guards.append((filled, "<=", charged_ms))', "pass", LATE),
-    Mutation(bucket.settle, "if amount > 0:", "if amount > 10**9:", LATE),
-    Mutation(settling.settle_chain, "in chain.steps", "in chain.steps[:1]", LEAK),
+    Mutation("records.bucket.settle", "= -amount", "= amount", LEAK),
+    Mutation("records.bucket.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
+    Mutation("records.bucket.settle", "[PRESENT]", "[]", "leases.settled_after_the_bucket_is_gone"),
+    Mutation("records.bucket.settle", 'guards.append((filled, "<=", charged_ms))', "pass", LATE),
+    Mutation("records.bucket.settle", "if amount > 0:", "if amount > 10**9:", LATE),
+    Mutation("limiter.settling.settle_chain", "in chain.steps", "in chain.steps[:1]", LEAK),
     # Changed limits.
-    Mutation(bucket.reshape, LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
-    Mutation(bucket.reshape, LOWER, "slot.rule.capacity", CHANGED),
-    Mutation(bucket.reshape, "max(now_ms, rf + 1)", "now_ms", NEWS),
-    Mutation(bucket.reshape, "_between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
-    Mutation(bucket.reshape, "_between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation(bucket.reshape, "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
-    Mutation(bucket.reading, LOWER, "slot.rule.capacity", CHANGED),
-    Mutation(bucket._persist, "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"),
+    Mutation("records.bucket.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation("records.bucket.reshape", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.bucket.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation("records.bucket.reshape", "_between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation("records.bucket.reshape", "_between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation("records.bucket.reshape", "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
+    Mutation("records.bucket.reading", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.bucket._expiry", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"),
+    Mutation(
+        "records.bucket._expiry", "image.get(TTL, 0) * 1000 < expires_at_ms", "True", "leases.debt_is_not_forgotten"
+    ),
+    Mutation("records.bucket._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Deciding.
-    Mutation(decide.refusal, BIG, "False", NEVER),
-    Mutation(decide.refusal, BIG, "status.requested >= status.limit.capacity", NEVER),
-    Mutation(decide.fitting, "pot[name] -= need", "pass", AT_ONCE, "distant, async"),
-    Mutation(decide.fitting, "pot[name] >= need", "True", AT_ONCE, "distant, async"),
-    Mutation(decide.wait_for, "max(", "min(", PROMISE),
-    Mutation(engine._share, "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
-    Mutation(committing._give_back, "-amount", "0", "levels.any_level_refuses", "distant"),
+    Mutation("core.decide.refusal", BIG, "False", NEVER),
+    Mutation("core.decide.refusal", BIG, "status.requested >= status.limit.capacity", NEVER),
+    Mutation("core.decide.fitting", "pot[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation("core.decide.fitting", "pot[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
+    Mutation("limiter.engine._share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("limiter.committing._give_back", "-amount", "0", "levels.any_level_refuses", "distant"),
 ]
 
 
@@ -215,5 +234,54 @@ def fails(mutation: Mutation) -> bool:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fails(mutation), "the check passes without the mutation"
-    replace_everywhere(monkeypatch, mutation.function, mutant_of(mutation))
+    replace_everywhere(monkeypatch, original_of(mutation), mutant_of(mutation))
     assert fails(mutation), f"survives: {mutation}"
+
+
+# The formulas that other limiters use, as whole functions.
+
+
+def stamping(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+    """Refill what is due, drop the fraction, and stamp the instant, at every write."""
+    return _refilled(level, image, cost, now_ms, now_ms)
+
+
+def drifting(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+    """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
+    rule = next(iter(level.slots.values())).rule
+    made = max(0, now_ms - image["rf"]) * rule.amount // rule.period
+    return _refilled(level, image, cost, now_ms, image["rf"] + made * rule.period // rule.amount)
+
+
+def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int) -> Write | None:
+    put: dict[str, Any] = {"rf": stamp_ms}
+    for name, slot in level.slots.items():
+        made = max(0, now_ms - image["rf"]) * slot.rule.amount // slot.rule.period
+        tokens = min(slot.rule.capacity, image[slot.tk] + made)
+        need = cost.get(name, 0)
+        if 0 < need > tokens:
+            return None
+        put[slot.tk] = tokens - need
+    return Write(level.key, (("rf", "=", image["rf"]),), put)
+
+
+def swallowing(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:
+    """Take from what has accrued beyond the ceiling, as a single conditional add does."""
+    low = cost - since
+    return (False, low, 2**60, (0 if after is None else since - after) - cost) if tk >= low else None
+
+
+@pytest.mark.parametrize(
+    ("function", "mutant", "killer"),
+    [
+        ("records.bucket.charge", stamping, EXACT),
+        ("records.bucket.charge", drifting, EXACT),
+        ("core.draw.draw", swallowing, IDLE),
+    ],
+)
+def test_the_formulas_of_others_are_killed(
+    function: str, mutant: Callable[..., Any], killer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation = Mutation(function, "", "", killer)
+    replace_everywhere(monkeypatch, original_of(mutation), mutant)
+    assert fails(mutation), f"survives: {mutant.__doc__}"

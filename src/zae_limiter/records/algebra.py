@@ -59,7 +59,8 @@ class Write(NamedTuple):
     """One guarded change of one record.
 
     ``put`` sets attributes, ``add`` adds to numbers (a missing one counts as 0), ``remove`` drops attributes,
-    in this order. ``expires_at_ms`` sets the expiry, `NEVER` takes it away, None leaves it. ``delete`` removes
+    in this order. ``expires_at_ms`` puts the expiry off to that instant, but never brings it nearer: whoever writes
+    cannot know why it is so far. `NEVER` takes it away, None leaves it. ``delete`` removes
     the record. With no change at all it only checks its guards. A record that does not exist is created,
     unless a guard forbids it.
     """
@@ -171,7 +172,7 @@ def applied(image: Image | None, write: Write) -> Image | None:
     for attr in remove:
         new.pop(attr, None)
     if expires_at_ms:
-        new[TTL] = expiry_seconds(expires_at_ms)
+        new[TTL] = max(new.get(TTL, 0), expiry_seconds(expires_at_ms))
     elif expires_at_ms == NEVER:
         new.pop(TTL, None)
     return new

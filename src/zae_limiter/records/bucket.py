@@ -233,7 +233,7 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         new[counter] += need
     expires = _expiry(level, image, now_ms)
     if expires:
-        new[TTL] = expiry_seconds(expires)
+        new[TTL] = max(new.get(TTL, 0), expiry_seconds(expires))
     elif expires == NEVER:
         del new[TTL]
     return new
@@ -421,11 +421,10 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """When a charged bucket may be forgotten: never sooner than was said before, as that may be due to debt."""
-    if not level.lifetime_ms:
-        return NEVER if TTL in image else None
-    expires_at_ms = now_ms + level.lifetime_ms
-    return expires_at_ms if image.get(TTL, 0) * 1000 < expires_at_ms else None
+    """When a charged bucket may be forgotten: long after it is full, or never under an entity's own limits."""
+    if level.lifetime_ms:
+        return now_ms + level.lifetime_ms
+    return NEVER if TTL in image else None
 
 
 def _between(rule: Rule, start_ms: int, end_ms: int) -> int:

@@ -175,8 +175,9 @@ async def time_never_runs_backwards(
     refused = len(family.refusals)
     family.new_client(-back_ms)
     family.hosts[0].skew_ms -= back_ms
-    await family.drive([Move(0, cost), Move(0, cost, client=len(family.hosts) - 1)])
-    granted = 2 - (len(family.refusals) - refused)
+    behind = Move(0, cost, client=len(family.hosts) - 1)
+    await family.drive([Move(0, cost), behind, behind])
+    granted = 3 - (len(family.refusals) - refused)
     after = await balances(family.keeper, family.everybody, family.now_ms)
     for (who, resource, name), milli in before.items():
         spent = granted * cost.get(name, 0) * 1000 if who in (child, "parent") else 0

@@ -221,9 +221,25 @@ async def default_buckets_expire(harness: Harness) -> None:
     same(len(await limiter.get_buckets("own")), 2, "kept")
     same(await _left(beside(harness, limiter)), {"rpm": 60, "tpm": 6_000}, "nothing is lost by that")
     await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
+    harness.clock.advance(410)
+    await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
+    harness.clock.advance(15)
+    same(await _left(limiter), {"rpm": 60, "tpm": 1_500}, "each charge puts the expiry off")
     await limiter.set_limits("key", LIMITS)
     await take(limiter, "key", RESOURCE, [{"rpm": 1}])
     true(TTL not in await _image(harness, limiter, "key"), "with limits of its own it stays from then on")
+
+
+@check
+async def debt_is_not_forgotten(harness: Harness) -> None:
+    """A bucket in debt is kept until the debt is paid, whatever else is taken from it meanwhile."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
+        await lease.adjust(tpm=600_000)
+    for _ in range(9):
+        harness.clock.advance(600)
+        await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+    same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 600_000 + 540_000, "an hour and a half of it is paid")
 
 
 async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Image:

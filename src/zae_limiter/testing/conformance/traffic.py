@@ -13,7 +13,7 @@ from .oracle import LAG_MS, Entry, Ledger
 from .room import beside, new_limiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...core.limit import Limit
     from ...core.values import BackendCapabilities
@@ -38,6 +38,17 @@ class Host:
         self.clock = ManualClock(inner.clock.now_ms() + skew_ms)
         self.skew_ms = skew_ms
         self.lost_races = 0
+        self._latest: dict[str, int] = {}
+
+    def instant_ms(self, entities: Iterable[str]) -> int:
+        """The instant as of which it decides: should its clock step back, that of its last look at their buckets."""
+        looks = (self._latest.get(f"BUCKET#{each}#{RESOURCE}#0", 0) for each in entities)
+        return max(self.clock.now_ms(), *looks)
+
+    def _look(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            name = key.pk.partition("/")[2]
+            self._latest[name] = max(self.clock.now_ms(), self._latest.get(name, 0))
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -46,10 +57,13 @@ class Host:
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """As the store."""
-        return await self.inner.read(keys, timeout=timeout)
+        images = await self.inner.read(keys, timeout=timeout)
+        self._look(key for key, image in zip(keys, images, strict=True) if image is not None)
+        return images
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """As the store."""
+        self._look(write.key for write in writes)
         outcome = await self.inner.commit(writes, timeout=timeout)
         self.lost_races += isinstance(outcome, Conflict)
         return outcome
@@ -70,6 +84,7 @@ class LendingHost(Host):
 
     def exchange(self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any) -> Image | None:
         """As the store."""
+        self._look([key])
         found: Image | None = self.inner.exchange(key, now_ms, change, *args)
         return found
 
@@ -213,7 +228,8 @@ class Family:
 
     def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> None:
         host_ = self.hosts[client]
-        entry = Entry(host_.clock.now_ms(), 0, True, LAG_MS if host_.lost_races else 0)
+        at_ms = host_.instant_ms((child, "parent"))
+        entry = Entry(at_ms, 0, True, LAG_MS if host_.lost_races else 0)
         for (who, name), ledger in self.ledgers.items():
             if who in (child, "parent") and cost.get(name):
                 ledger.entries.append(replace(entry, milli=cost[name] * 1000))

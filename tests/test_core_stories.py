@@ -1,6 +1,6 @@
-"""Known breaks of the laws, each as the smallest story that shows it.
+"""Small stories, each of which has broken a law.
 
-Strict: a repair makes the test pass, which fails the run until the mark is taken off.
+Those that still do are marked. Strictly: a repair makes the test pass, which fails the run until the mark is taken off.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from zae_limiter.testing import Fault, FaultyStore, Harness
 from zae_limiter.testing.conformance.room import beside, new_limiter, take
 
 if TYPE_CHECKING:
+    from tests.backends import Backend
     from zae_limiter.limiter.limiter import RateLimiter
 
 
@@ -35,9 +36,14 @@ async def left(limiter: RateLimiter, **options: Any) -> dict[str, int]:
 # Law 1.
 
 
-@broken("a charge sets the expiry without looking at the debt of other limits")
 @pytest.mark.parametrize(
-    "by_another", [False, True], ids=["by the same client", "by a client that does not know of it"]
+    "by_another",
+    [
+        pytest.param(False, id="by who knows of it"),
+        pytest.param(
+            True, id="by who does not", marks=broken("the expiry is put off from a stale image, not in the store")
+        ),
+    ],
 )
 def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> None:
     """A bucket in debt by an hour, charged for another limit, is forgotten after the usual seven minutes."""
@@ -49,6 +55,7 @@ def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> N
         await take(other, "key", "r", [{"rpm": 1}])
         async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
             await lease.adjust(tpm=6_000)
+        harness.clock.advance(2)
         await take(other, "key", "r", [{"rpm": 1}])
         harness.clock.advance(7 * 60 + 1)
         assert (await left(beside(harness, limiter)))["tpm"] < 0
@@ -56,7 +63,6 @@ def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> N
     harness.run(work())
 
 
-@broken("the expiry follows the limits of the last call, not those of the bucket")
 def test_a_slow_limit_is_not_forgotten_for_a_fast_one(harness: Harness) -> None:
     """Ten a day are used up; a call under ten a second lets the bucket expire in seven seconds."""
 
@@ -91,7 +97,6 @@ def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -> None
     harness.run(work())
 
 
-@broken("update_entity checks the depth above the entity, not below it")
 def test_every_ancestor_is_charged(harness: Harness) -> None:
     """A tree of seven levels hung below another of seven: those at the top are silently left out."""
 
@@ -150,7 +155,6 @@ def test_waiting_as_long_as_promised_is_long_enough(harness: Harness) -> None:
     harness.run(work())
 
 
-@broken("reset_bucket leaves what the limiter remembers of the bucket")
 def test_a_reset_bucket_is_full_for_the_limiter_itself(harness: Harness) -> None:
     async def work() -> None:
         limiter = await new_limiter(harness)
@@ -176,8 +180,15 @@ class Tired(FaultyStore):
         return await super().commit(writes, timeout=timeout)
 
 
-@broken("a settlement on a limit that the bucket does not have: KeyError, or the same commit for ever")
-@pytest.mark.parametrize("change", [5, -2], ids=["adjust", "release"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(5, id="adjust"),
+        pytest.param(
+            -2, id="release", marks=broken("the guard on a missing attribute never holds: the same commit for ever")
+        ),
+    ],
+)
 def test_a_settlement_survives_a_bucket_made_anew(harness: Harness, change: int) -> None:
     """While the body runs, the bucket is reset and made anew under limits without one of the lease's."""
 
@@ -216,9 +227,13 @@ def test_a_bucket_made_anew_in_the_same_millisecond(harness: Harness) -> None:
 # Law 8.
 
 
-@broken("the write that notes changed limits is made after the refusal was decided, and its failure replaces it")
-def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(harness: Harness) -> None:
+def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(
+    backend: Backend, harness: Harness, request: pytest.FixtureRequest
+) -> None:
     """Under ALLOW the body even runs, without any limit."""
+
+    if backend.kind == "memory":
+        request.applymarker(broken("a store that never suspends hears of the failure, not of the refusal before it"))
 
     async def work() -> None:
         keeper = await new_limiter(harness)
@@ -236,7 +251,6 @@ def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(harness: Harnes
     harness.run(work())
 
 
-@broken("the repair that the error advises fails with the same error")
 def test_damaged_config_can_be_set_again(harness: Harness) -> None:
     async def work() -> None:
         limiter = await new_limiter(harness)
@@ -251,8 +265,15 @@ def test_damaged_config_can_be_set_again(harness: Harness) -> None:
     harness.run(work())
 
 
-@broken("inspect() looks at the numbers that are there, not for those that are missing")
-@pytest.mark.parametrize("attribute", ["cv", "b_rph_tk", "b_rph_cp"])
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "rf",
+        "cv",
+        pytest.param("b_rph_tk", marks=broken("inspect() does not look for what is missing: KeyError")),
+        pytest.param("b_rph_cp", marks=broken("a limit without its rule counts as a new one, and so as full")),
+    ],
+)
 def test_a_damaged_bucket_is_named(harness: Harness, attribute: str) -> None:
     async def work() -> None:
         limiter = await new_limiter(harness)
@@ -266,7 +287,6 @@ def test_a_damaged_bucket_is_named(harness: Harness, attribute: str) -> None:
     harness.run(work())
 
 
-@broken("cursors and page sizes go to the store unchecked")
 @pytest.mark.parametrize("options", [{"cursor": "bogus"}, {"limit": 0}, {"limit": -1}, {"limit": "x"}], ids=str)
 def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> None:
     async def work() -> None:
@@ -278,7 +298,6 @@ def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> N
     harness.run(work())
 
 
-@broken("metadata are checked for their types, not for what every store can hold")
 @pytest.mark.parametrize(
     "metadata",
     [{"a": "\ud800"}, {"\ud800": 1}, {"a": {1: 2}}, {"a": float("nan")}],

@@ -1,0 +1,58 @@
+"""Which limits are in force, and who stands above whom."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from zae_limiter import Limit, ValidationError
+from zae_limiter.core.chain import MAX_DEPTH, check_ancestry
+from zae_limiter.core.config import CUSTOM, SOURCES, resolve
+
+LEVELS = st.lists(
+    st.tuples(st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))), st.integers(0, 10**6)),
+    min_size=4,
+    max_size=4,
+)
+
+
+@given(LEVELS)
+def test_the_most_specific_level_that_says_something_wins(
+    levels: list[tuple[tuple[Limit, ...] | None, int]],
+) -> None:
+    found = resolve(levels)
+    speaking = [source for source, (limits, _) in zip(SOURCES, levels, strict=True) if limits]
+    assert found.source == (speaking[0] if speaking else None)
+    assert found.limits == (levels[SOURCES.index(speaking[0])][0] if speaking else None)
+
+
+@given(LEVELS, st.integers(0, 3), st.integers(1, 100))
+def test_a_change_at_any_level_raises_the_version(
+    levels: list[tuple[tuple[Limit, ...] | None, int]], place: int, by: int
+) -> None:
+    """Also a change that hides or uncovers another level: versions only rise."""
+    limits, version = levels[place]
+    for changed in (limits, None, (Limit.per_minute("tpm", 5),)):
+        after = [*levels[:place], (changed, version + by), *levels[place + 1 :]]
+        assert resolve(after).version > resolve(levels).version
+
+
+def test_levels_of_the_entity_itself_are_custom() -> None:
+    assert SOURCES == ("entity", "entity_default", "resource", "system")
+    assert set(SOURCES[:2]) == CUSTOM
+
+
+def test_a_tree_may_be_eight_levels_deep() -> None:
+    ancestors = [f"level-{number}" for number in range(MAX_DEPTH)]
+    check_ancestry("key", [])
+    check_ancestry("key", ancestors[: MAX_DEPTH - 1])
+    with pytest.raises(ValidationError, match="deeper than 8 levels: level-0 -> level-1"):
+        check_ancestry("key", ancestors)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True), st.integers(0, 5))
+def test_nobody_is_above_himself(ancestors: list[str], place: int) -> None:
+    itself = ancestors[place % len(ancestors)]
+    with pytest.raises(ValidationError, match="would close a cycle") as caught:
+        check_ancestry(itself, ancestors)
+    assert caught.value.field == "parent_id"
