@@ -143,7 +143,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
         put[slot.tc] = taken
         put[slot.fl] = now_ms
         put.update(slot.shape)
-    expires = now_ms + level.lifetime_ms if level.lifetime_ms else None
+    expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
 
 
