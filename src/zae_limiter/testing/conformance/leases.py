@@ -238,7 +238,7 @@ async def debt_is_not_forgotten(harness: Harness) -> None:
         await lease.adjust(tpm=600_000)
     for _ in range(9):
         harness.clock.advance(600)
-        await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+        await take(limiter, "key", RESOURCE, [{"rpm": 1}, {"rpm": 1}])
     same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 600_000 + 540_000, "an hour and a half of it is paid")
 
 

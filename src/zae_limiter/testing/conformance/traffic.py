@@ -211,8 +211,11 @@ class Family:
         ending = [each for each in self._open if number is None or each.ends <= number]
         self._open = [each for each in self._open if each not in ending]
         for each in ending:
-            before = await self._tokens()
             change = each.move.outcome
+            if change == {}:
+                await each.lease.__aexit__(None, None, None)
+                continue
+            before = await self._tokens()
             if change is None:
                 await each.lease.__aexit__(Boom, Boom(), None)
                 change = {name: -amount for name, amount in each.move.cost.items()}

@@ -1,65 +1,34 @@
-"""The blocking facade: the same objects and the same logic, driven without an event loop.
-
-A blocking store finishes inside the await without suspending, so each coroutine is run to its end by one
-``send``. Every method here is one line; signatures are those of the async form without ``await``.
-"""
+"""The groups of operations, blocking: one line per method."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from .core import names
-from .core.errors import ValidationError
-from .limiter.lease import LeaseCore
-from .limiter.limiter import RateLimiter
-from .repository.backend import DEFAULT_NAMESPACE
-from .repository.entities import UNSET, Unset
-from .repository.repository import Repository, RepositoryOptions
-from .runtime.blocking import BlockingRuntime, run
+from ..core import names
+from ..repository.entities import UNSET, Unset
+from ..runtime.blocking import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
-    from types import TracebackType
 
-    from .clock import Clock
-    from .core.limit import Limit
-    from .core.values import (
+    from ..core.limit import Limit
+    from ..core.values import (
         AuditEvent,
-        BackendCapabilities,
         BucketState,
-        CacheStats,
         Entity,
         LevelStatus,
         Namespace,
         OnUnavailable,
         ResourceCapacity,
-        StackOptions,
-        Status,
         UsageSnapshot,
         UsageSummary,
     )
-    from .limiter.looking import LookOperations
-    from .repository.configs import ConfigOperations
-    from .repository.entities import EntityOperations
-    from .repository.history import HistoryOperations
-    from .repository.namespaces import NamespaceOperations
-    from .stores.port import Store
-
-
-class BlockingRepository(Repository):
-    """A repository whose coroutines never suspend."""
-
-    _blocking = True
-
-    def _runtime(self) -> BlockingRuntime:
-        return BlockingRuntime()
-
-
-class BlockingRateLimiter(RateLimiter):
-    """A limiter whose coroutines never suspend."""
-
-    _repository_type = BlockingRepository
+    from ..limiter.looking import LookOperations
+    from ..repository.configs import ConfigOperations
+    from ..repository.entities import EntityOperations
+    from ..repository.history import HistoryOperations
+    from ..repository.namespaces import NamespaceOperations
 
 
 class SyncEntityOperations:
@@ -310,187 +279,3 @@ class SyncLookOperations:
     def is_available(self, timeout: float = 1.0) -> bool:
         """Whether the store answers within ``timeout`` seconds."""
         return run(self._inner.is_available(timeout))
-
-
-class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncHistoryOperations):
-    """`Repository`, blocking."""
-
-    _inner: BlockingRepository
-
-    def __init__(
-        self,
-        url_or_name: str | Store | None = None,
-        *,
-        name: str | None = None,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        namespace: str = DEFAULT_NAMESPACE,
-        stack_options: StackOptions | None = None,
-        config_cache_ttl: float = 60,
-        clock: Clock | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._inner = BlockingRepository(
-            url_or_name,
-            name=name,
-            region=region,
-            endpoint_url=endpoint_url,
-            namespace=namespace,
-            stack_options=stack_options,
-            config_cache_ttl=config_cache_ttl,
-            clock=clock,
-            timeout=timeout,
-        )
-
-    @classmethod
-    def builder(cls) -> SyncRepositoryBuilder:
-        """The fluent form: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
-        return SyncRepositoryBuilder()
-
-    @property
-    def namespace(self) -> str:
-        """The name of the namespace."""
-        return self._inner.namespace
-
-    @property
-    def capabilities(self) -> BackendCapabilities:
-        """What the store can do."""
-        return self._inner.capabilities
-
-    @property
-    def clock_skew_ms(self) -> int:
-        """How far this process's clock is ahead of the store's."""
-        return self._inner.clock_skew_ms
-
-    def invalidate_config_cache(self) -> None:
-        """Forget all cached config."""
-        self._inner.invalidate_config_cache()
-
-    def get_cache_stats(self) -> CacheStats:
-        """How the config cache is doing."""
-        return self._inner.get_cache_stats()
-
-    def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used."""
-        run(self._inner.ensure_infrastructure())
-
-    def status(self) -> Status:
-        """Health: is the store there, how fast, which versions."""
-        return run(self._inner.status())
-
-    def close(self) -> None:
-        """Close the store; closing twice is fine."""
-        run(self._inner.close())
-
-    def __enter__(self) -> SyncRepository:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncRepositoryBuilder(RepositoryOptions):
-    """`RepositoryBuilder`, blocking."""
-
-    def build(self) -> SyncRepository:
-        """Open the repository and register its namespace."""
-        repository = SyncRepository(self._url, **self._options)
-        repository.register_namespace(repository.namespace)
-        return repository
-
-
-class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
-    """`RateLimiter`, blocking."""
-
-    _inner: BlockingRateLimiter
-
-    def __init__(
-        self,
-        repository: SyncRepository | Store | str | None = None,
-        *,
-        name: str | None = None,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        stack_options: StackOptions | None = None,
-        on_unavailable: OnUnavailable | str | None = None,
-        speculative_writes: bool = True,
-        bucket_ttl_refill_multiplier: int = 7,
-        refusal_ttl: float = 1.0,
-        timeout: float | None = None,
-    ) -> None:
-        given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
-        if isinstance(repository, SyncRepository):
-            self.repository = repository
-        elif isinstance(repository, Repository):
-            raise ValidationError("repository", repository, "is async; open a SyncRepository for a SyncRateLimiter")
-        else:
-            self.repository = SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its own name
-            given = {}
-        self._inner = BlockingRateLimiter(
-            self.repository._inner,
-            **given,  # type: ignore[arg-type]  # refused there, each by its own name
-            on_unavailable=on_unavailable,
-            speculative_writes=speculative_writes,
-            bucket_ttl_refill_multiplier=bucket_ttl_refill_multiplier,
-            refusal_ttl=refusal_ttl,
-            timeout=timeout,
-        )
-
-    def acquire(
-        self,
-        entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
-        limits: Sequence[Limit] | None = None,
-        on_unavailable: OnUnavailable | str | None = None,
-        max_wait: float | None = None,
-        timeout: float | None = None,
-    ) -> SyncLease:
-        """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
-        terms = self._inner._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
-            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout)
-        return SyncLease(self._inner, entity_id, resource, consume, terms)
-
-    def close(self) -> None:
-        """Close the repository; closing twice is fine."""
-        run(self._inner.close())
-
-    def __enter__(self) -> SyncRateLimiter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncLease(LeaseCore):
-    """`Lease`, blocking: enter it with ``with``."""
-
-    def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
-        run(self._consume_more(amounts, named))
-
-    def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
-        self._adjust(amounts, named)
-
-    def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
-        self._release(amounts, named)
-
-    def __enter__(self) -> Self:
-        if not self._enter_at_once():
-            run(self._enter())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None and self._delta is None:
-            self._open = False
-        else:
-            run(self._exit(error is not None))

@@ -1,0 +1,23 @@
+"""The blocking facade: the same objects and the same logic, driven without an event loop.
+
+A blocking store finishes inside the await without suspending, so each coroutine is run to its end by one
+``send``. Every method is one line; signatures are those of the async form without ``await``.
+"""
+
+from .facade import (
+    BlockingRateLimiter,
+    BlockingRepository,
+    SyncLease,
+    SyncRateLimiter,
+    SyncRepository,
+    SyncRepositoryBuilder,
+)
+
+__all__ = [
+    "BlockingRateLimiter",
+    "BlockingRepository",
+    "SyncLease",
+    "SyncRateLimiter",
+    "SyncRepository",
+    "SyncRepositoryBuilder",
+]
