@@ -17,10 +17,10 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.backends import BACKENDS, Backend
-from tests.test_laws import NAMES, START_MS, costs, several_limits, steps
+from tests.test_laws import START_MS, costs, limits, several_limits, steps
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import Pot, balances
+from zae_limiter.testing.conformance.oracle import Pot, balances, made
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
@@ -34,20 +34,20 @@ class Machine(RuleBasedStateMachine):
     backend: Backend
     clients: list[dict[str, Any]]
 
-    @initialize(limits=several_limits, phase=st.integers(0, 100_000))
-    def open(self, limits: tuple[Limit, ...], phase: int) -> None:
+    @initialize(given=several_limits, phase=st.integers(0, 100_000))
+    def open(self, given: tuple[Limit, ...], phase: int) -> None:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.harness = self.stack.enter_context(self.backend.harness(folder))
         self.clock = self.harness.clock
         self.clock.set_ms(START_MS + phase)
-        self.limits = limits
+        self.limits = given
         keeper = run(new_limiter(self.harness))
-        run(keeper.set_limits("key", limits))
+        run(keeper.set_limits("key", given))
         self.keeper = keeper
         self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
         self.pots: dict[str, Pot] = {}
-        self.fresh = 0
+        self.changed = False
         self.leases: list[tuple[Any, list[tuple[int, dict[str, int]]]]] = []
 
     def teardown(self) -> None:
@@ -59,8 +59,31 @@ class Machine(RuleBasedStateMachine):
         return self.clock.now_ms()
 
     def levels(self) -> dict[str, int]:
+        """The balances under the limits in force."""
         full = {limit.name: limit.capacity * 1000 for limit in self.limits}
-        return full | {name: pot.level(self.now_ms) for name, pot in self.pots.items()}
+        return {
+            name: min(milli, self.pots[name].level(self.now_ms)) if self.pots else milli for name, milli in full.items()
+        }
+
+    @rule(data=st.data())
+    def change_limits(self, data: st.DataObject) -> None:
+        """Other capacities and rates; buckets follow at the next acquire, whatever becomes of it."""
+        if len(self.limiters) > 1:
+            return  # the others would hear of it only from the bucket
+        self.limits = tuple(data.draw(limits(limit.name), label="limit") for limit in self.limits)
+        run(self.limiters[0].set_limits("key", self.limits))
+        self.changed = True
+
+    def move_to_new_limits(self) -> None:
+        """A raise keeps the tokens, a cut clamps them, and from here on the new rate makes new ones."""
+        if self.changed and self.pots:
+            for limit in self.limits:
+                old = self.pots[limit.name]
+                ceiling = min(old.limit.capacity, limit.capacity) * 1000
+                there = old.milli + made(old.limit, self.now_ms) - made(old.limit, old.as_of_ms)
+                found_full = self.now_ms if there >= ceiling else old.found_full_ms
+                self.pots[limit.name] = Pot(limit, self.now_ms, min(there, ceiling), found_full)
+        self.changed = False
 
     @rule(data=st.data())
     def pass_time(self, data: st.DataObject) -> None:
@@ -68,16 +91,18 @@ class Machine(RuleBasedStateMachine):
 
     @rule(back_ms=st.integers(1, 5_000))
     def start_anew_with_a_clock_that_is_behind(self, back_ms: int) -> None:
-        """New processes, whose clock is behind; the leases of the old ones are still open."""
+        """The processes end, their bodies fail, and new ones start whose clock is behind."""
+        while self.leases:
+            self.fail(0)
         self.clock.advance_ms(-back_ms)
         self.limiters = [beside(self.harness, self.keeper, **options) for options in self.clients]
-        self.fresh = len(self.leases)
 
     @rule(data=st.data(), client=st.integers(0, 2))
     def acquire(self, data: st.DataObject, client: int) -> None:
         cost = data.draw(costs(self.limits, spare=1), label="cost")
         limiter = self.limiters[client % len(self.limiters)]
         lease = limiter.acquire("key", RESOURCE, cost)
+        self.move_to_new_limits()
         levels = self.levels()
         try:
             run(lease.__aenter__())
@@ -109,11 +134,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), place=st.integers(0, 100))
     def consume_more(self, data: st.DataObject, place: int) -> None:
-        own = self.leases[self.fresh :]
-        if not own:
+        if not self.leases:
             return
-        lease, taken = own[place % len(own)]
+        lease, taken = self.leases[place % len(self.leases)]
         cost = data.draw(costs(self.limits), label="cost")
+        self.move_to_new_limits()
         levels = self.levels()
         try:
             run(lease.consume(cost))
@@ -127,7 +152,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, place: int) -> None:
         if not self.leases:
             return
-        lease, taken = self.pop(place)
+        lease, taken = self.leases.pop(place % len(self.leases))
         changes = {limit.name: st.integers(-2 * limit.capacity, 3 * limit.capacity) for limit in self.limits}
         delta = data.draw(st.fixed_dictionaries({}, optional=changes), label="delta")
         run(lease.adjust(delta))
@@ -139,16 +164,11 @@ class Machine(RuleBasedStateMachine):
         for name, amount in delta.items():
             self.pots[name].settle(amount, taken[0][0])
 
-    def pop(self, place: int) -> tuple[Any, list[tuple[int, dict[str, int]]]]:
-        place %= len(self.leases)
-        self.fresh -= place < self.fresh
-        return self.leases.pop(place)
-
     @rule(place=st.integers(0, 100))
     def fail(self, place: int) -> None:
         if not self.leases:
             return
-        lease, taken = self.pop(place)
+        lease, taken = self.leases.pop(place % len(self.leases))
         run(lease.__aexit__(Boom, Boom(), None))
         for taken_ms, cost in taken:
             for name, amount in cost.items():
@@ -163,7 +183,7 @@ class Machine(RuleBasedStateMachine):
     def holds_what_the_model_holds(self) -> None:
         if hasattr(self, "pots"):
             found = run(balances(self.keeper, ["key"], self.now_ms))
-            assert found == {("key", RESOURCE, name): milli for name, milli in self.levels().items() if self.pots}
+            assert found == {("key", RESOURCE, name): pot.level(self.now_ms) for name, pot in self.pots.items()}
 
 
 def machine(name: str, backend: Backend, clients: list[dict[str, Any]]) -> type[Machine]:
@@ -182,7 +202,6 @@ BLOCKING = {backend.kind: backend for backend in BACKENDS if backend.blocking}
 @pytest.mark.parametrize("kind", list(BLOCKING))
 def test_one_limit_at_a_time(kind: str, clients: list[dict[str, Any]], share: float) -> None:
     """Grants, refusals, promised moments and stored balances are those of the limits one by one."""
-    assert len(NAMES) > 1
     examples = settings.default.max_examples if settings.default else 100
     part = share if kind == "memory" else share / 5
     run_state_machine_as_test(

@@ -128,7 +128,7 @@ def test_law_1_never_over_admit(backend: Backend, harness: Harness) -> None:
 
         from_start(harness, phase, work())
 
-    prove(backend, 0.8, st.tuples(stories(), SKEWS), law)
+    prove(backend, 0.6, st.tuples(stories(), SKEWS), law)
 
 
 @st.composite
@@ -142,6 +142,7 @@ def forgetful_stories(draw: st.DrawFn) -> tuple[tuple[Limit, ...], list[Move]]:
         cost=st.fixed_dictionaries({limit.name: st.sampled_from([0, 1, limit.capacity]) for limit in own}),
         outcome=st.sampled_from([{}, *({limit.name: 10 * limit.capacity} for limit in own)]),
         hold=st.integers(0, 1),
+        client=st.integers(0, 1),
     )
     return own, draw(st.lists(move, min_size=3, max_size=10))
 
@@ -154,7 +155,7 @@ def test_law_1_with_buckets_that_expire(backend: Backend, harness: Harness) -> N
 
         async def work() -> None:
             family = Family(harness, own)
-            await family.settle_in([0], by_default=True, bucket_ttl_refill_multiplier=1)
+            await family.settle_in([0, 0], by_default=True, bucket_ttl_refill_multiplier=1)
             await laws.never_over_admits(family, story)
 
         from_start(harness, 0, work())
@@ -197,7 +198,7 @@ def test_law_2_refill_is_exact(backend: Backend, harness: Harness) -> None:
             st.lists(steps(pair), max_size=20),
         )
     )
-    prove(backend, 0.6, story, law)
+    prove(backend, 0.4, story, law)
 
 
 @pytest.mark.parametrize("limit", [Limit.per_day("slow", 1), Limit.per_day("slow", 1_000), Limit.per_second("slow", 7)])
@@ -250,7 +251,7 @@ def test_law_3_the_promised_moment(backend: Backend, harness: Harness) -> None:
         from_start(harness, phase, work())
 
     drawn = stories(8).flatmap(lambda story: st.tuples(st.just(story), costs(story[1]), st.booleans()))
-    prove(backend, 0.8, drawn, law)
+    prove(backend, 0.4, drawn, law)
 
 
 def test_law_3_among_several_clients(backend: Backend, harness: Harness) -> None:
@@ -285,7 +286,7 @@ def test_law_4_all_or_nothing(backend: Backend, harness: Harness) -> None:
         from_start(harness, phase, work())
 
     drawn = stories(8).flatmap(lambda story: st.tuples(st.just(story), costs(story[1], spare=1)))
-    prove(backend, 0.5, drawn, law)
+    prove(backend, 0.4, drawn, law)
 
 
 # 5. Not yet and never are different.
@@ -304,7 +305,7 @@ def test_law_5_not_yet_and_never(backend: Backend, harness: Harness) -> None:
         from_start(harness, phase, work())
 
     drawn = stories(5).flatmap(lambda story: st.tuples(st.just(story), costs(story[1], spare=2)))
-    prove(backend, 0.5, drawn, law)
+    prove(backend, 0.4, drawn, law)
 
 
 # 6. Time never runs backwards.
@@ -329,7 +330,7 @@ def test_law_6_a_clock_that_is_behind(backend: Backend, harness: Harness) -> Non
             costs(story[1]),
         )
     )
-    prove(backend, 0.6, drawn, law)
+    prove(backend, 0.4, drawn, law)
 
 
 # 7. Nothing leaks.
@@ -352,7 +353,7 @@ def test_law_7_exceptions_of_any_kind(backend: Backend, harness: Harness, error:
         from_start(harness, phase, work())
 
     drawn = stories(5).flatmap(lambda story: st.tuples(st.just(story), costs(story[1]), steps(story[1])))
-    prove(backend, 0.15, drawn, law)
+    prove(backend, 0.1, drawn, law)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 9])

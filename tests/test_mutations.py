@@ -48,9 +48,9 @@ class Mutation(NamedTuple):
 
 
 def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant: object) -> None:
-    """Put ``mutant`` wherever a module of the package has ``original``."""
+    """Put ``mutant`` wherever a module has ``original``, but for the oracle."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "zae_limiter" and ".conformance" not in name:
+        if name.partition(".")[0] in ("zae_limiter", "tests") and "zae_limiter.testing.conformance" not in name:
             for attribute, value in list(vars(module).items()):
                 if value is original:
                     monkeypatch.setattr(module, attribute, mutant)
@@ -106,6 +106,7 @@ CHANGED = "levels.changed_limits_apply"
 NEWS = "levels.old_rates_do_not_linger"
 COUNTED = "leases.consumption_is_counted"
 CEILING = "leases.never_beyond_the_ceiling"
+PUT_OFF = "max(new.get(TTL, 0), expiry_seconds(expires_at_ms))"
 LATE = "leases.late_give_back_is_void"
 AT_ONCE = "leases.exactly_as_many"
 MADE = "instant_ms * amount_milli // period_ms"
@@ -175,7 +176,10 @@ MUTATIONS = [
         "records.bucket.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
     ),
     Mutation(
-        "records.bucket.create", "now_ms + level.lifetime_ms if", "now_ms + 1 if", "leases.default_buckets_expire"
+        "records.bucket.create",
+        "max(now_ms + level.lifetime_ms, full_at(put))",
+        "now_ms + 1",
+        "leases.default_buckets_expire",
     ),
     Mutation("records.bucket.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
     # Settling.
@@ -194,9 +198,9 @@ MUTATIONS = [
     Mutation("records.bucket.reshape", "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
     Mutation("records.bucket.reading", LOWER, "slot.rule.capacity", CHANGED),
     Mutation("records.bucket._expiry", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"),
-    Mutation(
-        "records.bucket._expiry", "image.get(TTL, 0) * 1000 < expires_at_ms", "True", "leases.debt_is_not_forgotten"
-    ),
+    Mutation("records.algebra.applied", PUT_OFF, "expiry_seconds(expires_at_ms)", "leases.debt_is_not_forgotten"),
+    Mutation("records.bucket.spend", "max(new.get(TTL, 0), ", "max(0, ", "leases.debt_is_not_forgotten", "memory"),
+    Mutation("records.bucket.settle", "max(expires, full_at(", "min(expires, full_at(", "leases.debt_is_not_forgotten"),
     Mutation("records.bucket._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),

@@ -27,6 +27,9 @@ from zae_limiter.stores.ranges import page_of
 KEY = Key("pk", "sk")
 NUMBERS = st.integers(-(2**53), 2**53)
 IMAGES = st.dictionaries(st.sampled_from("abcd"), NUMBERS)
+STORED = st.tuples(IMAGES, st.just({}) | st.integers(0, 10**10).map(lambda ttl: {TTL: ttl})).map(
+    lambda two: two[0] | two[1]
+)
 WRITES = st.builds(
     Write,
     key=st.just(KEY),
@@ -69,8 +72,8 @@ def test_absent_and_present(image: Image) -> None:
     assert holds(None, ())
 
 
-@given(st.none() | IMAGES, WRITES)
-def test_put_then_add_then_remove_then_expiry(image: Image | None, write: Write) -> None:
+@given(st.none() | STORED, WRITES)
+def test_put_then_add_then_remove_and_an_expiry_that_is_only_put_off(image: Image | None, write: Write) -> None:
     before = None if image is None else dict(image)
     expected: Image = dict(image or {})
     expected.update(write.put)
@@ -78,7 +81,9 @@ def test_put_then_add_then_remove_then_expiry(image: Image | None, write: Write)
         expected[attr] = expected.get(attr, 0) + amount
     expected = {attr: value for attr, value in expected.items() if attr not in write.remove}
     if write.expires_at_ms:
-        expected[TTL] = expiry_seconds(write.expires_at_ms)
+        expected[TTL] = max(expected.get(TTL, 0), expiry_seconds(write.expires_at_ms))
+    elif write.expires_at_ms == NEVER:
+        expected.pop(TTL, None)
     assert applied(image, write) == expected
     assert image == before, "the image that was given stays as it is"
     assert applied(image, write._replace(delete=True)) is None

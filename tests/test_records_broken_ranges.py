@@ -84,6 +84,15 @@ class KeepsExpiry(Toy):
         return super().applied(old, write)
 
 
+class BringsExpiryNearer(Toy):
+    """Sets the expiry to whatever the last writer says."""
+
+    def applied(self, old: Image | None, write: Write) -> Image | None:
+        if old is not None and write.expires_at_ms:
+            old = {attr: value for attr, value in old.items() if attr != TTL}
+        return super().applied(old, write)
+
+
 class HastyExpiry(Toy):
     """Rounds the expiry down to the second."""
 
@@ -338,7 +347,8 @@ CAUGHT: list[tuple[type[Toy], str]] = [
     (OldAttributesSurvive, "expiry.a_new_life"),
     (ForgetsExpiry, "expiry.kept_by_default"),
     (KeepsExpiry, "expiry.never"),
-    (KeepsExpiry, "expiry.moved"),
+    (KeepsExpiry, "expiry.put_off"),
+    (BringsExpiryNearer, "expiry.put_off"),
     (HastyExpiry, "expiry.absent_for_reads"),
     (Doubles, "values.big_numbers"),
     (Ascii, "values.texts"),
