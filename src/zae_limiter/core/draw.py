@@ -47,3 +47,9 @@ def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None)
         return (False, None, room - 1, shift)
     low = cost - since
     return (False, low, room - 1, shift - cost) if tk >= low else None
+
+
+def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
+    """The draw of a cost that nobody may refuse any more: the same forms, without a lower bound."""
+    room = ceiling - since
+    return (True, None, room - 1, room - cost) if tk >= room else (False, None, room - 1, -cost)

@@ -8,7 +8,7 @@ from ..records import bucket
 from ..records.algebra import Committed, Conflict, Image, Key, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..records.bucket import Level
     from ..repository.backend import Backend
@@ -37,17 +37,24 @@ async def _commit_each(
         if isinstance(result, Conflict):
             current |= result.images
         elif isinstance(result, Committed):
-            current[level.key] = await _give_back(backend, level, taken_by(level, write), timeout)
+            current[level.key] = await _give_back(backend, level, write, result.images[0], timeout)
     if failures:
         raise failures[0]
     return Conflict(current)
 
 
-async def _give_back(backend: Backend, level: Level, taken: Mapping[str, int], timeout: float | None) -> Image | None:
+async def _give_back(
+    backend: Backend, level: Level, write: Write, image: Image | None, timeout: float | None
+) -> Image | None:
+    """Undo a write that has just been made; by images until it holds."""
+    back = {name: -amount for name, amount in taken_by(level, write).items() if amount}
     now_ms = backend.clock.now_ms()
-    back = {name: -amount for name, amount in taken.items() if amount}
-    outcome = await backend.store.commit([bucket.settle(level, None, back, now_ms, now_ms)], timeout=timeout)
-    return outcome.images[0] if isinstance(outcome, Committed) else None
+    while image is not None:
+        outcome = await backend.store.commit([bucket.settle(level, image, back, now_ms, now_ms)], timeout=timeout)
+        if isinstance(outcome, Committed):
+            return outcome.images[0]
+        image = outcome.images.get(level.key)
+    return None
 
 
 def taken_by(level: Level, write: Write) -> dict[str, int]:

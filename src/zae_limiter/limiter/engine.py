@@ -8,23 +8,25 @@ images that the store has just shown, or by a sight that is recent enough or has
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.decide import fitting, refusal
-from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket
 from ..records.algebra import Committed, Conflict, Image, Write
 from .amounts import check_known
 from .committing import commit_chain
 from .lane import Ask, Lane, Place
 from .refusing import known_refusal, remember_refusal
-from .settling import settle_chain
+from .settling import settle_grant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from ..repository.backend import Backend
     from .chains import Chain, Chains
+
+T = TypeVar("T")
 
 _MAX_TRIES = 200
 NOTHING: dict[str, int] = {}
@@ -100,8 +102,23 @@ class Engine:
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
         """Add ``delta`` to what a grant has consumed; runs to its end also if the caller is cancelled."""
-        work = settle_chain(self._backend, grant.chain, delta, grant.now_ms, timeout)
-        await (work if self.never_suspends else self._runtime.finish(work))
+        await self._finish(settle_grant(self._backend, grant, delta, timeout))
+
+    async def give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
+        """Give grants back whole, all of them even if one fails; returns what went wrong."""
+        return await self._finish(self._give_back(grants, timeout))
+
+    async def _give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
+        errors = []
+        for grant in grants:
+            try:
+                await settle_grant(self._backend, grant, _negated(grant.cost), timeout)
+            except ZAELimiterError as error:
+                errors.append(error)
+        return errors
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        return await (work if self.never_suspends else self._runtime.finish(work))
 
     async def look(self, chain: Chain, timeout: float | None) -> None:
         """Read the buckets of the chain."""
@@ -124,7 +141,7 @@ class Engine:
             if place is Place.LEADING:
                 lane.leave()
             elif place is Place.LANDED and ask.grant is not None:
-                await self.settle(ask.grant, negated(ask.cost), timeout)
+                await self.give_back([ask.grant], timeout)
             raise
 
     async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
@@ -140,8 +157,7 @@ class Engine:
                     ask.error = failure
             lost = lane.land(batch)
             lane.leave()
-        for grant in lost:
-            await settle_chain(self._backend, grant.chain, negated(grant.cost), grant.now_ms, timeout)
+        await self._give_back(lost, timeout)
 
     # Deciding.
 
@@ -213,7 +229,8 @@ class Engine:
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.steps:
-            if sight.image is not None and bucket.needs_reshape(level, sight.image):
+            newer = sight.image is not None and level.version is not None and sight.image["cv"] > level.version
+            if sight.image is not None and not newer and bucket.needs_reshape(level, sight.image):
                 write = bucket.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
                 outcome = await self._store.commit([write], timeout=timeout)
@@ -254,6 +271,6 @@ def _total(asks: Sequence[Ask]) -> Mapping[str, int]:
     return total
 
 
-def negated(cost: Mapping[str, int]) -> dict[str, int]:
+def _negated(cost: Mapping[str, int]) -> dict[str, int]:
     """A cost as it is given back."""
     return {name: -amount for name, amount in cost.items()}

@@ -12,12 +12,11 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI, Rule, level
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import OnUnavailable
 from ..records import bucket
 from .amounts import check_amounts, check_known
-from .engine import negated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,6 +120,7 @@ class LeaseCore:
         except RateLimiterUnavailable:
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
+            self.degraded = True
             self._collect(cost, 1)
 
     def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
@@ -140,17 +140,20 @@ class LeaseCore:
         return checked
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
+        """Keep a correction for the end; nobody can give back more than was taken."""
         delta = self._delta if self._delta is not None else {}
         for name, amount in amounts.items():
-            delta[name] = delta.get(name, 0) + sign * amount
+            taken = sum(grant.cost.get(name, 0) for grant in self._grants())
+            delta[name] = max(delta.get(name, 0) + sign * amount, -taken)
         self._delta = delta
 
     async def _exit(self, failed: bool) -> None:
         """Settle what was collected, or give everything back."""
         self._open = False
         if failed:
-            for grant in self._grants():
-                await self._give_back(grant)
+            # The caller's exception matters more than a failure here.
+            for error in await self._limiter._engine.give_back(self._grants(), self._terms.timeout):
+                _LOG.warning("tokens of a failed call were not given back: %s", error)
         elif self._grant is not None and self._delta:
             await self._settle(self._grant, self._delta)
 
@@ -162,13 +165,6 @@ class LeaseCore:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
-
-    async def _give_back(self, grant: Grant) -> None:
-        """The caller's exception matters more than a failure here."""
-        try:
-            await self._limiter._engine.settle(grant, negated(grant.cost), self._terms.timeout)
-        except ZAELimiterError as error:
-            _LOG.warning("tokens of a failed call were not given back: %s", error)
 
 
 class Lease(LeaseCore):

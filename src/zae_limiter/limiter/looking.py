@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LookOperations(Operations):
-    """Questions that change nothing."""
+    """Questions that take nothing."""
 
     _chains: Chains
     _engine: Engine
@@ -118,6 +118,7 @@ class LookOperations(Operations):
         if chain is None:
             chain = await self._chains.resolve(entity_id, resource, given, timeout)
         await self._engine.look(chain, timeout)
+        chain = await self._chains.follow(chain, timeout)
         now_ms = chain.instant(self._backend.clock.now_ms())
         if promising:
             await self._engine.write_limits_down(chain, now_ms, timeout)

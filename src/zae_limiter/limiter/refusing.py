@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from .chains import Chain
 
 
+MEMORY_MS = 60_000
+"""How long a refusal is remembered at most: others may have given tokens back meanwhile."""
+
+
 def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
     """The refusal, if a violated limit was seen recently enough or has refused as much with the same image."""
     seen = [sight.seen_ms for _, sight in chain.steps]
     error = refusal(chain.readings(now_ms), cost, now_ms)
-    if error is None or isinstance(error, CapacityExceeded):
-        return error
-    if not ttl_ms:
+    if error is None or not ttl_ms:
         return None
     for (level, sight), seen_ms in zip(chain.steps, seen, strict=True):
         mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
         refused = sight.refused or {}
         if mine and 0 <= now_ms - seen_ms <= ttl_ms:
             return error
-        if any(name in refused and cost[name] >= refused[name] for name in mine):
+        if now_ms - seen_ms <= MEMORY_MS and any(cost[name] >= refused.get(name, cost[name] + 1) for name in mine):
             return error
     return None
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI, Rule, first_instant, produced
 from ..core.decide import Reading
-from ..core.draw import draw, spent
+from ..core.draw import draw, owe, spent
 from ..core.errors import CorruptRecordError
 from ..core.values import BucketState
 from . import keys
-from .algebra import ABSENT, NEVER, PRESENT, TTL, Image, Key, Write, expiry_seconds
+from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, applied, expiry_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -181,9 +181,10 @@ def charge(
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
         tk = image[attr]
-        if hot and name in hot and tk + since >= capacity:
-            earliest = produced(now_ms - LAG_MS, amount, period) - base
-            if capacity - tk > earliest or seen_ms < now_ms - LAG_MS:
+        if hot and name in hot and tk + since >= capacity > need:
+            lag_ms = min(LAG_MS, capacity * period // amount // 2)
+            earliest = produced(now_ms - lag_ms, amount, period) - base
+            if capacity - tk > earliest or seen_ms < now_ms - lag_ms:
                 since = max(capacity - tk - 1, earliest)
                 tk = min(tk, capacity - since - 1)
         taken = draw(capacity, tk, since, need)
@@ -283,32 +284,57 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         rule = _stored_rule(image, name)
         if rule is not None:
             add[attribute(name, "tk")] = _between(rule, rf, anchor)
-    return Write(level.key, tuple(guards), put, add, remove, _expiry(level, image, now_ms))
+    return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
 
 
-def settle(level: Level, image: Image | None, delta: Mapping[str, int], charged_ms: int, now_ms: int) -> Write:
-    """Add ``delta`` to what was consumed since ``charged_ms``: into debt if positive, given back if negative.
+def settle(
+    level: Level,
+    image: Image,
+    delta: Mapping[str, int],
+    charged_ms: int,
+    now_ms: int,
+    most_back: Mapping[str, int] | None = None,
+) -> Write:
+    """Add ``delta`` to what was consumed as of ``charged_ms``: into debt if positive, given back if negative.
 
-    An add keeps its meaning when the bucket is anchored anew in between. What is given back to a bucket that has
-    been full since then is void: had it never been taken, the bucket would not hold more now. ``image`` is the
-    last one seen; where it shows a full bucket nothing is given, where it does not the guard makes sure.
+    What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. Of what is given
+    back no more than ``most_back`` counts, and nothing if the bucket has been charged while full since then: had
+    it never been taken, the bucket would not hold more now. A limit that the bucket does not hold is left alone.
     """
-    guards: list[tuple[str, str, Any]] = [PRESENT]
+    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", image[ANCHOR])]
+    put: dict[str, Any] = {}
     add: dict[str, int] = {}
     for name, amount in delta.items():
-        filled = attribute(name, "fl")
+        rule = _stored_rule(image, name)
+        tk, filled = attribute(name, "tk"), attribute(name, "fl")
+        if rule is None:
+            continue
         add[attribute(name, "tc")] = amount
         if amount > 0:
-            add[attribute(name, "tk")] = -amount
-        elif image is None or image.get(filled, 0) <= charged_ms:
-            add[attribute(name, "tk")] = -amount
+            full, _, high, change = owe(rule.capacity, image[tk], _between(rule, image[ANCHOR], charged_ms), amount)
+            guards.append((tk, ">" if full else "<=", high))
+            (put if full else add)[tk] = change
+        elif image.get(filled, 0) <= charged_ms:
             guards.append((filled, "<=", charged_ms))
-    expires: int | None = None
-    if level.lifetime_ms:
-        expires = now_ms + level.lifetime_ms
-        if image is not None:
-            expires = max(expires, full_at({**image, **{attr: image.get(attr, 0) + n for attr, n in add.items()}}))
-    return Write(level.key, tuple(guards), {}, add, (), expires)
+            add[tk] = -amount if most_back is None else min(-amount, most_back[name])
+    return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms))
+
+
+def _kept_in_debt(level: Level, image: Image, write: Write) -> Write:
+    """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
+    if not level.lifetime_ms:
+        return write._replace(expires_at_ms=NEVER if TTL in image else None)
+    after = applied(image, write)
+    assert after is not None  # it does not delete
+    return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
+
+
+def outlives(image: Image) -> int | None:
+    """The instant until which a bucket must be kept, where its expiry is sooner."""
+    if TTL not in image:
+        return None
+    full_ms = full_at(image)
+    return full_ms if full_ms > image[TTL] * 1000 else None
 
 
 def reading(level: Level, image: Image | None, now_ms: int) -> Reading:
@@ -455,6 +481,7 @@ __all__ = [
     "full_at",
     "inspect",
     "needs_reshape",
+    "outlives",
     "reading",
     "reshape",
     "settle",
