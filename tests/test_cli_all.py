@@ -90,10 +90,11 @@ def test_a_new_file_and_memory_are_remarked_on(terminal: Terminal, tmp_path: Pat
 
 
 def test_stored_text_does_not_drive_the_terminal(terminal: Terminal) -> None:
-    terminal.text("entity", "create", "key", "--display-name", "\x1b[31mred [bold]x[/bold] :smile:")
-    shown = terminal.text("entity", "show", "key")
-    assert "\x1b" not in shown
-    assert "\\x1b[31mred [bold]x[/bold] :smile:" in shown
+    terminal.text("entity", "create", "key", "--display-name", "red [bold]x[/bold] :smile:")
+    assert "red [bold]x[/bold] :smile:" in terminal.text("entity", "show", "key")
+    refused = terminal.raw("entity", "create", "other", "--display-name", "\x1b[31mred")
+    assert refused.exit_code == 2
+    assert "\x1b" not in refused.stderr
 
 
 EACH = [

@@ -171,7 +171,7 @@ def test_no_limit_is_passed_and_the_books_balance(seed: int) -> None:
     assert sum(line.account.refused for line in result.lines) > 0
     assert sum(line.account.overshot for line in result.lines) > 0
     assert sum(line.account.refunded for line in result.lines) > 0
-    assert max(line.finding.share for line in result.lines if line.finding) > 0.95
+    assert max(line.finding.share for line in result.lines if line.finding) > 0.9
     by_name = {(line.account.entity_id, line.account.limit.name): line.account for line in result.lines}
     for name in ("rpm", "tpm"):
         assert by_name["acme", name].used == sum(by_name[party.id, name].used for party in scenario.KEYS)

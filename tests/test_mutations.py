@@ -94,7 +94,6 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
-GIVEN_BACK = "lawful.law_1_after_a_give_back"
 EXACT = "lawful.law_2_refill_is_exact"
 PROMISE = "lawful.law_3_the_promised_moment"
 SLOW_PROMISE = "lawful.law_3_for_a_slow_limit"
@@ -107,7 +106,9 @@ NEWS = "levels.old_rates_do_not_linger"
 COUNTED = "leases.consumption_is_counted"
 CEILING = "leases.never_beyond_the_ceiling"
 PUT_OFF = "max(new.get(TTL, 0), expiry_seconds(expires_at_ms))"
-LATE = "leases.late_give_back_is_void"
+AFTER = "leases.give_back_after_a_give_back"
+SPENT = "leases.give_back_leaves_what_others_took"
+TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
 MADE = "instant_ms * amount_milli // period_ms"
 SINCE = "now_ms * amount // period - base"
@@ -147,7 +148,7 @@ MUTATIONS = [
         "core.draw.draw",
         "return (False, low, room - 1, shift - cost)",
         "return (False, low, 2**60, shift - cost)",
-        GIVEN_BACK,
+        TWICE,
     ),
     Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
     Mutation("core.draw.draw", "low = cost - since", "low = cost - since - 1", SLOW_PROMISE),
@@ -160,18 +161,17 @@ MUTATIONS = [
     Mutation("records.bucket.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
     Mutation("records.bucket.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
     Mutation("records.bucket.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
-    Mutation("records.bucket.charge", INSIDE, '(attr, ">=", low)', GIVEN_BACK),
+    Mutation("records.bucket.charge", INSIDE, '(attr, ">=", low)', TWICE),
     Mutation("records.bucket.charge", INSIDE, '(attr, "<=", high)', OVER),
     Mutation("records.bucket.charge", 'guards.append((attr, ">", high))', "pass", OVER),
     Mutation("records.bucket.charge", "return None", "continue", OVER),
     Mutation("records.bucket.charge", "add[counter] = need", "pass", COUNTED),
-    Mutation("records.bucket.charge", "put[filled] = now_ms", "pass", LATE),
+    Mutation("records.bucket.charge", "put[filled] = now_ms", "pass", AFTER),
     Mutation("records.bucket.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
     Mutation("records.bucket.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
     Mutation("records.bucket.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
-    Mutation("records.bucket.spend", "anchor[0] != image[ANCHOR]", "False", NEWS, "memory"),
     Mutation("records.bucket.spend", "new[counter] += need", "pass", COUNTED, "memory"),
-    Mutation("records.bucket.spend", "new[filled] = now_ms", "pass", LATE, "memory"),
+    Mutation("records.bucket.spend", "new[filled] = now_ms", "pass", AFTER, "memory"),
     Mutation(
         "records.bucket.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
     ),
@@ -183,12 +183,13 @@ MUTATIONS = [
     ),
     Mutation("records.bucket.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.bucket.settle", "= -amount", "= amount", LEAK),
+    Mutation("records.bucket.settle", "min(-amount, most_back[name])", "0", LEAK),
+    Mutation("records.bucket.settle", "min(-amount, most_back[name])", "-amount", SPENT),
     Mutation("records.bucket.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.bucket.settle", "[PRESENT]", "[]", "leases.settled_after_the_bucket_is_gone"),
-    Mutation("records.bucket.settle", 'guards.append((filled, "<=", charged_ms))', "pass", LATE),
-    Mutation("records.bucket.settle", "if amount > 0:", "if amount > 10**9:", LATE),
-    Mutation("limiter.settling.settle_chain", "in chain.steps", "in chain.steps[:1]", LEAK),
+    Mutation("records.bucket.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
+    Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
+    Mutation("limiter.settling._parts", "if mine:", "if mine and not parts:", LEAK),
+    Mutation("limiter.settling._most_back", "+ grant.later.get(name, 0)", "- 10**9", SPENT),
     # Changed limits.
     Mutation("records.bucket.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.bucket.reshape", LOWER, "slot.rule.capacity", CHANGED),
@@ -197,10 +198,11 @@ MUTATIONS = [
     Mutation("records.bucket.reshape", "_between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.bucket.reshape", "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
     Mutation("records.bucket.reading", LOWER, "slot.rule.capacity", CHANGED),
-    Mutation("records.bucket._expiry", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"),
+    Mutation(
+        "records.bucket._kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+    ),
     Mutation("records.algebra.applied", PUT_OFF, "expiry_seconds(expires_at_ms)", "leases.debt_is_not_forgotten"),
     Mutation("records.bucket.spend", "max(new.get(TTL, 0), ", "max(0, ", "leases.debt_is_not_forgotten", "memory"),
-    Mutation("records.bucket.settle", "max(expires, full_at(", "min(expires, full_at(", "leases.debt_is_not_forgotten"),
     Mutation("records.bucket._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),

@@ -7,6 +7,7 @@ images that the store has just shown, or by a sight that is recent enough or has
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -167,6 +168,7 @@ class Engine:
         pending = asks
         certain = lost = False
         for _ in range(_MAX_TRIES):
+            chain, pending = await self._follow(chain, pending, timeout)
             if not pending:
                 return
             batch = pending if len(pending) == 1 else _fitting(chain, pending, now_ms)
@@ -175,7 +177,6 @@ class Engine:
                 if await self._refuse(chain, pending, now_ms, certain, timeout):
                     return
                 await self.look(chain, timeout)
-                chain, pending = await self._follow(chain, pending, timeout)
                 certain = True
                 continue
             if lost:
@@ -187,7 +188,6 @@ class Engine:
             certain = True
             grant = self.landed(chain, _total(batch), outcome, now_ms)
             if grant is None:
-                chain, pending = await self._follow(chain, pending, timeout)
                 lost = True
                 continue
             _share(grant, batch)
@@ -223,7 +223,8 @@ class Engine:
             assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, ask.cost)
             ask.error = error
-        await self.write_limits_down(chain, now_ms, timeout)
+        with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
+            await self.write_limits_down(chain, now_ms, timeout)
         return True
 
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:

@@ -144,7 +144,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         return Terms(
             None if limits is None else check_limits(limits),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
-            0 if max_wait is None else int(seconds("max_wait", max_wait, zero=True) * 1000),
+            0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
         )
 

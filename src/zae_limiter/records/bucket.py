@@ -35,6 +35,7 @@ CONFIG_VERSION = "cv"
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
 
+_FIELDS = ("tk", "tc", "fl", "cp", "ra", "rp")
 _FAR = 2**62
 """No number of a bucket is ever this large."""
 
@@ -77,6 +78,7 @@ class Level:
         "resource",
         "slots",
         "source",
+        "trusted",
         "version",
     )
 
@@ -105,6 +107,7 @@ class Level:
         self.parent_id = parent_id
         self.slots = {limit.name: _slot(limit) for limit in limits}
         self.anchor: Anchor | None = None
+        self.trusted: Image | None = None
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -164,11 +167,9 @@ def charge(
     they were not yet full, at most `LAG_MS` ago, where draws commute.
     """
     rf = image[ANCHOR]
-    anchor = level.anchor
-    if anchor is None or anchor[0] != rf:
-        anchor = _anchored(level, image)
-        if anchor is None:
-            return reshape(level, image, cost, now_ms)
+    anchor = _anchored(level, image)
+    if anchor is None:
+        return reshape(level, image, cost, now_ms)
     terms = anchor[1]
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {}
@@ -209,8 +210,10 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     None where it does not fit, and where it takes more than a spend: a bucket to be made or to be moved to
     other limits, a name that is no limit.
     """
-    anchor = level.anchor
-    if image is None or anchor is None or anchor[0] != image[ANCHOR] or type(image[CONFIG_VERSION]) is not int:
+    if image is None:
+        return None
+    anchor = level.anchor if image is level.trusted else _checked_anchor(level, image)
+    if anchor is None or anchor[0] != image[ANCHOR]:
         return None
     terms = anchor[1]
     new = image.copy()
@@ -223,8 +226,6 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         capacity, amount, period, base, attr, counter, filled = term
         since = now_ms * amount // period - base
         tk = new[attr]
-        if type(tk) is not int:
-            return None
         left = spent(capacity, tk, since, need)
         if left is None or since > _REACH:
             return None
@@ -237,6 +238,7 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         new[TTL] = max(new.get(TTL, 0), expiry_seconds(expires))
     elif expires == NEVER:
         del new[TTL]
+    level.trusted = new
     return new
 
 
@@ -267,6 +269,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
                 return None
             put[slot.tk] = slot.rule.capacity - after - need
             put[slot.fl] = now_ms
+            put[slot.tc] = image.get(slot.tc, 0)
             continue
         ceiling = min(old.capacity, slot.rule.capacity)
         taken = draw(ceiling, image[slot.tk], _between(old, rf, now_ms), need, after)
@@ -414,11 +417,12 @@ def full_at(image: Image) -> int:
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
     wrong = [attr for attr in (ANCHOR, CONFIG_VERSION) if type(image.get(attr)) is not int]
-    for attr, value in image.items():
-        if attr.startswith("b_"):
-            least = 1 if attr.endswith(("_cp", "_ra", "_rp")) else -_FAR
+    for name in {attr[2:-3] for attr in image if attr.startswith("b_")}:
+        for field in _FIELDS:
+            value = image.get(attribute(name, field))
+            least = 1 if field in ("cp", "ra", "rp") else -_FAR
             if type(value) is not int or not least <= value <= _FAR:
-                wrong.append(attr)
+                wrong.append(attribute(name, field))
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
         found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in wrong)
@@ -429,9 +433,18 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
+def _checked_anchor(level: Level, image: Image) -> Anchor | None:
+    """As `_anchored`, for an image that nobody has looked at yet; None also where it is damaged."""
+    try:
+        inspect(level.key, image)
+    except CorruptRecordError:
+        return None
+    return _anchored(level, image)
+
+
 def _anchored(level: Level, image: Image) -> Anchor | None:
     """What the level's rates had produced by the image's anchor, or None where the limits differ."""
-    if level.version is not None and image[CONFIG_VERSION] < level.version:
+    if level.version is not None and image[CONFIG_VERSION] != level.version:
         return None
     for slot in level.slots.values():
         for attr, value in slot.shape:

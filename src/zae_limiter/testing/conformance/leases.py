@@ -77,11 +77,13 @@ async def give_back(harness: Harness) -> None:
 
 @check
 async def never_beyond_the_ceiling(harness: Harness) -> None:
-    """Giving back more than there is room for does not raise the ceiling."""
+    """Neither giving back more than was taken nor a long time raises the ceiling."""
     limiter = await _limiter(harness)
     async with limiter.acquire("key", RESOURCE, {"tpm": 100}) as lease:
         await lease.release(tpm=5_000)
     same(await _left(limiter), {"rpm": 60, "tpm": 6_000}, "full is full")
+    harness.clock.advance(5)
+    same(await _left(limiter), {"rpm": 60, "tpm": 6_000}, "full stays full")
     await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
     with raises(RateLimitExceeded, "no more than the ceiling was there"):
         await take(limiter, "key", RESOURCE, [{"tpm": 1}])
@@ -105,6 +107,59 @@ async def late_give_back_is_void(harness: Harness) -> None:
         await take(other, "key", RESOURCE, [{"tpm": 40}])
         await lease.adjust(tpm=10)
     same(await _left(limiter), {"tpm": 50}, "debt is never void")
+
+
+@check
+async def give_back_after_a_give_back(harness: Harness) -> None:
+    """What others gave back counts too: once the bucket was full by it and was taken from, the rest is void."""
+    for by_another in (False, True):
+        limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
+        other = beside(harness, limiter) if by_another else limiter
+        for entity in ("full", "over"):
+            first = other.acquire(entity, RESOURCE, {"tpm": 50})
+            await first.__aenter__()
+            async with limiter.acquire(entity, RESOURCE, {"tpm": 50}) as lease:
+                await first.release(tpm=50)
+                await first.__aexit__(None, None, None)
+                harness.clock.advance(5 if entity == "full" else 6)
+                await take(other, entity, RESOURCE, [{"tpm": 100}])
+                await lease.release(tpm=50)
+            same(await _left(limiter, entity), {"tpm": 0}, "without both leases the hundred would have been all")
+
+
+@check
+async def give_back_leaves_what_others_took(harness: Harness) -> None:
+    """Had it never been taken, the bucket would have run over before the others came."""
+    limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
+    async with limiter.acquire("key", RESOURCE, {"tpm": 50}) as lease:
+        harness.clock.advance(3)
+        await take(limiter, "key", RESOURCE, [{"tpm": 10}])
+        await lease.release(tpm=50)
+    same(await _left(limiter), {"tpm": 90}, "full when the ten were taken, with or without the fifty")
+
+
+@check
+async def given_back_elsewhere_is_not_taken_twice(harness: Harness) -> None:
+    """A client that last saw a bucket nearly empty takes from one that is full by now."""
+    limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
+    other = beside(harness, limiter)
+    async with limiter.acquire("key", RESOURCE, {"tpm": 80}) as lease:
+        await take(other, "key", RESOURCE, [{"tpm": 1}])
+        await lease.release(tpm=80)
+    harness.clock.advance(1)
+    await take(other, "key", RESOURCE, [{"tpm": 10}])
+    same(await _left(limiter), {"tpm": 90}, "what ran over is not there to be spent")
+
+
+@check
+async def unestimated_use_is_not_swallowed(harness: Harness) -> None:
+    """A bucket that was full when the lease began owes all that the lease turned out to use."""
+    limiter = await _limiter(harness)
+    await take(limiter, "key", RESOURCE, [{"tpm": 1, "rpm": 1}])
+    harness.clock.advance(100)
+    async with limiter.acquire("key", RESOURCE, {"rpm": 1}) as lease:
+        await lease.adjust(tpm=5_000)
+    same(await _left(limiter), {"rpm": 59, "tpm": 1_000}, "not paid by the time in which it was full")
 
 
 @check
