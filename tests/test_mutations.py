@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zae_limiter.clock import Clock
     from zae_limiter.core.draw import Draw
     from zae_limiter.records.algebra import Image
-    from zae_limiter.records.bucket import Level
+    from zae_limiter.records.level import Level
 
 CHECKS = {check.name: check for check in LIMITER_CHECKS}
 
@@ -157,53 +157,53 @@ MUTATIONS = [
     Mutation("core.draw.draw", "if cost <= ceiling else None", "", NEVER),
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
-    Mutation("records.bucket.charge", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
-    Mutation("records.bucket.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
-    Mutation("records.bucket.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
-    Mutation("records.bucket.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
-    Mutation("records.bucket.charge", INSIDE, '(attr, ">=", low)', TWICE),
-    Mutation("records.bucket.charge", INSIDE, '(attr, "<=", high)', OVER),
-    Mutation("records.bucket.charge", 'guards.append((attr, ">", high))', "pass", OVER),
-    Mutation("records.bucket.charge", "return None", "continue", OVER),
-    Mutation("records.bucket.charge", "add[counter] = need", "pass", COUNTED),
-    Mutation("records.bucket.charge", "put[filled] = now_ms", "pass", AFTER),
-    Mutation("records.bucket.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
-    Mutation("records.bucket.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
-    Mutation("records.bucket.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
-    Mutation("records.bucket.spend", "new[counter] += need", "pass", COUNTED, "memory"),
-    Mutation("records.bucket.spend", "new[filled] = now_ms", "pass", AFTER, "memory"),
+    Mutation("records.charging.charge", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
+    Mutation("records.charging.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
+    Mutation("records.charging.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
+    Mutation("records.charging.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
+    Mutation("records.charging.charge", INSIDE, '(attr, ">=", low)', TWICE),
+    Mutation("records.charging.charge", INSIDE, '(attr, "<=", high)', OVER),
+    Mutation("records.charging.charge", 'guards.append((attr, ">", high))', "pass", OVER),
+    Mutation("records.charging.charge", "return None", "continue", OVER),
+    Mutation("records.charging.charge", "add[counter] = need", "pass", COUNTED),
+    Mutation("records.charging.charge", "put[filled] = now_ms", "pass", AFTER),
+    Mutation("records.charging.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
+    Mutation("records.charging.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
+    Mutation("records.charging.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
+    Mutation("records.charging.spend", "new[counter] += need", "pass", COUNTED, "memory"),
+    Mutation("records.charging.spend", "new[filled] = now_ms", "pass", AFTER, "memory"),
     Mutation(
-        "records.bucket.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
+        "records.charging.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
     ),
     Mutation(
-        "records.bucket.create",
+        "records.charging.create",
         "max(now_ms + level.lifetime_ms, full_at(put))",
         "now_ms + 1",
         "leases.default_buckets_expire",
     ),
-    Mutation("records.bucket.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
+    Mutation("records.charging.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.bucket.settle", "min(-amount, most_back[name])", "0", LEAK),
-    Mutation("records.bucket.settle", "min(-amount, most_back[name])", "-amount", SPENT),
-    Mutation("records.bucket.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.bucket.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
+    Mutation("records.charging.settle", "min(-amount, most_back[name])", "0", LEAK),
+    Mutation("records.charging.settle", "min(-amount, most_back[name])", "-amount", SPENT),
+    Mutation("records.charging.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
+    Mutation("records.charging.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
     Mutation("limiter.settling._parts", "if mine:", "if mine and not parts:", LEAK),
     Mutation("limiter.settling._most_back", "+ grant.later.get(name, 0)", "- 10**9", SPENT),
     # Changed limits.
-    Mutation("records.bucket.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
-    Mutation("records.bucket.reshape", LOWER, "slot.rule.capacity", CHANGED),
-    Mutation("records.bucket.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
-    Mutation("records.bucket.reshape", "_between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
-    Mutation("records.bucket.reshape", "_between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.bucket.reshape", "_between(old, rf, now_ms)", "_between(slot.rule, rf, now_ms)", CHANGED),
+    Mutation("records.charging.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation("records.charging.reshape", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.charging.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation("records.charging.reshape", "between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation("records.charging.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation("records.charging.reshape", "between(old, rf, now_ms)", "between(slot.rule, rf, now_ms)", CHANGED),
     Mutation("records.bucket.reading", LOWER, "slot.rule.capacity", CHANGED),
     Mutation(
-        "records.bucket._kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.charging._kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation("records.algebra.applied", PUT_OFF, "expiry_seconds(expires_at_ms)", "leases.debt_is_not_forgotten"),
-    Mutation("records.bucket.spend", "max(new.get(TTL, 0), ", "max(0, ", "leases.debt_is_not_forgotten", "memory"),
-    Mutation("records.bucket._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
+    Mutation("records.charging.spend", "max(new.get(TTL, 0), ", "max(0, ", "leases.debt_is_not_forgotten", "memory"),
+    Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "status.requested >= status.limit.capacity", NEVER),
@@ -280,8 +280,8 @@ def swallowing(ceiling: int, tk: int, since: int, cost: int, after: int | None =
 @pytest.mark.parametrize(
     ("function", "mutant", "killer"),
     [
-        ("records.bucket.charge", stamping, EXACT),
-        ("records.bucket.charge", drifting, EXACT),
+        ("records.charging.charge", stamping, EXACT),
+        ("records.charging.charge", drifting, EXACT),
         ("core.draw.draw", swallowing, IDLE),
     ],
 )

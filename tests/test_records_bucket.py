@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from zae_limiter import CorruptRecordError, Limit
 from zae_limiter.core.bucket import Rule, level as balance
-from zae_limiter.records import bucket, keys
+from zae_limiter.records import bucket, charging, keys, level as level_record
 from zae_limiter.records.algebra import TTL, Image, Write, applied, holds
 
 NOW = 1_800_000_000_000
@@ -26,8 +26,8 @@ def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
     )
 
 
-def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> bucket.Level:
-    return bucket.Level("ns", "key", "gpt-4", given, source="system", version=version, lifetime_ms=lifetime_ms)
+def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> level_record.Level:
+    return level_record.Level("ns", "key", "gpt-4", given, source="system", version=version, lifetime_ms=lifetime_ms)
 
 
 def done(image: Image | None, write: Write | None) -> Image:
@@ -59,7 +59,7 @@ def test_a_new_bucket_is_full_but_for_its_first_cost(
     drawn: tuple[tuple[Limit, ...], dict[str, int]], lifetime: int
 ) -> None:
     given, cost = drawn
-    image = done(None, bucket.create(level_of(given, lifetime), cost, NOW))
+    image = done(None, charging.create(level_of(given, lifetime), cost, NOW))
     assert balances(image, NOW) == {each.name: each.capacity * 1000 - cost[each.name] for each in given}
     assert [state.total_consumed_milli for state in bucket.states(KEY, image)] == [cost[each.name] for each in given]
     assert bucket.inspect(KEY, image) is image
@@ -72,15 +72,15 @@ def test_a_charge_takes_exactly_the_cost_or_nothing(
 ) -> None:
     given, first, second = drawn
     level, now = level_of(given), NOW + later
-    image = done(None, bucket.create(level, first, NOW))
+    image = done(None, charging.create(level, first, NOW))
     before = balances(image, now)
-    write = bucket.charge(level, image, second, now)
+    write = charging.charge(level, image, second, now)
     assert (write is None) == any(0 < need > before[name] for name, need in second.items())
     if write is not None:
         after = done(image, write)
         assert balances(after, now) == {name: there - second[name] for name, there in before.items()}
-        assert after[bucket.ANCHOR] == image[bucket.ANCHOR], "a charge does not move the anchor"
-        assert bucket.spend(image, level, second, now) == after, "who holds the record alone makes the same of it"
+        assert after[level_record.ANCHOR] == image[level_record.ANCHOR], "a charge does not move the anchor"
+        assert charging.spend(image, level, second, now) == after, "who holds the record alone makes the same of it"
 
 
 @given(limits().flatmap(lambda given: st.tuples(st.just(given), costs(given))), limits(), st.integers(0, 10**6))
@@ -90,12 +90,12 @@ def test_changed_limits_keep_clamp_and_add(
     """A raise keeps the tokens, a cut clamps them, a new limit is full, one that is gone goes on refilling."""
     given, cost = drawn
     now = NOW + later
-    image = done(None, bucket.create(level_of(given), cost, NOW))
+    image = done(None, charging.create(level_of(given), cost, NOW))
     before = balances(image, now)
     level = level_of(changed, version=2)
-    after = done(image, bucket.reshape(level, image, {}, now))
-    assert not bucket.needs_reshape(level, after)
-    assert after[bucket.ANCHOR] > image[bucket.ANCHOR]
+    after = done(image, charging.reshape(level, image, {}, now))
+    assert not charging.needs_reshape(level, after)
+    assert after[level_record.ANCHOR] > image[level_record.ANCHOR]
     found = balances(after, now)
     for limit in changed:
         old = before.get(limit.name, limit.capacity * 1000)
@@ -109,8 +109,8 @@ def test_the_instant_at_which_all_is_full(drawn: tuple[tuple[Limit, ...], dict[s
     """From it on forgetting the bucket loses nothing; a millisecond before it would."""
     given, cost = drawn
     level = level_of(given)
-    image = done(None, bucket.create(level, cost, NOW))
-    image = done(image, bucket.settle(level, image, {given[0].name: delta or 1}, NOW, NOW))
+    image = done(None, charging.create(level, cost, NOW))
+    image = done(image, charging.settle(level, image, {given[0].name: delta or 1}, NOW, NOW))
     full = {each.name: each.capacity * 1000 for each in given}
     at = bucket.full_at(image)
     assert balances(image, at) == full
@@ -123,10 +123,10 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
 ) -> None:
     given, cost = drawn
     level = level_of(given)
-    taken = done(None, bucket.create(level, cost, NOW))
+    taken = done(None, charging.create(level, cost, NOW))
     back = {name: -amount for name, amount in cost.items() if amount}
-    settled = done(taken, bucket.settle(level, taken, back, NOW, NOW + later))
-    untouched = done(None, bucket.create(level, {}, NOW))
+    settled = done(taken, charging.settle(level, taken, back, NOW, NOW + later))
+    untouched = done(None, charging.create(level, {}, NOW))
     assert balances(settled, NOW + later) == balances(untouched, NOW + later)
     assert all(state.total_consumed_milli == 0 for state in bucket.states(KEY, settled))
 
@@ -134,7 +134,7 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
 def test_no_two_limits_share_an_attribute() -> None:
     fields = ("tk", "tc", "cp", "ra", "rp")
     names = ("a", "a_tk", "a_tk_tk", "tk", "b_a", "a.b", "a-b", "a_b")
-    assert len({bucket.attribute(name, field) for name in names for field in fields}) == len(names) * len(fields)
+    assert len({level_record.attribute(name, field) for name in names for field in fields}) == len(names) * len(fields)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_no_two_limits_share_an_attribute() -> None:
 )
 def test_a_bucket_that_cannot_be_read_is_named_and_never_unlimited(damage: dict[str, Any]) -> None:
     level = level_of((Limit.per_minute("rpm", 1),))
-    image = {**done(None, bucket.create(level, {}, NOW)), **damage}
+    image = {**done(None, charging.create(level, {}, NOW)), **damage}
     with pytest.raises(CorruptRecordError, match=r"ns/BUCKET#key#gpt-4#0.*reset_bucket\('key', 'gpt-4'\)"):
         bucket.inspect(level.key, image)
 
@@ -153,12 +153,12 @@ def test_numbers_stay_small_enough_for_stores_that_count_in_doubles() -> None:
     """A fast limit that is charged for years is anchored anew, without gaining or losing a millitoken."""
     limit = Limit.per_second("tps", 10**6)
     level = level_of((limit,))
-    image = done(None, bucket.create(level, {"tps": 10**9}, NOW))
+    image = done(None, charging.create(level, {"tps": 10**9}, NOW))
     now = NOW
     for years in range(1, 30):
         now = NOW + years * 365 * 86_400_000
-        image = done(image, bucket.charge(level, image, {"tps": 10**9}, now))
+        image = done(image, charging.charge(level, image, {"tps": 10**9}, now))
         assert all(abs(value) < 2**53 for attr, value in image.items() if attr.startswith("b_"))
-    assert image[bucket.ANCHOR] > NOW
+    assert image[level_record.ANCHOR] > NOW
     assert balances(image, now) == {"tps": 0}
     assert balances(image, now + 1) == {"tps": 10**6}

@@ -10,7 +10,7 @@ from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..records import bucket, keys
-from ..records.bucket import Level
+from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
 from .lane import Lane
 
@@ -137,7 +137,7 @@ class Chains:
         newer = {}
         for level, sight in chain.steps:
             if level.version is not None and sight.image is not None:
-                stamped = sight.image[bucket.CONFIG_VERSION]
+                stamped = sight.image[CONFIG_VERSION]
                 if stamped > level.version:
                     newer[level.key] = stamped
         if not newer:

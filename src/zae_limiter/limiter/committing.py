@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import bucket
+from ..records import charging
 from ..records.algebra import Committed, Conflict, Image, Key, Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..records.bucket import Level
+    from ..records.level import Level
     from ..repository.backend import Backend
 
 
@@ -50,7 +50,7 @@ async def _give_back(
     back = {name: -amount for name, amount in taken_by(level, write).items() if amount}
     now_ms = backend.clock.now_ms()
     while image is not None:
-        outcome = await backend.store.commit([bucket.settle(level, image, back, now_ms, now_ms)], timeout=timeout)
+        outcome = await backend.store.commit([charging.settle(level, image, back, now_ms, now_ms)], timeout=timeout)
         if isinstance(outcome, Committed):
             return outcome.images[0]
         image = outcome.images.get(level.key)

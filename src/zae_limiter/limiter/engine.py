@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.decide import fitting, refusal
 from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
-from ..records import bucket
+from ..records import bucket, charging
 from ..records.algebra import Committed, Conflict, Image, Write
+from ..records.level import CONFIG_VERSION
 from .amounts import check_known
 from .committing import commit_chain
 from .lane import Ask, Lane, Place
@@ -68,9 +69,9 @@ class Engine:
         for level, sight in chain.steps:
             image = sight.image
             if image is None:
-                write = bucket.first_charge(level, cost, now_ms)
+                write = charging.first_charge(level, cost, now_ms)
             else:
-                write = bucket.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms)
+                write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms)
             if write is None:
                 return None
             writes.append(write)
@@ -84,7 +85,7 @@ class Engine:
         images = outcome.images
         for position, (level, sight) in enumerate(chain.steps):
             image = images[position]
-            if sight.hot and bucket.undisturbed(level, sight.image, image, cost):
+            if sight.hot and charging.undisturbed(level, sight.image, image, cost):
                 sight.hot = frozenset()
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
         return new_grant((chain, cost, images, now_ms, NOTHING))
@@ -230,9 +231,11 @@ class Engine:
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.steps:
-            newer = sight.image is not None and level.version is not None and sight.image["cv"] > level.version
-            if sight.image is not None and not newer and bucket.needs_reshape(level, sight.image):
-                write = bucket.reshape(level, sight.image, NOTHING, now_ms)
+            newer = (
+                sight.image is not None and level.version is not None and sight.image[CONFIG_VERSION] > level.version
+            )
+            if sight.image is not None and not newer and charging.needs_reshape(level, sight.image):
+                write = charging.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
                 outcome = await self._store.commit([write], timeout=timeout)
                 if isinstance(outcome, Committed):
@@ -245,7 +248,7 @@ class Engine:
         chain.show(conflict.images, self._clock.now_ms())
         for level, sight in chain.steps:
             if sight.image is not None and level.key in conflict.images:
-                sight.hot = bucket.crowded(level, sight.image, cost, now_ms)
+                sight.hot = charging.crowded(level, sight.image, cost, now_ms)
 
 
 def _fitting(chain: Chain, pending: list[Ask], now_ms: int) -> list[Ask]:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
-from ..records.bucket import spend
+from ..records.charging import spend
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations

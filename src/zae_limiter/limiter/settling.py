@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import level as level_at, produced
 from ..core.errors import RateLimiterUnavailable
-from ..records import bucket
+from ..records import bucket, charging
 from ..records.algebra import PRESENT, Committed, Image, Key, Write
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Part(NamedTuple):
         """An add; to a bucket that is gone, because it was full, only what is owed."""
         level, sight = self.step
         if gone or sight.image is None:
-            return bucket.create(level, {name: max(0, amount) for name, amount in self.delta.items()}, now_ms)
-        return bucket.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
+            return charging.create(level, {name: max(0, amount) for name, amount in self.delta.items()}, now_ms)
+        return charging.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
 
 
 async def settle_grant(backend: Backend, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:

@@ -105,8 +105,9 @@ class Ledger:
 class Pot:
     """One limit by itself, as simply as it can be said: refill to now, clip, take.
 
-    Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past: debt is made against what
-    has been refilled since, and what is given back is void if somebody has found the pot full since.
+    Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past. What turns out to be owed is
+    taken as of then. What is given back is void if somebody has found the pot full since, and is worth no more than
+    the room that there was by the refill alone.
     """
 
     limit: Limit
@@ -132,10 +133,15 @@ class Pot:
         self.milli = found - cost * 1000
         self.as_of_ms = now_ms
 
-    def settle(self, delta: int, taken_ms: int) -> None:
-        """Add to what was taken at an instant, whatever the balance, or give a part of it back."""
-        if delta > 0 or self.found_full_ms <= taken_ms:
-            self.milli -= delta * 1000
+    def owe(self, amount: int, taken_ms: int) -> None:
+        """Take more whole tokens, as of an instant that has passed, whatever the balance."""
+        self.milli = self.level(taken_ms) - amount * 1000
+        self.as_of_ms = taken_ms
+
+    def give_back(self, amount: int, taken_ms: int, room_milli: int) -> None:
+        """Give whole tokens back that were taken at an instant, as far as there has been room for them since."""
+        if self.found_full_ms <= taken_ms:
+            self.milli += min(amount * 1000, room_milli)
 
     def missing_ms(self, cost: int, now_ms: int) -> int:
         """Milliseconds until ``cost`` whole tokens are there, found by bisection."""
