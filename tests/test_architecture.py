@@ -20,10 +20,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "records": {"core", "records"},
     "clock": set(),
+    "forks": set(),
     "runtime": {"runtime"},
-    "stores": {"core", "records", "clock", "stores"},
-    "repository": {"core", "records", "clock", "runtime", "stores", "repository", "_version"},
-    "limiter": {"core", "records", "clock", "runtime", "stores", "repository", "limiter"},
+    "stores": {"core", "records", "clock", "forks", "stores"},
+    "repository": {"core", "records", "clock", "forks", "runtime", "stores", "repository", "_version"},
+    "limiter": {"core", "records", "clock", "forks", "runtime", "stores", "repository", "limiter"},
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 

@@ -17,6 +17,7 @@ import pytest
 from tests.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.core.bucket import Rule, level, produced
+from zae_limiter.limiter.engine import Engine
 from zae_limiter.records import keys
 from zae_limiter.stores.memory import MemoryStore
 
@@ -66,7 +67,7 @@ async def simulate(processes: int, demand: float, merged: bool) -> Outcome:
 
     async def process(store: Distant) -> None:
         limiter = RateLimiter(Repository(store))
-        limiter._engine.merges = merged
+        limiter._engine = Engine(limiter._backend, limiter._chains, 1000, merges=merged)
         await limiter.available("key", "gpt-4")
         store.calls.clear()
         under_way = []

@@ -9,6 +9,7 @@ from ..core import names
 from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..forks import protect
 from ..records import bucket, keys
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
@@ -84,6 +85,7 @@ class Chains:
         self._lock = threading.Lock()
         self._known: dict[Name, Chain] = {}
         self._resolving: dict[Name, list[Gate]] = {}
+        protect(self)
         self.system_policy: OnUnavailable | None = None
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
@@ -163,7 +165,10 @@ class Chains:
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             sight = self._sights.of(key)
-            policy = await read_policy(self._backend, who, resource, None if sight.image else key, timeout)
+            left = timeout if timeout is None else timeout - (self._backend.clock.now_ms() - since_ms) / 1000
+            if left is not None and left <= 0:
+                raise RateLimiterUnavailable(f"The limits of {entity_id!r} were not read within {timeout:g} s.")
+            policy = await read_policy(self._backend, who, resource, None if sight.image else key, left)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
             level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(key, 0))
@@ -231,7 +236,6 @@ class Chains:
 
     def forget(self) -> None:
         """Start afresh: in a forked child no write of the parent's is in flight."""
-        self._lock = threading.Lock()
         self._known = {}
         self._resolving = {}
 

@@ -15,7 +15,6 @@ from ..core.decide import fitting, refusal
 from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket, charging
 from ..records.algebra import Committed, Conflict, Image, Write
-from ..records.level import CONFIG_VERSION
 from .amounts import check_known
 from .committing import commit_chain
 from .lane import Ask, Lane, Place
@@ -52,7 +51,7 @@ new_grant = partial(tuple.__new__, Grant)
 class Engine:
     """Charges chains and settles leases."""
 
-    def __init__(self, backend: Backend, chains: Chains, refusal_ttl_ms: int) -> None:
+    def __init__(self, backend: Backend, chains: Chains, refusal_ttl_ms: int, *, merges: bool = True) -> None:
         self._backend = backend
         self._store = backend.store
         self._clock = backend.clock
@@ -61,7 +60,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
-        self.merges = True
+        self._merges = merges
 
     def plan(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Write] | None:
         """The writes that take ``cost`` from every level, by the last sights; None where it does not fit."""
@@ -96,7 +95,7 @@ class Engine:
         if self.never_suspends:
             await self._charge(chain, [ask], timeout)
         else:
-            await self._queue(chain.lane if self.merges else Lane(), chain, ask, timeout)
+            await self._queue(chain.lane if self._merges else Lane(), chain, ask, timeout)
         if ask.error is not None:
             raise ask.error
         assert ask.grant is not None  # an ask without an error was granted
@@ -231,10 +230,7 @@ class Engine:
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.steps:
-            newer = (
-                sight.image is not None and level.version is not None and sight.image[CONFIG_VERSION] > level.version
-            )
-            if sight.image is not None and not newer and charging.needs_reshape(level, sight.image):
+            if sight.image is not None and charging.needs_reshape(level, sight.image):
                 write = charging.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
                 outcome = await self._store.commit([write], timeout=timeout)

@@ -48,14 +48,11 @@ class LeaseCore:
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
 
-    def __init__(
-        self, limiter: RateLimiter, entity_id: str, resource: str, consume: Mapping[str, int], terms: Terms
-    ) -> None:
+    def __init__(self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], terms: Terms) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
         self._resource = resource
-        self._consume = consume
-        self._cost: dict[str, int]
+        self._cost = cost
         self._terms = terms
 
     @property
@@ -94,8 +91,7 @@ class LeaseCore:
         """Take the tokens where that needs no wait at all."""
         if self._open or self._grant is not None:
             raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
-        self._cost = cost = check_amounts("consume", self._consume)
-        self._grant = grant = self._limiter._take_at_once(self, cost)
+        self._grant = grant = self._limiter._take_at_once(self, self._cost)
         self._open = grant is not None
         return self._open
 
@@ -148,8 +144,15 @@ class LeaseCore:
         self._delta = delta
 
     async def _exit(self, failed: bool) -> None:
-        """Settle what was collected, or give everything back."""
+        """Settle what was collected, or give everything back; whoever waits for it hears of it."""
         self._open = False
+        try:
+            await self._end(failed)
+        finally:
+            if self._grant is not None and self._limiter._lines.waiting:
+                self._limiter._lines.stir(self._grant.chain.keys)
+
+    async def _end(self, failed: bool) -> None:
         if failed:
             # The caller's exception matters more than a failure here.
             for error in await self._limiter._engine.give_back(self._grants(), self._terms.timeout):

@@ -16,7 +16,7 @@ from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from ..stores.port import Lender
-from .amounts import check_known
+from .amounts import check_amounts, check_known
 from .chains import Chains
 from .engine import NOTHING, Engine, new_grant
 from .lease import Lease, Terms
@@ -116,10 +116,11 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         ...     answer = await call_llm()
         ...     await lease.adjust(tpm=answer.tokens - 500)
         """
+        cost = check_amounts("consume", consume)
         terms = self._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
             terms = self._checked_terms(limits, on_unavailable, max_wait, timeout)
-        return Lease(self, entity_id, resource, consume, terms)
+        return Lease(self, entity_id, resource, cost, terms)
 
     async def close(self) -> None:
         """Close the repository; closing twice is fine."""
@@ -157,6 +158,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             chain = self._chains.known(lease._entity_id, lease._resource, given, started_ms)
             if chain is None:
                 chain = await self._chains.resolve(lease._entity_id, lease._resource, given, timeout)
+                timeout = self._left(timeout, started_ms)
             check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(chain, cost, max_wait_ms, timeout)
@@ -172,6 +174,15 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             raise
         self._note(True)
         return grant
+
+    def _left(self, timeout: float | None, started_ms: int) -> float | None:
+        """What is left of a deadline; nothing is an error."""
+        if timeout is None:
+            return None
+        left = timeout - (self._backend.clock.now_ms() - started_ms) / 1000
+        if left <= 0:
+            raise RateLimiterUnavailable(f"No decision within {timeout:g} s.")
+        return left
 
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
         """Take ``cost`` without any wait from a store that lends its records; None where it takes more than that."""
@@ -198,7 +209,16 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
             return await self._engine.admit(chain, cost, timeout)
-        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._engine.admit(chain, cost, timeout))
+        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, timeout))
+
+    async def _attempt(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
+        """Try under the limits in force by now, which may have changed while somebody waited."""
+        first = chain.levels[0]
+        known = self._chains.known(first.entity_id, first.resource, chain.given, self._backend.clock.now_ms())
+        if known is None:
+            known = await self._chains.resolve(first.entity_id, first.resource, chain.given, timeout)
+        check_known("consume", cost, known.names)
+        return await self._engine.admit(known, cost, timeout)
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""

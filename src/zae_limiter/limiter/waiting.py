@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..core.decide import Reading, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..forks import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Any
 
     from ..clock import Clock
@@ -54,16 +55,30 @@ class Lines:
         self._clock = clock
         self._lock = threading.Lock()
         self.waiting: dict[Key, Line] = {}
+        protect(self)
 
-    def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int) -> None:
-        """Refuse a newcomer who cannot be served in time after those already in line."""
+    def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
+        """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
-            ahead = [dict(line.wanted) if (line := self.waiting.get(key)) else {} for key in chain.keys]
+            ahead = [self._wanted_ahead(key, before) for key in chain.keys]
         if any(ahead):
             error = refusal(_after(chain.readings(now_ms), ahead), cost, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
+
+    def _wanted_ahead(self, key: Key, before: Ticket | None) -> Mapping[str, int]:
+        line = self.waiting.get(key)
+        if line is None:
+            return {}
+        if before is None:
+            return dict(line.wanted)
+        wanted: Counter[str] = Counter()
+        for ticket in line.tickets:
+            if ticket is before:
+                break
+            wanted.update(ticket.cost)
+        return wanted
 
     async def stand(
         self,
@@ -77,8 +92,8 @@ class Lines:
         ticket = Ticket(chain.keys, cost, self._runtime.gate())
         first = self._join(ticket)
         try:
-            if not first:
-                await ticket.gate.wait(max_wait_ms / 1000)
+            if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
+                self.check(chain, cost, 0, before=ticket)
             while True:
                 try:
                     return await attempt()
@@ -88,18 +103,29 @@ class Lines:
                     left_ms = deadline_ms - self._clock.now_ms()
                     if not self._leads(ticket) or not _in_time(error, left_ms):
                         raise
-                    await self._pause(error.retry_after_seconds or 0.0)
+                    await self._pause(ticket, error.retry_after_seconds or 0.0)
         finally:
             self._leave(ticket)
 
+    def stir(self, keys: Iterable[Key]) -> None:
+        """Wake the heads of some lines: tokens came back."""
+        with self._lock:
+            heads = [line.tickets[0] for key in keys if (line := self.waiting.get(key))]
+        for head in heads:
+            head.gate.open()
+
     def forget(self) -> None:
         """Start with empty lines: in a forked child nobody of the parent's waits."""
-        self._lock = threading.Lock()
         self.waiting = {}
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, ticket: Ticket, seconds: float) -> None:
+        """Wait for the moment, or until somebody stirs the line."""
         pause = getattr(self._clock, "pause", None)
-        await (self._runtime.sleep(seconds) if pause is None else pause(seconds))
+        if pause is not None:
+            await pause(seconds)
+            return
+        ticket.gate = self._runtime.gate()
+        await ticket.gate.wait(seconds)
 
     def _join(self, ticket: Ticket) -> bool:
         with self._lock:

@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import NamespaceNotFoundError, NamespaceStateError
+from ..core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from ..core.values import AuditAction, AuditEvent, Namespace
 from ..records import audit, keys, namespace
 from ..records.algebra import Committed, Image, Key, Query, Write
@@ -97,7 +97,7 @@ class Backend:
             writes = plan(await self.read(wanted))
             if not writes or await self.commit(writes):
                 return
-        raise NamespaceStateError(f"{wanted[0]} is being changed by others all the time; try again later")
+        raise RateLimiterUnavailable(f"{wanted[0].pk} is being changed by others all the time; try again later.")
 
     async def collect(self, query: Query, most: int | None = None) -> list[tuple[Key, Image]]:
         """All records of a range, page by page, or the first ``most``."""

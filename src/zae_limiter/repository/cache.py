@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..core.values import CacheStats
+from ..forks import protect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,7 @@ class ConfigCache:
         self._entries: dict[Key, tuple[Image | None, int]] = {}
         self.hits = 0
         self.misses = 0
+        protect(self)
 
     def get(self, key: Key, now_ms: int) -> tuple[Image | None, int] | None:
         """The image and the instant it was read, or None where it is not known (any more)."""

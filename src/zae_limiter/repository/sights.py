@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ..forks import protect
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,6 +52,7 @@ class Sights:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._known: dict[Key, Sight] = {}
+        protect(self)
 
     def of(self, key: Key) -> Sight:
         """The sight of a bucket, a blank one if it is new."""

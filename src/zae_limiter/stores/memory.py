@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..clock import Clock, SystemClock
 from ..core.values import BackendCapabilities
+from ..forks import protect
 from ..records import bucket
 from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
 from ..records.keys import STATE
@@ -46,6 +47,7 @@ class MemoryStore:
         self._partitions: dict[str, set[Key]] = {}
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in INDEXES}
         self._buckets = 0
+        protect(self)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""

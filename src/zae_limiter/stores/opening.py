@@ -37,7 +37,8 @@ def open_store(url: str, *, blocking: bool, clock: Clock | None = None) -> Store
     opener = _OPENERS.get(scheme.lower()) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ValidationError("url", url, f"has an unknown scheme; use one of {known}")
+        what = "a store that this version does not have" if scheme in _LATER else "an unknown scheme"
+        raise ValidationError("url", url, f"has {what}; use one of {known}")
     return opener(url, blocking, clock)
 
 
@@ -83,10 +84,12 @@ def _options(url: str, parts: SplitResult, known: dict[str, type]) -> dict[str, 
             options[option] = known[option](text)
         except ValueError:
             raise ValidationError("url", url, f"option {option} must be a number, not {text!r}") from None
-        if not 0 < options[option] < 1e12:
+        if not 0 < options[option] <= 1e9:
             raise ValidationError("url", url, f"option {option} must be above 0 and finite")
     return options
 
+
+_LATER = frozenset(("dynamodb", "redis", "rediss", "valkey"))
 
 _OPENERS: dict[str, Callable[[str, bool, Clock | None], Store]] = {
     "memory": _open_memory,

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from ..clock import Clock, SystemClock
 from ..core.errors import (
@@ -27,6 +26,7 @@ from ..core.errors import (
     RateLimiterUnavailable,
 )
 from ..core.values import BackendCapabilities
+from ..forks import protect
 from ..records.algebra import (
     TTL,
     Committed,
@@ -96,7 +96,7 @@ class SqliteFile:
         self._swept_ms = 0
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        _FILES.add(self)
+        protect(self)
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
@@ -135,12 +135,7 @@ class SqliteFile:
 
     def before_fork(self) -> None:
         """Let no connection cross a fork: SQLite's locks belong to the process that took them."""
-        self._lock.acquire()
         self._disconnect()
-
-    def after_fork(self) -> None:
-        """Go on; the next use opens the file again."""
-        self._lock.release()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -225,24 +220,6 @@ class SqliteFile:
         kind, reason = _REASONS.get(code, (RateLimiterUnavailable, str(error)))
         message = f"SQLite file {self.path!r}: {reason} ({error})"
         return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
-
-
-_FILES: WeakSet[SqliteFile] = WeakSet()
-_HELD: list[SqliteFile] = []
-
-
-def _before_fork() -> None:
-    _HELD.extend(_FILES)
-    for file in _HELD:
-        file.before_fork()
-
-
-def _after_fork() -> None:
-    while _HELD:
-        _HELD.pop().after_fork()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _switch_to_wal(db: sqlite3.Connection, patience: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from ..core.errors import ValidationError
+from ..limiter.amounts import check_amounts
 from ..limiter.lease import LeaseCore
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
@@ -180,10 +181,11 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
+        cost = check_amounts("consume", consume)
         terms = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
             terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout)
-        return SyncLease(self._inner, entity_id, resource, consume, terms)
+        return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:
         """Close the repository; closing twice is fine."""

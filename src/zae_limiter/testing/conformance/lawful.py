@@ -50,7 +50,7 @@ async def law_1_after_an_idle_time(harness: Harness) -> None:
     limit = Limit("rps", 100, 10, 1)
     for parents, idle_ms in (([], 30_000), ([], 3_600_000), ([limit], 30_000)):
         family = await Family(harness, [limit], parents).settle_in([0, 0])
-        moves = [Move(idle_ms if number == 9 else 6, {"rps": 2}, client=number % 2) for number in range(120)]
+        moves = [Move(idle_ms if number == 9 else 6, {"rps": 2}, client=number % 2) for number in range(75)]
         await laws.never_over_admits(family, moves)
 
 
