@@ -282,3 +282,24 @@ def test_threads_wait_in_line_too() -> None:
             thread.join()
     assert sorted(served) == list(range(30))
     assert limiter.available("key", "gpt-4", limits)["rpm"] <= 1
+
+
+def test_tokens_that_come_back_wake_whoever_waits() -> None:
+    """On a real clock: the natural moment is 30 s away, the give-back comes at once."""
+
+    async def work() -> None:
+        limiter = RateLimiter("memory://")
+        await limiter.set_limits("key", [Limit.per_minute("rpm", 60)])
+        holder = limiter.acquire("key", "gpt-4", {"rpm": 60})
+        await holder.__aenter__()
+
+        async def waiting() -> bool:
+            async with limiter.acquire("key", "gpt-4", {"rpm": 30}, max_wait=50):
+                return True
+
+        waiter = asyncio.create_task(waiting())
+        await asyncio.sleep(0)
+        await holder.__aexit__(ValueError, ValueError(), None)
+        assert await asyncio.wait_for(waiter, 20)
+
+    asyncio.run(work())
