@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
+from tests.meddler import Meddler
 from zae_limiter import (
     CorruptRecordError,
     Lease,
@@ -17,7 +18,7 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.records import keys
-from zae_limiter.records.algebra import Image, Key, Write
+from zae_limiter.records.algebra import Image, Write
 from zae_limiter.testing import FaultyStore, Harness
 
 
@@ -195,19 +196,6 @@ def test_a_busy_bucket_tells_a_second_client_of_a_change(harness: Harness, level
         assert store.calls.total() - before == 1
 
     harness.run(work())
-
-
-class Meddler(FaultyStore):
-    """Lets somebody act while the answer of the next read is on its way."""
-
-    after_read: Callable[[], Awaitable[object]] | None = None
-
-    async def read(self, wanted: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        answer = await super().read(wanted, timeout=timeout)
-        act, self.after_read = self.after_read, None
-        if act is not None:
-            await act()
-        return answer
 
 
 def test_a_local_change_beats_a_read_that_was_under_way(harness: Harness) -> None:

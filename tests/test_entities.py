@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from tests.meddler import Meddler
 from zae_limiter import (
     CapacityExceeded,
     EntityExistsError,
@@ -18,22 +18,9 @@ from zae_limiter import (
     RateLimitExceeded,
     ValidationError,
 )
-from zae_limiter.records.algebra import Committed, Conflict, Write
-from zae_limiter.testing import FaultyStore, Harness
+from zae_limiter.testing import Harness
 
 RPM = [Limit.per_hour("rpm", 100)]
-
-
-class Meddler(FaultyStore):
-    """Lets somebody else act right before the next commit, when everything has been read."""
-
-    before_commit: Callable[[], Awaitable[object]] | None = None
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        act, self.before_commit = self.before_commit, None
-        if act is not None:
-            await act()
-        return await super().commit(writes, timeout=timeout)
 
 
 async def take(limiter: RateLimiter, entity: str, amount: int, name: str = "rpm", **options: Any) -> bool:

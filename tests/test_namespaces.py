@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
+from tests.meddler import Meddler
 from zae_limiter import (
     Limit,
     NamespaceNotFoundError,
@@ -19,18 +20,6 @@ from zae_limiter.records.algebra import Committed, Conflict, Query, Write
 from zae_limiter.testing import Fault, FaultyStore, Harness
 
 RPM = [Limit.per_hour("rpm", 100)]
-
-
-class Meddler(FaultyStore):
-    """Lets somebody else act right before the next commit."""
-
-    before_commit: Callable[[], Awaitable[object]] | None = None
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        act, self.before_commit = self.before_commit, None
-        if act is not None:
-            await act()
-        return await super().commit(writes, timeout=timeout)
 
 
 async def fill(repo: Repository, limiter: RateLimiter) -> None:
