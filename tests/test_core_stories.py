@@ -9,6 +9,7 @@ import pytest
 from zae_limiter import (
     CorruptRecordError,
     Limit,
+    RateLimiterUnavailable,
     RateLimitExceeded,
     ValidationError,
 )
@@ -326,5 +327,40 @@ def test_metadata_no_store_can_hold_are_bad_input(harness: Harness, metadata: di
         limiter = await new_limiter(harness)
         with pytest.raises(ValidationError):
             await limiter.create_entity("key", metadata=metadata)
+
+    harness.run(work())
+
+
+def test_metadata_come_back_the_same_from_every_store(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = await new_limiter(harness)
+        await limiter.create_entity("tuple", metadata={"a": (1, 2)})
+        found = await limiter.get_entity("tuple")
+        assert found is not None
+        assert found.metadata == {"a": [1, 2]}
+
+    harness.run(work())
+
+
+def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> None:
+    """Without free atomic commits: two levels committed, the third refused, and the first give-back fails."""
+
+    async def work() -> None:
+        keeper = await new_limiter(harness)
+        await keeper.set_system_defaults([Limit.per_hour("rph", 10)])
+        above: str | None = None
+        for who in ("org", "project", "key"):
+            await keeper.create_entity(who, parent_id=above, cascade=True)
+            above = who
+        store = FaultyStore(harness.store(), free_atomic_commit=False)
+        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+        await take(limiter, "key", "r", [{"rph": 1}])
+        await take(keeper, "org", "r", [{"rph": 9}])
+        store.inject(Fault.DELAY, verb="commit", times=3)
+        store.inject(Fault.FAIL_BEFORE, verb="commit")
+        with pytest.raises(RateLimiterUnavailable):
+            await take(limiter, "key", "r", [{"rph": 1}])
+        left = {row.entity_id: row.available for row in await keeper.get_status("key", "r")}
+        assert left["project"] == 9
 
     harness.run(work())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.errors import RateLimiterUnavailable
 from ..records import charging
 from ..records.algebra import Committed, Conflict, Image, Key, Write
 
@@ -37,7 +38,10 @@ async def _commit_each(
         if isinstance(result, Conflict):
             current |= result.images
         elif isinstance(result, Committed):
-            current[level.key] = await _give_back(backend, level, write, result.images[0], timeout)
+            try:
+                current[level.key] = await _give_back(backend, level, write, result.images[0], timeout)
+            except RateLimiterUnavailable as error:  # the other levels get theirs back all the same
+                failures.append(error)
     if failures:
         raise failures[0]
     return Conflict(current)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from copy import deepcopy
+import json
 from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -52,8 +52,8 @@ class EntityOperations(Operations):
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        made = Entity(entity_id, name, parent_id, cascade, deepcopy(dict(metadata or {})), iso(backend.clock.now_ms()))
-        details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": dict(metadata or {})}
+        made = Entity(entity_id, name, parent_id, cascade, _plain(metadata or {}), iso(backend.clock.now_ms()))
+        details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": made.metadata}
         for _ in range(_TRIES):
             above = await self._ancestry(ns, entity_id, parent_id)
             writes = [
@@ -85,8 +85,10 @@ class EntityOperations(Operations):
         if expected_version is not None:
             whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
-        changes: dict[str, Any] = {field: deepcopy(value) for field, value in given.items() if value is not UNSET}
+        changes: dict[str, Any] = {field: value for field, value in given.items() if value is not UNSET}
         _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata", {}))
+        if "metadata" in changes:
+            changes["metadata"] = _plain(changes["metadata"])
         if changes.get("parent_id") is not None:
             _check_parent(entity_id, changes["parent_id"])
         backend = self._backend
@@ -276,6 +278,12 @@ def _check_json(value: object, whole_value: object) -> None:
             raise ValidationError("metadata", whole_value, f"must not contain {value}")
     elif not isinstance(value, int | None):
         raise ValidationError("metadata", whole_value, f"must hold what JSON can hold, not a {type(value).__name__}")
+
+
+def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy as every store gives it back: what JSON makes of it, so a tuple becomes a list."""
+    copied: dict[str, Any] = json.loads(json.dumps(metadata))
+    return copied
 
 
 def _rewrite(ns: str, key: Key, old: Entity, new: Entity) -> Write:
