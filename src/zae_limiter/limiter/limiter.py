@@ -194,7 +194,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if chain is None or len(chain.steps) != 1:
             return None
         level, sight = chain.steps[0]
-        now_ms = max(now_ms, sight.seen_ms)
+        if sight.seen_ms > now_ms:  # the clock has stepped back
+            now_ms = sight.seen_ms
         image = lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
         if image is None:
             return None

@@ -142,10 +142,11 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             new[filled] = now_ms
         new[attr] = left
         new[counter] += need
-    expires = _expiry(level, image, now_ms)
-    if expires:
-        new[TTL] = max(new.get(TTL, 0), expiry_seconds(expires))
-    elif expires == NEVER:
+    if level.lifetime_ms:
+        expires = expiry_seconds(now_ms + level.lifetime_ms)
+        if expires > new.get(TTL, 0):
+            new[TTL] = expires
+    elif TTL in new:
         del new[TTL]
     level.trusted = new
     return new
