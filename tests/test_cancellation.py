@@ -64,7 +64,7 @@ class CancelAt:
 
 
 async def cancel_everywhere(
-    opener: Opener, scenario: Callable[[RateLimiter], Coroutine[Any, Any, None]], spent: Callable[[bool], set[int]]
+    opener: Opener, scenario: Callable[[RateLimiter, str], Coroutine[Any, Any, None]], spent: Callable[[bool], set[int]]
 ) -> int:
     """Run the scenario afresh with a cancellation at each of its steps; returns how many steps there were."""
     step = 0
@@ -75,7 +75,7 @@ async def cancel_everywhere(
         await limiter.create_entity(f"org-{step}")
         await limiter.create_entity(who, parent_id=f"org-{step}", cascade=True)
         await limiter.set_system_defaults([LIMIT])
-        driven = CancelAt(scenario(_Named(limiter, who)), step)
+        driven = CancelAt(scenario(limiter, who), step)
 
         async def drive(driven: CancelAt = driven) -> None:
             await driven
@@ -91,22 +91,14 @@ async def cancel_everywhere(
             return step
 
 
-class _Named(RateLimiter):
-    """The limiter, with the entity of this run in place of ``key``."""
-
-    def __init__(self, inner: RateLimiter, who: str) -> None:
-        self.__dict__.update(inner.__dict__)
-        self.who = who
-
-
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, int]], int]:
     return asyncio.run
 
 
 def test_cancelled_acquire(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
-    async def scenario(limiter: RateLimiter) -> None:
-        async with limiter.acquire(limiter.who, "gpt-4", {"rpm": 3}):  # type: ignore[attr-defined]
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}):
             pass
 
     steps = run(cancel_everywhere(opener, scenario, lambda completed: {3} if completed else {0}))
@@ -114,8 +106,8 @@ def test_cancelled_acquire(opener: Opener, run: Callable[[Coroutine[Any, Any, in
 
 
 def test_cancelled_body(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
-    async def scenario(limiter: RateLimiter) -> None:
-        async with limiter.acquire(limiter.who, "gpt-4", {"rpm": 3}) as lease:  # type: ignore[attr-defined]
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}) as lease:
             await lease.adjust(rpm=2)
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -129,8 +121,8 @@ def test_cancelled_body(opener: Opener, run: Callable[[Coroutine[Any, Any, int]]
 def test_cancelled_consume_gives_everything_back(
     opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]
 ) -> None:
-    async def scenario(limiter: RateLimiter) -> None:
-        async with limiter.acquire(limiter.who, "gpt-4", {"rpm": 3}) as lease:  # type: ignore[attr-defined]
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}) as lease:
             await lease.consume(rpm=4)
 
     steps = run(cancel_everywhere(opener, scenario, lambda completed: {7} if completed else {0}))

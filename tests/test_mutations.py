@@ -203,6 +203,7 @@ MUTATIONS = [
     ),
     Mutation("records.algebra.applied", PUT_OFF, "expiry_seconds(expires_at_ms)", "leases.debt_is_not_forgotten"),
     Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
+    Mutation("records.charging._kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),

@@ -8,7 +8,6 @@ from typing import Any
 from ..core.values import AuditEvent
 from . import keys
 from .algebra import ABSENT, Image, Write
-from .instants import iso
 
 
 def event_id(now_ms: int, token: str) -> str:
@@ -46,6 +45,3 @@ def decode(image: Image) -> AuditEvent:
         resource=image.get("resource"),
         details=deepcopy(image.get("details") or {}),
     )
-
-
-__all__ = ["decode", "event_id", "iso", "record"]

@@ -121,8 +121,9 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     """
     if image is None:
         return None
-    anchor = level.anchor if image is level.trusted else _checked_anchor(level, image)
-    if anchor is None or anchor[0] != image[ANCHOR]:
+    trusted = level.trusted
+    anchor = trusted[1] if trusted is not None and trusted[0] is image else _checked_anchor(level, image)
+    if anchor is None:
         return None
     terms = anchor[1]
     new = image.copy()
@@ -148,7 +149,7 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             new[TTL] = expires
     elif TTL in new:
         del new[TTL]
-    level.trusted = new
+    level.trusted = (new, anchor)
     return new
 
 
@@ -291,8 +292,7 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
         name: (*slot.rule, produced(rf, slot.rule.amount, slot.rule.period), slot.tk, slot.tc, slot.fl)
         for name, slot in level.slots.items()
     }
-    level.anchor = anchor = (rf, terms)
-    return anchor
+    return rf, terms
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:

@@ -34,7 +34,6 @@ class Level:
     """One entity's bucket for a resource, with the limits in force; a step of a cascade chain."""
 
     __slots__ = (
-        "anchor",
         "cascade",
         "entity_id",
         "key",
@@ -73,8 +72,7 @@ class Level:
         self.cascade = cascade
         self.parent_id = parent_id
         self.slots = {limit.name: _slot(limit) for limit in limits}
-        self.anchor: Anchor | None = None
-        self.trusted: Image | None = None
+        self.trusted: tuple[Image, Anchor] | None = None
 
 
 def attribute(limit_name: str, field: str) -> str:

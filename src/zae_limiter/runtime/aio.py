@@ -54,10 +54,6 @@ class AsyncioRuntime:
         """A new, closed gate."""
         return LoopGate()
 
-    async def sleep(self, seconds: float) -> None:
-        """Suspend the task."""
-        await asyncio.sleep(max(0.0, seconds))
-
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` as a task of its own; a cancelled caller waits for its end and is cancelled then."""
         task = asyncio.ensure_future(work)

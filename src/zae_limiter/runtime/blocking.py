@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -46,10 +45,6 @@ class BlockingRuntime:
     def gate(self) -> ThreadGate:
         """A new, closed gate."""
         return ThreadGate()
-
-    async def sleep(self, seconds: float) -> None:
-        """Block the thread."""
-        time.sleep(max(0.0, seconds))  # noqa: ASYNC251  # blocking is this runtime's purpose
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """A thread cannot be cancelled from outside: just run it."""

@@ -29,10 +29,6 @@ class Runtime(Protocol):
         """A new, closed gate for one waiter."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation follows then."""
         ...

@@ -297,6 +297,20 @@ async def debt_is_not_forgotten(harness: Harness) -> None:
     same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 600_000 + 540_000, "an hour and a half of it is paid")
 
 
+@check
+async def debt_outlives_a_cut(harness: Harness) -> None:
+    """Limits that refill more slowly keep a bucket in debt for as long as it now takes."""
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_second("tpm", 100)])
+    async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
+        await lease.adjust(tpm=1_999)
+    await limiter.set_system_defaults([Limit.per_day("tpm", 100)])
+    with raises(RateLimitExceeded, "in debt"):
+        await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+    harness.clock.advance(8 * 86_400)
+    same(await _left(limiter), {"tpm": -1_900 + 800}, "eight days of a hundred a day, and not a new bucket")
+
+
 async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Image:
     namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
     image = await read(harness.store(), keys.bucket(namespace.id, entity_id, RESOURCE))
