@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+REFERENCE := .venv-bench-reference
 DOCS := .venv-docs
+AWS := .venv-aws
 PIP := pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check bench docs clean
@@ -10,7 +12,7 @@ PIP := pip install --quiet --disable-pip-version-check
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(AWS)/.ready
 	$(VENV)/bin/python -m pytest
 
 check: $(VENV)/.dev
@@ -19,7 +21,7 @@ check: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest tests/test_architecture.py
 
-bench: $(BENCH)/.ready
+bench: $(BENCH)/.ready $(REFERENCE)/.ready $(AWS)/.ready
 	$(BENCH)/bin/python -m bench
 
 docs: $(DOCS)/.ready
@@ -34,10 +36,21 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.runtime
 	$(VENV)/bin/$(PIP) -e ".[dev]"
 	touch $@
 
+# The local AWS of the tests pins libraries that the product must not be pinned to.
+$(AWS)/.ready: tests/aws/requirements.txt
+	$(PYTHON) -m venv $(AWS)
+	$(AWS)/bin/$(PIP) -r tests/aws/requirements.txt
+	touch $@
+
 # The rivals live in an environment of their own: nothing of them can reach the product.
 $(BENCH)/.ready: pyproject.toml bench/requirements.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/$(PIP) -e . -r bench/requirements.txt
+	$(BENCH)/bin/$(PIP) -e ".[dynamodb]" -r bench/requirements.txt
+	touch $@
+
+$(REFERENCE)/.ready: bench/reference.txt
+	$(PYTHON) -m venv $(REFERENCE)
+	$(REFERENCE)/bin/$(PIP) -r bench/reference.txt
 	touch $@
 
 $(DOCS)/.ready: pyproject.toml
@@ -46,4 +59,4 @@ $(DOCS)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(AWS) $(BENCH) $(REFERENCE) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

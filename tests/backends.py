@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeAlias
 
+from tests.aws import engine
+from tests.aws.plain import Plain
+from zae_limiter.stores.dynamodb.client import Client, open_client
+from zae_limiter.stores.dynamodb.credentials import CredentialSource
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.table import definition
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from zae_limiter.clock import Clock
     from zae_limiter.stores.port import Store
 
+    Opener: TypeAlias = Callable[[Clock, bool], Store]
+
+REGION = "us-east-1"
 _COUNT = itertools.count()
+_CREDENTIALS: dict[str, CredentialSource] = {}
 
 
-def _memory(folder: Path) -> Callable[[Clock, bool], Store]:
+@contextlib.contextmanager
+def _memory(folder: Path) -> Iterator[Opener]:
     shared: list[MemoryStore] = []
 
     def opened(clock: Clock, blocking: bool) -> Store:
@@ -29,12 +44,39 @@ def _memory(folder: Path) -> Callable[[Clock, bool], Store]:
             shared.append(MemoryStore(clock))
         return shared[0]
 
-    return opened
+    yield opened
 
 
-def _sqlite(folder: Path) -> Callable[[Clock, bool], Store]:
+@contextlib.contextmanager
+def _sqlite(folder: Path) -> Iterator[Opener]:
     path = folder / f"{next(_COUNT)}.db"
-    return lambda clock, blocking: open_store(f"sqlite:///{path}", blocking=blocking, clock=clock)
+    yield lambda clock, blocking: open_store(f"sqlite:///{path}", blocking=blocking, clock=clock)
+
+
+@contextlib.contextmanager
+def dynamodb_table() -> Iterator[str]:
+    """A fresh table of ours in the engine under test; it is gone afterwards."""
+    name = f"zae-test-{os.getpid()}-{next(_COUNT)}"
+    with contextlib.closing(Plain(engine.endpoint())) as direct:
+        status, answer = direct.call("CreateTable", **definition(name))
+        assert status == HTTPStatus.OK, answer
+        try:
+            yield name
+        finally:
+            direct.call("DeleteTable", TableName=name)
+
+
+def dynamodb_client(table: str, *, blocking: bool) -> Client:
+    """A client of the engine under test. All share their credentials: looking them up takes longer than most tests."""
+    client = open_client(table, blocking=blocking, region=REGION, endpoint_url=engine.endpoint())
+    client._credentials = _CREDENTIALS.setdefault(engine.endpoint(), client._credentials)
+    return client
+
+
+@contextlib.contextmanager
+def _dynamodb(folder: Path) -> Iterator[Opener]:
+    with dynamodb_table() as name:
+        yield lambda clock, blocking: DynamoStore(dynamodb_client(name, blocking=blocking), clock)
 
 
 @dataclass(frozen=True)
@@ -43,7 +85,7 @@ class Backend:
 
     kind: str
     blocking: bool
-    opener: Callable[[Path], Callable[[Clock, bool], Store]]
+    opener: Callable[[Path], AbstractContextManager[Opener]]
 
     def __str__(self) -> str:
         return f"{self.kind}-{'blocking' if self.blocking else 'async'}"
@@ -52,23 +94,23 @@ class Backend:
     def harness(self, folder: Path) -> Iterator[Harness]:
         """A harness on fresh data; every store that was opened is closed at the end."""
         opened: list[Store] = []
-        opener = self.opener(folder)
 
-        def open_and_note(clock: Clock, blocking: bool) -> Store:
+        def open_and_note(opener: Opener, clock: Clock, blocking: bool) -> Store:
             store = opener(clock, blocking)
             opened.append(store)
             return store
 
-        made = Harness(open_and_note, blocking=self.blocking)
-        try:
-            yield made
-        finally:
-            for store in opened:
-                made.run(store.close())
+        with self.opener(folder) as opener:
+            made = Harness(functools.partial(open_and_note, opener), blocking=self.blocking)
+            try:
+                yield made
+            finally:
+                for store in opened:
+                    made.run(store.close())
 
 
 BACKENDS = [
     Backend(kind, blocking, opener)
-    for kind, opener in (("memory", _memory), ("sqlite", _sqlite))
+    for kind, opener in (("memory", _memory), ("sqlite", _sqlite), ("dynamodb", _dynamodb))
     for blocking in (False, True)
 ]

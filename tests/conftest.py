@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.aws import engine
 from tests.backends import BACKENDS, Backend
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ settings.register_profile(
 )
 settings.register_profile("deep", parent=settings.get_profile("default"), derandomize=False, max_examples=2000)
 settings.load_profile("default")
+
+
+if engine.URL not in os.environ:  # no test can ever reach somebody's account
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    nowhere = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
+    os.environ.update(nowhere, AWS_EC2_METADATA_DISABLED="true")
 
 
 @pytest.fixture(params=BACKENDS, ids=str)

@@ -19,7 +19,7 @@ from zae_limiter.bucket import (
     try_consume,
     would_refill_satisfy,
 )
-from zae_limiter.core.bucket import Rule, first_instant, level, limit_status, produced, wait_ms
+from zae_limiter.core.bucket import Pot, Rule, first_instant, level, limit_status, produced, wait_ms
 
 INSTANTS = st.integers(10**12, 2 * 10**12)
 TOKENS = st.integers(-(10**12), 10**12)
@@ -35,7 +35,7 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 def state(rule: Rule, tokens: int, instant: int) -> BucketState:
-    return BucketState("key", "gpt-4", "tpm", tokens, instant, *rule)
+    return BucketState("key", "gpt-4", "tpm", tokens, instant, *rule[:3])
 
 
 # What a rate has made.
@@ -43,9 +43,9 @@ def state(rule: Rule, tokens: int, instant: int) -> BucketState:
 
 @given(rules(), INSTANTS, st.integers(0, 10**9))
 def test_production_is_the_floor_of_the_rational_line(rule: Rule, start: int, span: int) -> None:
-    made = produced(start + span, rule.amount, rule.period) - produced(start, rule.amount, rule.period)
+    made = produced(start + span, rule) - produced(start, rule)
     exact = Fraction(span * rule.amount, rule.period)
-    assert produced(start, rule.amount, rule.period) == floor(Fraction(start * rule.amount, rule.period))
+    assert produced(start, rule) == floor(Fraction(start * rule.amount, rule.period))
     assert abs(made - exact) < 1
 
 
@@ -62,7 +62,7 @@ def test_waiting_takes_exactly_as_long_as_it_takes(
     rule: Rule, tokens: int, anchor: int, whole: int, later: int
 ) -> None:
     cost, now = min(whole * 1000, rule.capacity), anchor + later
-    wait = wait_ms(rule, tokens, anchor, cost, now)
+    wait = wait_ms([Pot(rule, tokens, anchor)], cost, now)
     assert level(rule, tokens, anchor, now + wait) >= cost
     assert wait == 0 or level(rule, tokens, anchor, now + wait - 1) < cost
 
@@ -78,8 +78,8 @@ def test_refill_fed_its_own_output_credits_what_one_step_would(
     tokens = min(tokens, rule.capacity)
     stepwise = RefillResult(tokens, start)
     for step in steps:
-        stepwise = refill_bucket(*stepwise, stepwise.new_last_refill_ms + step, *rule)
-    at_once = refill_bucket(tokens, start, start + sum(steps), *rule)
+        stepwise = refill_bucket(*stepwise, stepwise.new_last_refill_ms + step, *rule[:3])
+    at_once = refill_bucket(tokens, start, start + sum(steps), *rule[:3])
     assert stepwise == at_once
 
 
@@ -90,20 +90,20 @@ def test_polled_every_millisecond_for_a_minute_and_every_second_for_a_day(limit:
     for step, count in ((1, 60_000), (1_000, 86_400)):
         found = RefillResult(0, start)
         for number in range(1, count + 1):
-            found = refill_bucket(*found, start + number * step, *rule)
+            found = refill_bucket(*found, start + number * step, *rule[:3])
         exact = Fraction(step * count * rule.amount, rule.period)
         assert abs(found.new_tokens_milli - exact) < 1
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(0, 10**9))
 def test_a_clock_that_went_backwards_changes_nothing(rule: Rule, tokens: int, last: int, back: int) -> None:
-    assert refill_bucket(tokens, last, last - back, *rule) == (min(tokens, rule.capacity), last)
+    assert refill_bucket(tokens, last, last - back, *rule[:3]) == (min(tokens, rule.capacity), last)
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(0, 10**9))
 def test_never_more_than_the_capacity_and_never_less_than_before(rule: Rule, tokens: int, last: int, on: int) -> None:
     tokens = min(tokens, rule.capacity)
-    after = refill_bucket(tokens, last, last + on, *rule).new_tokens_milli
+    after = refill_bucket(tokens, last, last + on, *rule[:3]).new_tokens_milli
     assert tokens <= after <= rule.capacity
 
 
@@ -156,8 +156,8 @@ def test_a_debt_of_half_a_token_shows_as_one() -> None:
 @given(rules(), st.integers(1, 10**9), INSTANTS)
 def test_retry_after_without_a_bucket_is_enough_at_any_phase(rule: Rule, deficit: int, now: int) -> None:
     wait = round(calculate_retry_after(deficit, rule.amount, rule.period) * 1000)
-    assert produced(now + wait, rule.amount, rule.period) - produced(now, rule.amount, rule.period) >= deficit
-    assert produced(wait - 1, rule.amount, rule.period) < deficit, "at phase 0 a millisecond less is not enough"
+    assert produced(now + wait, rule) - produced(now, rule) >= deficit
+    assert produced(wait - 1, rule) < deficit, "at phase 0 a millisecond less is not enough"
 
 
 @pytest.mark.parametrize("deficit", [0, -1, -(10**6)])
@@ -181,4 +181,4 @@ def test_status_agrees_with_the_decision(rule: Rule, tokens: int, last: int, req
         assert found.retry_after_seconds == tried.retry_after_seconds
     else:
         assert found.retry_after_seconds == 0.0
-    assert found == limit_status("key", "gpt-4", limit, tokens, last, requested * 1000, now)
+    assert found == limit_status("key", "gpt-4", limit, [Pot(rule, tokens, last)], requested * 1000, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter import CapacityExceeded, Limit
-from zae_limiter.core.bucket import Rule, level
+from zae_limiter.core.bucket import Pot, Rule
 from zae_limiter.core.decide import Reading, fitting, refusal, statuses, wait_for
 
 NOW = 1_800_000_000_000
@@ -22,10 +22,11 @@ def readings(draw: st.DrawFn) -> list[Reading]:
             Limit(name, draw(st.integers(1, 50)), draw(st.integers(1, 100)), draw(st.sampled_from([1, 7, 60])))
             for name in sorted(names)
         )
-        tokens = {
-            limit.name: (draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))) for limit in limits
+        pots = {
+            limit.name: (Pot(Rule.of(limit), draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))),)
+            for limit in limits
         }
-        chain.append(Reading(f"level-{place}", "gpt-4", limits, tokens))
+        chain.append(Reading(f"level-{place}", "gpt-4", limits, pots))
     return chain
 
 
@@ -34,7 +35,7 @@ COSTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 60).map(lambda wh
 
 def balances(chain: list[Reading], now: int = NOW) -> dict[tuple[str, str], int]:
     return {
-        (reading.entity_id, limit.name): level(Rule.of(limit), *reading.tokens[limit.name], now)
+        (reading.entity_id, limit.name): reading.pots[limit.name][0].level(now)
         for reading in chain
         for limit in reading.limits
     }

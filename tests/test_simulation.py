@@ -97,7 +97,7 @@ def decisions(charged: list[Write], limit: Limit) -> list[tuple[int, int]]:
     rule = Rule.of(limit)
     found = []
     anchor = next(write.put["rf"] for write in charged if "rf" in write.put)
-    base = produced(anchor, rule.amount, rule.period)
+    base = produced(anchor, rule)
     for write in charged:
         if "rf" in write.put:
             found.append((base, write.put[f"b_{limit.name}_tc"]))

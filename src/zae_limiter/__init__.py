@@ -10,6 +10,7 @@ from ._version import __version__ as __version__
 if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
     from .clock import Clock as Clock, SystemClock as SystemClock
     from .exceptions import (
+        AccessDeniedError as AccessDeniedError,
         CapacityExceeded as CapacityExceeded,
         CorruptRecordError as CorruptRecordError,
         EntityError as EntityError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
         AuditAction as AuditAction,
         AuditEvent as AuditEvent,
         BackendCapabilities as BackendCapabilities,
+        BackendStats as BackendStats,
         BucketState as BucketState,
         CacheStats as CacheStats,
         Entity as Entity,

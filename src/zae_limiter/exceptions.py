@@ -1,6 +1,7 @@
 """The errors of the public API, as one door."""
 
 from .core.errors import (
+    AccessDeniedError,
     CapacityExceeded,
     CorruptRecordError,
     EntityError,
@@ -27,6 +28,7 @@ from .core.errors import (
 )
 
 __all__ = [
+    "AccessDeniedError",
     "CapacityExceeded",
     "CorruptRecordError",
     "EntityError",

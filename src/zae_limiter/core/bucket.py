@@ -8,42 +8,60 @@ produced by the instant ``t`` is ``produced(t) = t * amount // period``. A bucke
 
 Differences of ``produced`` telescope, so refill is exact for every rate however often it is looked
 at, and an acquire need not move the anchor.
+
+A bucket may be split over several shards. Shard ``i`` of ``n`` has produced ``(produced(t) + i) // n`` by ``t`` and
+holds ``(capacity + i) // n`` at most; over all shards these sum to the whole, exactly. Shard ``i`` of ``n`` is in turn
+the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split again without the others.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from .values import BucketState, LimitStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .limit import Limit
 
 MILLI = 1000
 
 
 class Rule(NamedTuple):
-    """A limit in stored units: millitokens and milliseconds."""
+    """A limit, or a shard's share of it, in stored units: millitokens and milliseconds."""
 
     capacity: int
     amount: int
     period: int
+    phase: int = 0
 
     @classmethod
     def of(cls, limit: Limit) -> Rule:
         """The rule that a limit states."""
         return cls(limit.capacity * MILLI, limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI)
 
+    def share(self, shard: int, count: int) -> Rule:
+        """What one shard of ``count`` has of a whole rule."""
+        if count == 1:
+            return self
+        return Rule((self.capacity + shard) // count, self.amount, self.period * count, self.period * shard)
 
-def produced(instant_ms: int, amount_milli: int, period_ms: int) -> int:
+
+def produced(instant_ms: int, rule: Rule) -> int:
     """Millitokens that the rate has made by ``instant_ms``."""
-    return instant_ms * amount_milli // period_ms
+    return (instant_ms * rule.amount + rule.phase) // rule.period
+
+
+def between(rule: Rule, start_ms: int, end_ms: int) -> int:
+    """Millitokens that the rate makes from one instant to another."""
+    return produced(end_ms, rule) - produced(start_ms, rule)
 
 
 def level(rule: Rule, tokens_milli: int, anchor_ms: int, now_ms: int) -> int:
     """The balance at ``now_ms``; may be negative."""
-    since = produced(now_ms, rule.amount, rule.period) - produced(anchor_ms, rule.amount, rule.period)
-    return min(rule.capacity, tokens_milli + since)
+    return min(rule.capacity, tokens_milli + between(rule, anchor_ms, now_ms))
 
 
 def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int) -> int:
@@ -51,35 +69,67 @@ def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int
 
     Meaningful for a cost within the capacity: a larger one never fits.
     """
-    target = produced(anchor_ms, rule.amount, rule.period) + cost_milli - tokens_milli
-    return -(-target * rule.period // rule.amount)
+    target = produced(anchor_ms, rule) + cost_milli - tokens_milli
+    return -((rule.phase - target * rule.period) // rule.amount)
 
 
-def wait_ms(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int, now_ms: int) -> int:
+class Pot(NamedTuple):
+    """What is held of one limit in one place: the whole of it, or a shard's share."""
+
+    rule: Rule
+    tokens: int
+    anchor: int
+
+    def level(self, now_ms: int) -> int:
+        """The balance of this pot."""
+        return level(self.rule, self.tokens, self.anchor, now_ms)
+
+    def full_at(self) -> int:
+        """The instant from which it is full."""
+        return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
+
+
+def balance(pots: Sequence[Pot], now_ms: int) -> int:
+    """What can be taken from all pots together, or what is owed where nothing can be taken."""
+    if len(pots) == 1:
+        return pots[0].level(now_ms)
+    levels = [pot.level(now_ms) for pot in pots]
+    return sum(held for held in levels if held > 0) or sum(levels)
+
+
+def debited(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> tuple[Pot, ...]:
+    """The pots after a cost was taken: from each what it has, and what is missing then from the first."""
+    if len(pots) == 1:
+        return (pots[0]._replace(tokens=pots[0].tokens - cost_milli),)
+    taken = []
+    for pot in pots:
+        here = min(cost_milli, max(0, pot.level(now_ms)))
+        taken.append(pot._replace(tokens=pot.tokens - here))
+        cost_milli -= here
+    taken[0] = taken[0]._replace(tokens=taken[0].tokens - cost_milli)
+    return tuple(taken)
+
+
+def wait_ms(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> int:
     """Milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
-    if level(rule, tokens_milli, anchor_ms, now_ms) >= cost_milli:
+    if balance(pots, now_ms) >= cost_milli:
         return 0
-    return first_instant(rule, tokens_milli, anchor_ms, cost_milli) - now_ms
+    if len(pots) == 1:
+        return first_instant(*pots[0], cost_milli) - now_ms
+    late = max(pot.full_at() for pot in pots)
+    return bisect_left(range(now_ms, late), cost_milli, key=lambda instant_ms: balance(pots, instant_ms))
 
 
 def limit_status(
-    entity_id: str,
-    resource: str,
-    limit: Limit,
-    tokens_milli: int,
-    anchor_ms: int,
-    cost_milli: int,
-    now_ms: int,
+    entity_id: str, resource: str, limit: Limit, pots: Sequence[Pot], cost_milli: int, now_ms: int
 ) -> LimitStatus:
     """One limit seen at ``now_ms`` by a request of ``cost_milli``; a cost of 0 is never exceeded."""
-    rule = Rule.of(limit)
-    balance = level(rule, tokens_milli, anchor_ms, now_ms)
-    exceeded = cost_milli > 0 and balance < cost_milli
+    held = balance(pots, now_ms)
+    exceeded = cost_milli > 0 and held < cost_milli
     retry: float | None = 0.0
     if exceeded:
-        never = cost_milli > rule.capacity
-        retry = None if never else (first_instant(rule, tokens_milli, anchor_ms, cost_milli) - now_ms) / MILLI
-    return LimitStatus(entity_id, resource, limit.name, limit, balance // MILLI, cost_milli // MILLI, exceeded, retry)
+        retry = None if cost_milli > limit.capacity * MILLI else wait_ms(pots, cost_milli, now_ms) / MILLI
+    return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, cost_milli // MILLI, exceeded, retry)
 
 
 class RefillResult(NamedTuple):
@@ -172,7 +222,8 @@ def build_limit_status(
 ) -> LimitStatus:
     """The status of ``limit`` for a request, given the stored bucket."""
     tokens, instant = _refilled(state, now_ms)
-    return limit_status(entity_id, resource, limit, tokens, instant, requested * MILLI, now_ms)
+    pot = Pot(Rule.of(limit), tokens, instant)
+    return limit_status(entity_id, resource, limit, (pot,), requested * MILLI, now_ms)
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:

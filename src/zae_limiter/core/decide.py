@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import Rule, level, limit_status, wait_ms
+from .bucket import balance, limit_status, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .bucket import Pot
     from .limit import Limit
     from .values import LimitStatus
 
 
 class Reading(NamedTuple):
-    """One level of a chain as last seen: its limits in force and, per limit, ``(tk, rf)``."""
+    """One level of a chain as last seen: its limits in force and, per limit, where its tokens are."""
 
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
-    tokens: Mapping[str, tuple[int, int]]
+    pots: Mapping[str, tuple[Pot, ...]]
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
@@ -30,7 +31,7 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
             reading.entity_id,
             reading.resource,
             limit,
-            *reading.tokens[limit.name],
+            reading.pots[limit.name],
             cost_milli.get(limit.name, 0),
             now_ms,
         )
@@ -49,10 +50,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
 
 def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Which of several requests fit together, taken in order; one that does not fit takes nothing."""
-    left = [
-        {limit.name: level(Rule.of(limit), *reading.tokens[limit.name], now_ms) for limit in reading.limits}
-        for reading in readings
-    ]
+    left = [{name: balance(pots, now_ms) for name, pots in reading.pots.items()} for reading in readings]
     answers = []
     for cost in costs:
         needs = [(pot, name, need) for pot in left for name, need in cost.items() if need and name in pot]
@@ -68,10 +66,10 @@ def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
     """Milliseconds until every level can take the cost, if nobody else spends."""
     return max(
         (
-            wait_ms(Rule.of(limit), *reading.tokens[limit.name], cost_milli[limit.name], now_ms)
+            wait_ms(pots, cost_milli[name], now_ms)
             for reading in readings
-            for limit in reading.limits
-            if cost_milli.get(limit.name)
+            for name, pots in reading.pots.items()
+            if cost_milli.get(name)
         ),
         default=0,
     )

@@ -17,7 +17,12 @@ and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt s
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from .bucket import between
+
+if TYPE_CHECKING:
+    from .bucket import Rule
 
 Draw: TypeAlias = tuple[bool, int | None, int, int]
 """``(full, low, high, change)``: what has to hold for ``tk``, and what becomes of it.
@@ -53,3 +58,17 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
     """The draw of a cost that nobody may refuse any more: the same forms, without a lower bound."""
     room = ceiling - since
     return (True, None, room - 1, room - cost) if tk >= room else (False, None, room - 1, -cost)
+
+
+def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
+    """The draw that leaves shard ``shard`` of ``count`` half of its balance and moves it to a new anchor, and the
+    ``tk`` of the new shard that gets the other half: together they are what the one was, now and for ever.
+    """
+    old = whole.share(shard, count)
+    mine, other = (whole.share(index, 2 * count) for index in (shard, shard + count))
+    since = between(old, rf, now_ms)
+    room = old.capacity - since
+    gift = (min(old.capacity, tk + since) + 1) // 2
+    full = tk >= room
+    change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
+    return (full, None, room - 1, change), gift - between(other, anchor_ms, now_ms)

@@ -7,6 +7,7 @@
     │   └── LeaseExpiredError
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable       the store did not answer
+    │   ├── AccessDeniedError            the store knows us, and says no: never mistaken for an outage
     │   ├── CorruptRecordError           the store answered with something that is no record of ours
     │   ├── StackOperationError
     │   │   └── StackAlreadyExistsError
@@ -165,6 +166,10 @@ class RateLimiterUnavailable(InfrastructureError):
         self.entity_id = entity_id
         self.resource = resource
         self.stack_name = stack_name
+
+
+class AccessDeniedError(InfrastructureError):
+    """No valid credentials, or not the right to do this: a matter of configuration, so no policy for outages applies."""
 
 
 class CorruptRecordError(InfrastructureError):

@@ -222,6 +222,32 @@ class BackendCapabilities:
     """Changes can be followed by a stream."""
     ttl: bool = True
     """Expired records vanish by themselves."""
+    partition_writes: int = 0
+    """How many writes a second one record can take before the store throttles them; 0 where that is no matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStats:
+    """What a client has asked of its backend since it was opened, and what the backend says that it cost.
+
+    A refused conditional write is billed too, but its answer does not say so: it counts under ``conflicts`` only.
+    """
+
+    calls: Mapping[str, int]
+    """Requests sent per operation, repeated ones included."""
+    retries: int = 0
+    conflicts: int = 0
+    """Writes whose guards did not hold."""
+    throttled: int = 0
+    read_units: float = 0.0
+    write_units: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    @property
+    def total_calls(self) -> int:
+        """Requests sent, of all operations."""
+        return sum(self.calls.values())
 
 
 @dataclass(frozen=True, slots=True)

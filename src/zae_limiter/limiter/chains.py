@@ -1,9 +1,9 @@
-"""Chains: an entity and those above it that are charged with it, with the limits in force at each level."""
+"""Resolving chains: who is charged with an entity, under which limits, in which shards."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
 from ..core.chain import MAX_DEPTH
@@ -13,64 +13,17 @@ from ..forks import protect
 from ..records import bucket, keys
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
-from .lane import Lane
+from . import shards
+from .chain import Chain, Rung, Step
 
 if TYPE_CHECKING:
-    from ..core.decide import Reading
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
-    from ..records.algebra import Image, Key
+    from ..records.algebra import Key
     from ..repository.backend import Backend
-    from ..repository.sights import Sight
     from ..runtime.port import Gate
 
     Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
-
-
-class Step(NamedTuple):
-    """A level of a chain and what was last seen of its bucket."""
-
-    level: Level
-    sight: Sight
-
-
-class Chain:
-    """The steps of one acquire, the entity itself first, and the lane in which its acquires are merged."""
-
-    __slots__ = ("generation", "given", "keys", "lane", "levels", "names", "since_ms", "steps", "valid_until_ms")
-
-    def __init__(
-        self,
-        steps: tuple[Step, ...],
-        given: tuple[Limit, ...] | None,
-        since_ms: int,
-        valid_until_ms: int,
-        generation: int,
-    ) -> None:
-        self.steps = steps
-        self.levels = tuple(step.level for step in steps)
-        self.keys = tuple(level.key for level in self.levels)
-        self.names = frozenset(name for level in self.levels for name in level.slots)
-        self.given = given
-        self.since_ms = since_ms
-        self.valid_until_ms = valid_until_ms
-        self.generation = generation
-        self.lane = Lane()
-
-    def instant(self, now_ms: int) -> int:
-        """The instant of a decision: now, but never before what was seen last, should the clock step back."""
-        return max(now_ms, *(sight.seen_ms for _, sight in self.steps))
-
-    def readings(self, now_ms: int) -> list[Reading]:
-        """The chain as last seen."""
-        return [bucket.reading(level, sight.image, now_ms) for level, sight in self.steps]
-
-    def show(self, images: dict[Key, Image | None], now_ms: int) -> None:
-        """Keep what the store has shown of its buckets; a damaged one is an error, not a bucket."""
-        for level, sight in self.steps:
-            if level.key in images:
-                image = images[level.key]
-                sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
 
 
 class Chains:
@@ -135,31 +88,52 @@ class Chains:
             return False
 
     async def follow(self, chain: Chain, timeout: float | None) -> Chain:
-        """The same chain, resolved anew if one of its buckets has been charged under newer config."""
-        newer = {}
-        for level, sight in chain.steps:
+        """The same chain, resolved anew if one of its buckets was charged under newer config or has been split."""
+        newer: dict[str, int] = {}
+        for level, sight in chain.shards():
             if level.version is not None and sight.image is not None:
                 stamped = sight.image[CONFIG_VERSION]
                 if stamped > level.version:
-                    newer[level.key] = stamped
+                    newer[level.entity_id] = max(stamped, newer.get(level.entity_id, 0))
         if not newer:
-            return chain
+            return await self._at_home(chain, timeout)
         self._cache.drop(_config_keys(chain))
         first = chain.levels[0]
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, timeout)
+
+    async def _at_home(self, chain: Chain, timeout: float | None) -> Chain:
+        """The chain with homes that exist."""
+        if not any(step.outgrown for step in chain.steps):
+            return chain
+        return self._changed(chain, [await shards.at_home(self._backend, rung, timeout) for rung in chain.rungs])
+
+    async def in_full(self, chain: Chain, timeout: float | None) -> Chain:
+        """The chain with every shard of every bucket as it is now."""
+        return self._changed(chain, [await shards.in_full(self._backend, rung, timeout) for rung in chain.rungs])
+
+    def rehome(self, chain: Chain, homes: list[Step]) -> Chain:
+        """The chain with other homes, where there were tokens when the old ones had none."""
+        pairs = zip(chain.rungs, homes, strict=True)
+        return self._changed(chain, [rung._replace(home=home) for rung, home in pairs])
+
+    def _changed(self, chain: Chain, rungs: list[Rung]) -> Chain:
+        first = chain.levels[0]
+        changed = chain.with_rungs(tuple(rungs))
+        self._remember((first.entity_id, first.resource, chain.given), changed)
+        return changed
 
     async def _resolve(
         self,
         entity_id: str,
         resource: str,
         given: tuple[Limit, ...] | None,
-        seen: dict[Key, int],
+        seen: dict[str, int],
         timeout: float | None,
     ) -> Chain:
         generation = self._cache.generation
         since_ms = self._backend.clock.now_ms()
         ns = await self._backend.ns(timeout)
-        steps: list[Step] = []
+        rungs: list[Rung] = []
         policies: list[Policy] = []
         who: str | None = entity_id
         while who is not None and len(policies) < MAX_DEPTH:
@@ -171,14 +145,15 @@ class Chains:
             policy = await read_policy(self._backend, who, resource, None if sight.image else key, left)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
-            level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(key, 0))
+            level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
-                steps.append(Step(level, sight))
+                step = Step(level, sight)
+                rungs.append(await shards.at_home(self._backend, Rung(step, (step,)), left))
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
         valid_until_ms = min(policy.valid_until_ms for policy in policies)
-        chain = Chain(tuple(steps), given, since_ms, valid_until_ms, generation)
+        chain = Chain(tuple(rungs), given, since_ms, valid_until_ms, generation)
         self._remember((entity_id, resource, given), chain)
         return chain
 
@@ -217,6 +192,7 @@ class Chains:
             lifetime_ms=self._lifetime_ms(limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
+            partition_writes=self._backend.store.capabilities.partition_writes,
         )
 
     def _lifetime_ms(self, limits: tuple[Limit, ...], source: str) -> int:

@@ -1,4 +1,4 @@
-"""Committing a chain: one atomic commit where that is free, else one round of independent writes."""
+"""Committing a plan: one atomic commit where that is free or asked for, else one round of independent writes."""
 
 from __future__ import annotations
 
@@ -6,52 +6,50 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
 from ..records import charging
-from ..records.algebra import Committed, Conflict, Image, Key, Write
+from ..records.algebra import Committed, Conflict, Image, Key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..records.level import Level
     from ..repository.backend import Backend
+    from .planning import Part
 
 
-async def commit_chain(
-    backend: Backend, levels: Sequence[Level], writes: list[Write], timeout: float | None
+async def commit_parts(
+    backend: Backend, parts: Sequence[Part], timeout: float | None, *, atomic: bool
 ) -> Committed | Conflict:
-    """Apply the writes of all levels or none."""
-    if len(writes) == 1 or backend.store.capabilities.free_atomic_commit:
-        return await backend.store.commit(writes, timeout=timeout)
-    return await _commit_each(backend, levels, writes, timeout)
+    """Apply the writes of all parts or none."""
+    if atomic or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
+        return await backend.store.commit([part.write for part in parts], timeout=timeout)
+    return await _commit_each(backend, parts, timeout)
 
 
-async def _commit_each(
-    backend: Backend, levels: Sequence[Level], writes: list[Write], timeout: float | None
-) -> Committed | Conflict:
-    """What was committed goes back when another level was not."""
-    results = await backend.runtime.together([backend.store.commit([write], timeout=timeout) for write in writes])
+async def _commit_each(backend: Backend, parts: Sequence[Part], timeout: float | None) -> Committed | Conflict:
+    """What was committed goes back when another part was not."""
+    works = [backend.store.commit([part.write], timeout=timeout) for part in parts]
+    results = await backend.runtime.together(works)
     done = [result.images[0] for result in results if isinstance(result, Committed)]
-    if len(done) == len(writes):
+    if len(done) == len(parts):
         return Committed(tuple(done))
     current: dict[Key, Image | None] = {}
     failures = [result for result in results if isinstance(result, BaseException)]
-    for level, write, result in zip(levels, writes, results, strict=True):
+    for part, result in zip(parts, results, strict=True):
         if isinstance(result, Conflict):
             current |= result.images
         elif isinstance(result, Committed):
             try:
-                current[level.key] = await _give_back(backend, level, write, result.images[0], timeout)
-            except RateLimiterUnavailable as error:  # the other levels get theirs back all the same
+                current[part.write.key] = await _give_back(backend, part, result.images[0], timeout)
+            except RateLimiterUnavailable as error:  # the others get theirs back all the same
                 failures.append(error)
     if failures:
         raise failures[0]
     return Conflict(current)
 
 
-async def _give_back(
-    backend: Backend, level: Level, write: Write, image: Image | None, timeout: float | None
-) -> Image | None:
+async def _give_back(backend: Backend, part: Part, image: Image | None, timeout: float | None) -> Image | None:
     """Undo a write that has just been made; by images until it holds."""
-    back = {name: -amount for name, amount in taken_by(level, write).items() if amount}
+    level = part.step.level
+    back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
     now_ms = backend.clock.now_ms()
     while image is not None:
         outcome = await backend.store.commit([charging.settle(level, image, back, now_ms, now_ms)], timeout=timeout)
@@ -59,8 +57,3 @@ async def _give_back(
             return outcome.images[0]
         image = outcome.images.get(level.key)
     return None
-
-
-def taken_by(level: Level, write: Write) -> dict[str, int]:
-    """What a charge or create took, by limit: it is what it added to the consumption counters."""
-    return {name: write.add.get(slot.tc, 0) or write.put.get(slot.tc, 0) for name, slot in level.slots.items()}

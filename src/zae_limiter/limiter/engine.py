@@ -14,22 +14,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..core.decide import fitting, refusal
 from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket, charging
-from ..records.algebra import Committed, Conflict, Image, Write
+from ..records.algebra import Committed, Conflict, Image
 from .amounts import check_known
-from .committing import commit_chain
+from .committing import commit_parts
 from .lane import Ask, Lane, Place
+from .planning import Part, plan, plan_widely
 from .refusing import known_refusal, remember_refusal
 from .settling import settle_grant
+from .shards import relieve
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
+    from ..core.decide import Reading
     from ..repository.backend import Backend
-    from .chains import Chain, Chains
+    from .chain import Chain, Step
+    from .chains import Chains
 
 T = TypeVar("T")
 
 _MAX_TRIES = 200
+_RECENT_MS = 100
+"""How long a look at all shards says which of them has something left."""
 NOTHING: dict[str, int] = {}
 
 
@@ -41,11 +47,29 @@ class Grant(NamedTuple):
     images: tuple[Image | None, ...]
     now_ms: int
     later: Mapping[str, int]
-    """What later requests of the same write took on top."""
+    """What others may have taken on top before the images were seen."""
+    parts: tuple[Part, ...] | None
+    """What was taken from which shards, where it was not all taken from the home shards."""
+
+    def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image | None]]:
+        """What was taken where, and the bucket right after it."""
+        for position, image in enumerate(self.images):
+            if self.parts is None:
+                yield self.chain.steps[position], self.cost, image
+            else:
+                yield self.parts[position].step, self.parts[position].cost, image
 
 
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
+
+
+class Draft(NamedTuple):
+    """Who is to be served by one commit, and what it writes; ``wide`` if not by the home shards alone."""
+
+    asks: list[Ask]
+    parts: list[Part]
+    wide: bool
 
 
 class Engine:
@@ -60,38 +84,26 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._splits = able.partition_writes > 0
         self._merges = merges
 
-    def plan(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Write] | None:
-        """The writes that take ``cost`` from every level, by the last sights; None where it does not fit."""
-        writes = []
-        for level, sight in chain.steps:
-            image = sight.image
-            if image is None:
-                write = charging.first_charge(level, cost, now_ms)
-            else:
-                write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms)
-            if write is None:
-                return None
-            writes.append(write)
-        return writes
-
-    def landed(self, chain: Chain, cost: Mapping[str, int], outcome: Committed | Conflict, now_ms: int) -> Grant | None:
+    def landed(self, chain: Chain, draft: Draft, outcome: Committed | Conflict, now_ms: int) -> Grant | None:
         """Learn from the outcome of a planned commit; None where the race was lost."""
+        cost = _total(draft.asks)
         if isinstance(outcome, Conflict):
             self._learn(chain, outcome, cost, now_ms)
             return None
-        images = outcome.images
-        for position, (level, sight) in enumerate(chain.steps):
-            image = images[position]
-            if sight.hot and charging.undisturbed(level, sight.image, image, cost):
+        for (step, taken, _), image in zip(draft.parts, outcome.images, strict=True):
+            level, sight = step
+            if sight.hot and charging.undisturbed(level, sight.image, image, taken):
                 sight.hot = frozenset()
+            sight.lost = 0
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        return new_grant((chain, cost, images, now_ms, NOTHING))
+        return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(draft.parts) if draft.wide else None))
 
-    async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
+    async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool = False) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
-        ask = Ask(cost)
+        ask = Ask(cost, atomic)
         if self.never_suspends:
             await self._charge(chain, [ask], timeout)
         else:
@@ -121,10 +133,14 @@ class Engine:
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         return await (work if self.never_suspends else self._runtime.finish(work))
 
-    async def look(self, chain: Chain, timeout: float | None) -> None:
+    async def look(self, chain: Chain, timeout: float | None) -> Chain:
         """Read the buckets of the chain."""
-        images = await self._store.read(chain.keys, timeout=timeout)
-        chain.show(dict(zip(chain.keys, images, strict=True)), self._clock.now_ms())
+        if chain.sharded:
+            return await self._chains.in_full(chain, timeout)
+        keys = [level.key for level, _ in chain.shards()]
+        images = await self._store.read(keys, timeout=timeout)
+        chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
+        return chain
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
@@ -171,28 +187,40 @@ class Engine:
             chain, pending = await self._follow(chain, pending, timeout)
             if not pending:
                 return
-            batch = pending if len(pending) == 1 else _fitting(chain, pending, now_ms)
-            writes = self.plan(chain, _total(batch), now_ms) if batch else None
-            if writes is None:
+            wide = certain or not (lost or self._stale(chain, now_ms))
+            draft = _draft(chain, pending, now_ms, wide=wide)
+            if draft is None:
                 if await self._refuse(chain, pending, now_ms, certain, timeout):
                     return
-                await self.look(chain, timeout)
+                chain = await self.look(chain, timeout)
                 certain = True
                 continue
             if lost:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
-                lost = False
                 now_ms = chain.instant(self._clock.now_ms())
-                writes = self.plan(chain, _total(batch), now_ms) or writes
-            outcome = await commit_chain(self._backend, chain.levels, writes, timeout)
-            certain = True
-            grant = self.landed(chain, _total(batch), outcome, now_ms)
-            if grant is None:
-                lost = True
-                continue
-            _share(grant, batch)
-            pending = [ask for ask in pending if ask.grant is None]
+                draft = _draft(chain, pending, now_ms, wide=wide) or draft
+            before = [part.step.sight.image for part in draft.parts]
+            atomic = any(ask.atomic for ask in draft.asks)
+            outcome = await commit_parts(self._backend, draft.parts, timeout, atomic=atomic)
+            certain = not chain.sharded
+            grant = self.landed(chain, draft, outcome, now_ms)
+            lost = grant is None
+            if grant is not None:
+                _share(grant, draft.asks, _others(draft, before, grant.images) if atomic else NOTHING)
+                pending = [ask for ask in pending if ask.grant is None]
+                if draft.wide and len(draft.parts) == len(chain.rungs):
+                    chain = self._chains.rehome(chain, [part.step for part in draft.parts])
+                await self._relieve(chain, draft, now_ms, timeout)
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
+
+    def _stale(self, chain: Chain, now_ms: int) -> bool:
+        """Whether there are shards that were not seen for long."""
+        return any(now_ms - rung.seen_ms > _RECENT_MS for rung in chain.rungs)
+
+    async def _relieve(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> None:
+        if self._splits:
+            with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+                await relieve(self._backend, chain, draft.asks[0].cost, now_ms, timeout)
 
     async def _follow(self, chain: Chain, pending: list[Ask], timeout: float | None) -> tuple[Chain, list[Ask]]:
         """Go on under newer config if a bucket has met it; an ask for a limit that is gone is an error."""
@@ -213,8 +241,7 @@ class Engine:
     ) -> bool:
         """Refuse every ask; False where the sights are not reason enough and the store must be asked."""
         if certain:
-            readings = chain.readings(now_ms)
-            errors = [refusal(readings, ask.cost, now_ms) for ask in pending]
+            errors = [refusal(chain.offers(ask.cost, now_ms), ask.cost, now_ms) for ask in pending]
         else:
             errors = [known_refusal(chain, ask.cost, now_ms, self._refusal_ttl_ms) for ask in pending]
             if None in errors:
@@ -229,7 +256,7 @@ class Engine:
 
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
-        for level, sight in chain.steps:
+        for level, sight in chain.shards():
             if sight.image is not None and charging.needs_reshape(level, sight.image):
                 write = charging.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
@@ -242,23 +269,50 @@ class Engine:
     def _learn(self, chain: Chain, conflict: Conflict, cost: Mapping[str, int], now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment."""
         chain.show(conflict.images, self._clock.now_ms())
-        for level, sight in chain.steps:
+        for level, sight in chain.shards():
             if sight.image is not None and level.key in conflict.images:
+                sight.lost += 1
                 sight.hot = charging.crowded(level, sight.image, cost, now_ms)
 
 
-def _fitting(chain: Chain, pending: list[Ask], now_ms: int) -> list[Ask]:
-    answers = fitting(chain.readings(now_ms), [ask.cost for ask in pending], now_ms)
+def _draft(chain: Chain, pending: list[Ask], now_ms: int, *, wide: bool) -> Draft | None:
+    """What to write for whom: as many as the home shards can take, else one from whatever shards have it."""
+    asks = pending if len(pending) == 1 else _fitting(chain.home_readings(now_ms), pending, now_ms)
+    parts = plan(chain, _total(asks), now_ms) if asks else None
+    if parts is not None:
+        return Draft(asks, parts, wide=False)
+    if wide and chain.sharded:
+        different = {tuple(ask.cost.items()): ask for ask in reversed(pending)}
+        for ask in reversed(different.values()):
+            parts = plan_widely(chain, ask.cost, now_ms)
+            if parts is not None:
+                return Draft([ask], parts, wide=True)
+    return None
+
+
+def _fitting(readings: list[Reading], pending: list[Ask], now_ms: int) -> list[Ask]:
+    answers = fitting(readings, [ask.cost for ask in pending], now_ms)
     return [ask for ask, fits in zip(pending, answers, strict=True) if fits]
 
 
-def _share(grant: Grant, batch: list[Ask]) -> None:
-    """Give each ask its part of what was granted to all of them, with what those after it took on top."""
-    later: dict[str, int] = {}
-    for ask in reversed(batch):
+def _share(grant: Grant, asks: list[Ask], others: Mapping[str, int]) -> None:
+    """Give each ask its part of what was granted to all of them, with what others took on top."""
+    later = dict(others)
+    for ask in reversed(asks):
         ask.grant = grant._replace(cost=ask.cost, later=dict(later))
         for name, amount in ask.cost.items():
             later[name] = later.get(name, 0) + amount
+
+
+def _others(draft: Draft, before: Sequence[Image | None], after: Sequence[Image | None]) -> dict[str, int]:
+    """What others may have taken between a transaction and the look at what it left; the most at any level."""
+    most: dict[str, int] = {}
+    for (step, cost, _), old, new in zip(draft.parts, before, after, strict=True):
+        for name, slot in step.level.slots.items():
+            if old is not None and new is not None:
+                taken = new.get(slot.tc, 0) - old.get(slot.tc, 0) - cost.get(name, 0)
+                most[name] = max(taken, most.get(name, 0))
+    return most
 
 
 def _total(asks: Sequence[Ask]) -> Mapping[str, int]:

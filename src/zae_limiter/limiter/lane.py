@@ -26,10 +26,11 @@ class Place(enum.Enum):
 class Ask:
     """One request for tokens, and what becomes of it."""
 
-    __slots__ = ("abandoned", "cost", "error", "gate", "grant", "landed", "leads")
+    __slots__ = ("abandoned", "atomic", "cost", "error", "gate", "grant", "landed", "leads")
 
-    def __init__(self, cost: Mapping[str, int]) -> None:
+    def __init__(self, cost: Mapping[str, int], atomic: bool = False) -> None:
         self.cost = cost
+        self.atomic = atomic
         self.grant: Grant | None = None
         self.error: BaseException | None = None
         self.gate: Gate | None = None

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import MILLI, Rule, level
+from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import OnUnavailable
-from ..records import bucket
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ class Terms(NamedTuple):
     policy: OnUnavailable | None
     max_wait_ms: int
     timeout: float | None
+    atomic: bool
 
 
 class LeaseCore:
@@ -71,12 +71,11 @@ class LeaseCore:
         left: dict[str, int] = {}
         if grant is None:
             return left
-        for step, image in zip(grant.chain.levels, grant.images, strict=True):
-            tokens = bucket.reading(step, image, grant.now_ms).tokens
-            for limit in step.limits:
-                later = grant.later.get(limit.name, 0)
-                here = (level(Rule.of(limit), *tokens[limit.name], grant.now_ms) + later) // MILLI
-                left[limit.name] = min(here, left.get(limit.name, here))
+        images = {step.level.key: image for step, _, image in grant.portions()}
+        for reading in grant.chain.readings(grant.now_ms, images):
+            for name, pots in reading.pots.items():
+                here = (balance(pots, grant.now_ms) + grant.later.get(name, 0)) // MILLI
+                left[name] = min(here, left.get(name, here))
         return left
 
     @property
@@ -150,7 +149,7 @@ class LeaseCore:
             await self._end(failed)
         finally:
             if self._grant is not None and self._limiter._lines.waiting:
-                self._limiter._lines.stir(self._grant.chain.keys)
+                self._limiter._lines.stir(self._grant.chain.roots)
 
     async def _end(self, failed: bool) -> None:
         if failed:

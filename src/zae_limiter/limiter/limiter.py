@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.values import StackOptions
     from ..stores.port import Store
-    from .chains import Chain
+    from .chain import Chain
     from .engine import Grant
     from .lease import LeaseCore
 
@@ -61,6 +61,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         bucket_ttl_refill_multiplier: int = 7,
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
+        atomic: bool = False,
     ) -> None:
         self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
         whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
@@ -72,7 +73,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._chains = Chains(self._backend, bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = Terms(None, self._policy, 0, self._timeout)
+        self._usual = Terms(None, self._policy, 0, self._timeout, atomic)
         store = self._backend.store
         self._lender = store if isinstance(store, Lender) and speculative_writes else None
         self._up = True
@@ -109,8 +110,12 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
+        atomic: bool | None = None,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
+
+        ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
+        them side by side and what was taken goes back when another level refuses.
 
         >>> async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:  # doctest: +SKIP
         ...     answer = await call_llm()
@@ -118,8 +123,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         """
         cost = check_amounts("consume", consume)
         terms = self._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
-            terms = self._checked_terms(limits, on_unavailable, max_wait, timeout)
+        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
+            terms = self._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
         return Lease(self, entity_id, resource, cost, terms)
 
     async def close(self) -> None:
@@ -140,6 +145,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         on_unavailable: OnUnavailable | str | None,
         max_wait: float | None,
         timeout: float | None,
+        atomic: bool | None,
     ) -> Terms:
         """What one acquire asks for besides tokens, checked."""
         return Terms(
@@ -147,11 +153,12 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             self._policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
+            self._usual.atomic if atomic is None else atomic,
         )
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        given, _, _, timeout = lease._terms
+        given, _, _, timeout, atomic = lease._terms
         started_ms = self._backend.clock.now_ms()
         chain: Chain | None = None
         try:
@@ -161,9 +168,9 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
                 timeout = self._left(timeout, started_ms)
             check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(chain, cost, max_wait_ms, timeout)
+                grant = await self._take_in_turn(chain, cost, max_wait_ms, timeout, atomic)
             else:
-                grant = await self._engine.admit(chain, cost, timeout)
+                grant = await self._engine.admit(chain, cost, timeout, atomic)
         except RateLimiterUnavailable as error:
             error.entity_id, error.resource = lease._entity_id, lease._resource
             self._note(False, error)
@@ -200,26 +207,26 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if image is None:
             return None
         sight.show(image, now_ms)
-        return new_grant((chain, cost, (image,), now_ms, NOTHING))
+        return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
 
     async def _take_in_turn(
-        self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None
+        self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None, atomic: bool
     ) -> Grant:
         if not self._speculative:
-            await self._engine.look(chain, timeout)
+            chain = await self._engine.look(chain, timeout)
         self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.admit(chain, cost, timeout)
-        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, timeout))
+            return await self._engine.admit(chain, cost, timeout, atomic)
+        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, timeout, atomic))
 
-    async def _attempt(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant:
+    async def _attempt(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool) -> Grant:
         """Try under the limits in force by now, which may have changed while somebody waited."""
         first = chain.levels[0]
         known = self._chains.known(first.entity_id, first.resource, chain.given, self._backend.clock.now_ms())
         if known is None:
             known = await self._chains.resolve(first.entity_id, first.resource, chain.given, timeout)
         check_known("consume", cost, known.names)
-        return await self._engine.admit(known, cost, timeout)
+        return await self._engine.admit(known, cost, timeout, atomic)
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.bucket import MILLI, Rule, level
+from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from .chains import Chain, Chains
+    from .chain import Chain
+    from .chains import Chains
     from .engine import Engine
 
 
@@ -86,13 +87,13 @@ class LookOperations(Operations):
         rows = await backend.collect(Query(pk, prefix="BUCKET#", gsi="GSI2"))
         now_ms = backend.clock.now_ms()
         entities = []
-        for key, image in rows:
-            for state in bucket.states(key, image):
-                if state.limit_name == limit_name and not (parents_only and image.get("parent_id")):
-                    rule = Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
-                    left = level(rule, state.tokens_milli, state.last_refill_ms, now_ms) // MILLI
-                    capacity = state.capacity_milli // MILLI
-                    entities.append(EntityCapacity(state.entity_id, capacity, left, _used(capacity, left)))
+        for shards in bucket.by_bucket(rows):
+            pots = bucket.stored_pots(shards, limit_name)
+            first = shards[0][1]
+            if pots and not (parents_only and first.get("parent_id")):
+                left = balance(pots, now_ms) // MILLI
+                capacity = sum(pot.rule.capacity for pot in pots) // MILLI
+                entities.append(EntityCapacity(first["entity_id"], capacity, left, _used(capacity, left)))
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
         return ResourceCapacity(resource, limit_name, total, left, _used(total, left), tuple(entities))
@@ -117,8 +118,10 @@ class LookOperations(Operations):
         chain = self._chains.known(entity_id, resource, given, now_ms)
         if chain is None:
             chain = await self._chains.resolve(entity_id, resource, given, timeout)
-        await self._engine.look(chain, timeout)
+        chain = await self._engine.look(chain, timeout)
         chain = await self._chains.follow(chain, timeout)
+        if not all(rung.complete for rung in chain.rungs):
+            chain = await self._engine.look(chain, timeout)
         now_ms = chain.instant(self._backend.clock.now_ms())
         if promising:
             await self._engine.write_limits_down(chain, now_ms, timeout)

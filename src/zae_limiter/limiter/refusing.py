@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
-    from .chains import Chain
+    from .chain import Chain
 
 
 MEMORY_MS = 60_000
@@ -20,8 +20,8 @@ MEMORY_MS = 60_000
 
 def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
     """The refusal, if a violated limit was seen recently enough or has refused as much with the same image."""
-    seen = [sight.seen_ms for _, sight in chain.steps]
-    error = refusal(chain.readings(now_ms), cost, now_ms)
+    seen = [rung.seen_ms for rung in chain.rungs]
+    error = refusal(chain.offers(cost, now_ms), cost, now_ms)
     if error is None or not ttl_ms:
         return None
     for (level, sight), seen_ms in zip(chain.steps, seen, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import level as level_at, produced
+from ..core.bucket import between
 from ..core.errors import RateLimiterUnavailable
 from ..records import bucket, charging
 from ..records.algebra import PRESENT, Committed, Image, Key, Write
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..repository.backend import Backend
-    from .chains import Step
+    from .chain import Step
     from .engine import Grant
 
 _MAX_TRIES = 200
@@ -26,6 +26,11 @@ class Part(NamedTuple):
     delta: Mapping[str, int]
     charged_ms: int
     most_back: Mapping[str, int]
+
+    @property
+    def survives(self) -> bool:
+        """Whether it matters for a bucket that is gone: debt does, but no shard is made for it."""
+        return self.step.level.shard == 0 and max(self.delta.values()) > 0
 
     def write(self, now_ms: int, gone: bool) -> Write:
         """An add; to a bucket that is gone, because it was full, only what is owed."""
@@ -47,11 +52,18 @@ async def settle_grant(backend: Backend, grant: Grant, delta: Mapping[str, int],
 
 
 def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
+    """What is settled where: each shard gets back what it gave, the last one the rest."""
     parts = []
-    for step, image in zip(grant.chain.steps, grant.images, strict=True):
-        mine = {name: amount for name, amount in delta.items() if amount and name in step.level.slots}
-        if mine:
-            parts.append(Part(step, mine, grant.now_ms, _most_back(grant, step, image, mine, now_ms)))
+    left: dict[str, dict[str, int]] = {}
+    portions = list(grant.portions())
+    last = {step.level.entity_id: step for step, _, _ in portions}
+    for step, cost, image in portions:
+        who, slots = step.level.entity_id, step.level.slots
+        mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in slots})
+        here = mine if last[who] is step else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
+        left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
+        if any(here.values()):
+            parts.append(Part(step, here, grant.now_ms, _most_back(grant, step, image, here, now_ms)))
     return parts
 
 
@@ -60,19 +72,19 @@ def _most_back(grant: Grant, step: Step, image: Image | None, delta: Mapping[str
 
     The bucket may have been fuller than it is now; had the tokens never been taken, it would have run over then.
     """
-    tokens = bucket.reading(step.level, image, grant.now_ms).tokens
+    pots = bucket.reading([(step.level, image)], grant.now_ms).pots
     most = {}
     for name, amount in delta.items():
         if amount < 0:
-            rule = step.level.slots[name].rule
-            made = produced(now_ms, rule.amount, rule.period) - produced(grant.now_ms, rule.amount, rule.period)
-            held = level_at(rule, *tokens[name], grant.now_ms) + grant.later.get(name, 0)
-            most[name] = max(0, rule.capacity - held - made)
+            (pot,) = pots[name]
+            held = pot.level(grant.now_ms) + grant.later.get(name, 0)
+            most[name] = max(0, pot.rule.capacity - held - between(pot.rule, grant.now_ms, now_ms))
     return most
 
 
 async def _settle(backend: Backend, parts: list[Part], timeout: float | None) -> None:
     await _look(backend, [part.step for part in parts if part.step.sight.image is None], timeout)
+    parts = [part for part in parts if part.step.sight.image is not None or part.survives]
     gone: set[Key] = set()
     for _ in range(_MAX_TRIES):
         if not parts:
@@ -90,7 +102,7 @@ async def _settle(backend: Backend, parts: list[Part], timeout: float | None) ->
             if level.key in outcome.images:
                 sight.show(outcome.images[level.key], now_ms)
         gone = {key for key, image in outcome.images.items() if image is None}
-        parts = [part for part in parts if part.step.level.key not in gone or max(part.delta.values()) > 0]
+        parts = [part for part in parts if part.step.level.key not in gone or part.survives]
     raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
 
 

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from ..core.bucket import debited
 from ..core.decide import Reading, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..forks import protect
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..records.algebra import Key
     from ..runtime.port import Gate, Runtime
-    from .chains import Chain
+    from .chain import Chain
     from .engine import Grant
 
 
@@ -61,9 +62,9 @@ class Lines:
         """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
-            ahead = [self._wanted_ahead(key, before) for key in chain.keys]
+            ahead = [self._wanted_ahead(key, before) for key in chain.roots]
         if any(ahead):
-            error = refusal(_after(chain.readings(now_ms), ahead), cost, now_ms)
+            error = refusal(_after(chain.readings(now_ms), ahead, now_ms), cost, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
@@ -89,7 +90,7 @@ class Lines:
     ) -> Grant:
         """Stand in line and try whenever it may fit, until the time is up."""
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(chain.keys, cost, self._runtime.gate())
+        ticket = Ticket(chain.roots, cost, self._runtime.gate())
         first = self._join(ticket)
         try:
             if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
@@ -162,9 +163,9 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
     return seconds is not None and round(seconds * 1000) <= left_ms
 
 
-def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]]) -> list[Reading]:
+def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]], now_ms: int) -> list[Reading]:
     """The levels as they will be when those in line have been served."""
     return [
-        reading._replace(tokens={name: (tk - wanted.get(name, 0), rf) for name, (tk, rf) in reading.tokens.items()})
+        reading._replace(pots={name: debited(pots, wanted.get(name, 0), now_ms) for name, pots in reading.pots.items()})
         for reading, wanted in zip(readings, ahead, strict=True)
     ]

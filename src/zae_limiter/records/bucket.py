@@ -1,12 +1,13 @@
 """The bucket record: one item per entity, resource and shard, holding every limit.
 
-    rf                    the anchor, ms; moves only when the limits change
+    rf                    the anchor, ms; moves only when the limits or the shards change
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
     b_{limit}_fl          the last instant, ms, as of which it was charged while full
-    b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) under which tk is kept
+    b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     cv                    the highest config version it was charged under; raising it moves the anchor
-    ttl                   expiry in seconds, only under default limits
+    shard_count           the record has the share of one shard of so many
+    ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
 (`charge` then moves the bucket to the new limits in the same write), and so that anybody can read it.
@@ -14,17 +15,20 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import Rule, first_instant, produced
+from ..core.bucket import Pot, Rule, between, first_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
+from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.values import BucketState
 from . import keys
 from .algebra import TTL, Image, Key
-from .level import ANCHOR, CONFIG_VERSION, attribute
+from .level import ANCHOR, CONFIG_VERSION, SHARDS, attribute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .level import Level
 
 FIELDS = ("tk", "tc", "fl", "cp", "ra", "rp")
@@ -40,40 +44,65 @@ def outlives(image: Image) -> int | None:
     return full_ms if full_ms > image[TTL] * 1000 else None
 
 
-def reading(level: Level, image: Image | None, now_ms: int) -> Reading:
-    """The level as the limits in force see it; a bucket that does not exist is full."""
-    tokens: dict[str, tuple[int, int]] = {}
-    for name, slot in level.slots.items():
-        old = None if image is None else stored_rule(image, name)
+def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
+    """One entity's bucket as the limits in force see it, over all its shards; one that does not exist is full."""
+    pots: dict[str, tuple[Pot, ...]] = {}
+    for level, image in shards:
+        for name, pot in _pots(level, image, now_ms):
+            pots[name] = (*pots.get(name, ()), pot)
+    return Reading(level.entity_id, level.resource, level.limits, pots)
+
+
+def _pots(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Pot]]:
+    slots = level.slots if image is None else level.slots_of(image)
+    for name, slot in slots.items():
+        old = None if image is None else stored_rule(image, name, level.shard)
         if image is None or old is None:
-            tokens[name] = (slot.rule.capacity, now_ms)
+            yield name, Pot(slot.rule, slot.rule.capacity, now_ms)
         elif old == slot.rule:
-            tokens[name] = (image[slot.tk], image[ANCHOR])
+            yield name, Pot(slot.rule, image[slot.tk], image[ANCHOR])
         else:
             ceiling = min(old.capacity, slot.rule.capacity)
-            tokens[name] = (min(ceiling, image[slot.tk] + between(old, image[ANCHOR], now_ms)), now_ms)
-    return Reading(level.entity_id, level.resource, level.limits, tokens)
+            held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], now_ms))
+            yield name, Pot(slot.rule, held, now_ms)
 
 
-def states(key: Key, image: Image) -> list[BucketState]:
-    """The limits of a stored bucket."""
-    inspect(key, image)
+Shards: TypeAlias = list[tuple[Key, Image]]
+"""The records of one bucket."""
+
+
+def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
+    """Records put together that are shards of the same bucket; damaged ones are an error."""
+    found: dict[tuple[str, str], Shards] = {}
+    for key, image in rows:
+        whose = keys.parse_bucket_pk(key.pk)
+        found.setdefault((whose.entity_id, whose.resource), []).append((key, inspect(key, image)))
+    return list(found.values())
+
+
+def states(shards: Shards) -> list[BucketState]:
+    """The limits of one stored bucket, its shards added up as of the latest anchor."""
+    names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
+    anchor = max(image[ANCHOR] for _, image in shards)
+    owner = keys.parse_bucket_pk(shards[0][0].pk)
     found = []
-    for name in sorted(stored_names(image)):
-        rule = stored_rule(image, name)
-        if rule is not None:
-            found.append(
-                BucketState(
-                    image["entity_id"],
-                    image["resource"],
-                    name,
-                    image[attribute(name, "tk")],
-                    image[ANCHOR],
-                    *rule,
-                    image.get(attribute(name, "tc"), 0),
-                )
-            )
+    for name in sorted(names):
+        whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
+        if whole is not None:
+            tokens = sum(pot.tokens + between(pot.rule, pot.anchor, anchor) for pot in stored_pots(shards, name))
+            consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
+            found.append(BucketState(owner.entity_id, owner.resource, name, tokens, anchor, *whole[:3], consumed))
     return found
+
+
+def stored_pots(shards: Shards, name: str) -> list[Pot]:
+    """What the records of a bucket hold of one limit, under the rule they were written under."""
+    pots = []
+    for key, image in shards:
+        rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
+        if rule is not None:
+            pots.append(Pot(rule, image[attribute(name, "tk")], image[ANCHOR]))
+    return pots
 
 
 def full_at(image: Image) -> int:
@@ -92,6 +121,9 @@ def full_at(image: Image) -> int:
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
     wrong = [attr for attr in (ANCHOR, CONFIG_VERSION) if type(image.get(attr)) is not int]
+    count = image.get(SHARDS, 1)
+    if type(count) is not int or count < 1:
+        wrong.append(SHARDS)
     for name in {attr[2:-3] for attr in image if attr.startswith("b_")}:
         for field in FIELDS:
             value = image.get(attribute(name, field))
@@ -108,12 +140,14 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
-def between(rule: Rule, start_ms: int, end_ms: int) -> int:
-    return produced(end_ms, rule.amount, rule.period) - produced(start_ms, rule.amount, rule.period)
-
-
-def stored_rule(image: Image, name: str) -> Rule | None:
+def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
     """The rule that a limit's numbers were written under; None where it has none, and so no meaning."""
+    whole = whole_rule(image, name)
+    return whole if whole is None else whole.share(shard, image.get(SHARDS, 1))
+
+
+def whole_rule(image: Image, name: str) -> Rule | None:
+    """The limit as a whole that the record has a share of."""
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
@@ -121,4 +155,5 @@ def stored_rule(image: Image, name: str) -> Rule | None:
 
 
 def stored_names(image: Image) -> set[str]:
+    """The limits that a bucket holds, ours included."""
     return {attr[2:-3] for attr in image if attr.startswith("b_") and attr.endswith("_tk")}

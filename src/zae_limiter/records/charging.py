@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.bucket import produced
+from ..core.bucket import between, produced
 from ..core.draw import draw, owe, spent
 from ..core.errors import CorruptRecordError
-from . import keys
+from ..core.names import INFRASTRUCTURE_LIMIT
+from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds
-from .bucket import between, full_at, inspect, stored_names, stored_rule
-from .level import ANCHOR, CONFIG_VERSION, Anchor, Level, attribute
+from .bucket import full_at, inspect, stored_names, stored_rule
+from .level import ANCHOR, CONFIG_VERSION, SHARDS, Anchor, Level, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,21 +35,12 @@ new_write = partial(tuple.__new__, Write)
 def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
     """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it."""
     put: dict[str, Any] = {
-        "entity_id": level.entity_id,
-        "resource": level.resource,
-        "shard_count": 1,
-        "cascade": level.cascade,
+        **identity(level),
+        SHARDS: 1,
         ANCHOR: now_ms,
         CONFIG_VERSION: level.version or 0,
-        "GSI2PK": keys.gsi2_pk_resource(level.namespace_id, level.resource),
-        "GSI2SK": keys.gsi2_sk_bucket(level.entity_id),
-        "GSI3PK": keys.gsi3_pk_entity(level.namespace_id, level.entity_id),
-        "GSI3SK": keys.gsi3_sk_bucket(level.resource),
-        "GSI4PK": level.namespace_id,
-        "GSI4SK": level.key.pk,
+        **pressure.fresh(level, now_ms, pressure.WRITE),
     }
-    if level.parent_id is not None:
-        put["parent_id"] = level.parent_id
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
         put[slot.tk] = slot.rule.capacity - taken
@@ -57,6 +49,24 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
         put.update(slot.shape)
     expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
+
+
+def identity(level: Level) -> dict[str, Any]:
+    """What says whose bucket a record is, and puts it into the indexes."""
+    whose: dict[str, Any] = {
+        "entity_id": level.entity_id,
+        "resource": level.resource,
+        "cascade": level.cascade,
+        "GSI2PK": keys.gsi2_pk_resource(level.namespace_id, level.resource),
+        "GSI2SK": keys.gsi2_sk_bucket(level.entity_id, level.shard),
+        "GSI3PK": keys.gsi3_pk_entity(level.namespace_id, level.entity_id),
+        "GSI3SK": keys.gsi3_sk_bucket(level.resource, level.shard),
+        "GSI4PK": level.namespace_id,
+        "GSI4SK": level.key.pk,
+    }
+    if level.parent_id is not None:
+        whose["parent_id"] = level.parent_id
+    return whose
 
 
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int) -> Write | None:
@@ -68,7 +78,13 @@ def first_charge(level: Level, cost: Mapping[str, int], now_ms: int) -> Write | 
 
 
 def charge(
-    level: Level, image: Image, cost: Mapping[str, int], now_ms: int, hot: Collection[str] = (), seen_ms: int = 0
+    level: Level,
+    image: Image,
+    cost: Mapping[str, int],
+    now_ms: int,
+    hot: Collection[str] = (),
+    seen_ms: int = 0,
+    lost: int = 0,
 ) -> Write | None:
     """Take ``cost`` from the bucket last seen as ``image`` at ``seen_ms``, or None where it does not fit.
 
@@ -86,14 +102,14 @@ def charge(
     for name, need in cost.items():
         if not need or name not in terms:
             continue
-        capacity, amount, period, base, attr, counter, filled = terms[name]
-        since = now_ms * amount // period - base
+        capacity, amount, period, phase, base, attr, counter, filled = terms[name]
+        since = (now_ms * amount + phase) // period - base
         if since > _REACH:
             return reshape(level, image, cost, now_ms)
         tk = image[attr]
         if hot and name in hot and tk + since >= capacity > need:
             lag_ms = min(LAG_MS, capacity * period // amount // 2)
-            earliest = produced(now_ms - lag_ms, amount, period) - base
+            earliest = ((now_ms - lag_ms) * amount + phase) // period - base
             if capacity - tk > earliest or seen_ms < now_ms - lag_ms:
                 since = max(capacity - tk - 1, earliest)
                 tk = min(tk, capacity - since - 1)
@@ -109,8 +125,9 @@ def charge(
             guards.append((attr, "between", (low, high)))
             add[attr] = change
         add[counter] = need
-    expires = _expiry(level, image, now_ms)
-    return new_write((level.key, tuple(guards), put, add, (), expires, False))
+    if level.partition_writes:
+        pressure.count(level, image, now_ms, put, add, seen_ms, lost)
+    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
 
 
 def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
@@ -133,8 +150,8 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             return None
         if not need:
             continue
-        capacity, amount, period, base, attr, counter, filled = term
-        since = now_ms * amount // period - base
+        capacity, amount, period, phase, base, attr, counter, filled = term
+        since = (now_ms * amount + phase) // period - base
         tk = new[attr]
         left = spent(capacity, tk, since, need)
         if left is None or since > _REACH:
@@ -168,10 +185,10 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         put["parent_id"], remove = level.parent_id, ()
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
-    for name, slot in level.slots.items():
+    for name, slot in level.slots_of(image).items():
         need = cost.get(name, 0)
         after = between(slot.rule, anchor, now_ms)
-        old = stored_rule(image, name)
+        old = stored_rule(image, name, level.shard)
         put.update(slot.shape)
         if need:
             add[slot.tc] = need
@@ -194,10 +211,12 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         else:
             guards.append((slot.tk, "<=", high) if low is None else (slot.tk, "between", (low, high)))
             add[slot.tk] = change
-    for name in stored_names(image) - level.slots.keys():
-        rule = stored_rule(image, name)
+    for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
+        rule = stored_rule(image, name, level.shard)
         if rule is not None:
             add[attribute(name, "tk")] = between(rule, rf, anchor)
+    if level.partition_writes:
+        put.update(pressure.moved(level, image, now_ms, anchor))
     return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
 
 
@@ -219,7 +238,7 @@ def settle(
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     for name, amount in delta.items():
-        rule = stored_rule(image, name)
+        rule = stored_rule(image, name, level.shard)
         tk, filled = attribute(name, "tk"), attribute(name, "fl")
         if rule is None:
             continue
@@ -231,12 +250,14 @@ def settle(
         elif image.get(filled, 0) <= charged_ms:
             guards.append((filled, "<=", charged_ms))
             add[tk] = -amount if most_back is None else min(-amount, most_back[name])
+    if level.partition_writes:
+        pressure.count(level, image, now_ms, put, add)
     return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms))
 
 
 def _kept_in_debt(level: Level, image: Image, write: Write) -> Write:
     """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
-    if not level.lifetime_ms:
+    if not expires(level, image):
         return write._replace(expires_at_ms=NEVER if TTL in image else None)
     after = applied(image, write)
     assert after is not None  # it does not delete
@@ -246,8 +267,9 @@ def _kept_in_debt(level: Level, image: Image, write: Write) -> Write:
 def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
     """The limits that were not yet full a moment ago: others are writing them now."""
     found = set()
+    slots = level.slots_of(image)
     for name in names:
-        slot = level.slots.get(name)
+        slot = slots.get(name)
         if slot is not None and slot.tk in image:
             unclipped = image[slot.tk] + between(slot.rule, image[ANCHOR], now_ms - LAG_MS)
             if unclipped <= slot.rule.capacity:
@@ -283,20 +305,24 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
     """What the level's rates had produced by the image's anchor, or None where the limits differ."""
     if level.version is not None and image[CONFIG_VERSION] != level.version:
         return None
-    for slot in level.slots.values():
+    slots = level.slots_of(image)
+    for slot in slots.values():
         for attr, value in slot.shape:
             if image.get(attr) != value:
                 return None
     rf = image[ANCHOR]
-    terms = {
-        name: (*slot.rule, produced(rf, slot.rule.amount, slot.rule.period), slot.tk, slot.tc, slot.fl)
-        for name, slot in level.slots.items()
-    }
+    terms = {name: (*slot.rule, produced(rf, slot.rule), slot.tk, slot.tc, slot.fl) for name, slot in slots.items()}
     return rf, terms
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """When a charged bucket may be forgotten: long after it is full, or never under an entity's own limits."""
-    if level.lifetime_ms:
-        return now_ms + level.lifetime_ms
-    return NEVER if TTL in image else None
+    """When a charged bucket may be forgotten: long after it is full; None where it is kept as long already."""
+    if not expires(level, image):
+        return NEVER if TTL in image else None
+    wanted_ms = now_ms + level.lifetime_ms
+    return wanted_ms if expiry_seconds(wanted_ms) > image.get(TTL, 0) else None
+
+
+def expires(level: Level, image: Image) -> bool:
+    """Whether a bucket is ever forgotten: not under an entity's own limits, and not a shard, which others count on."""
+    return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1

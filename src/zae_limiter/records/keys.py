@@ -126,6 +126,11 @@ def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
     return f"BUCKET#{resource}#{shard_id}"
 
 
+def gsi3_bucket_prefix(resource: str) -> str:
+    """What the index keys of all shards of a bucket start with."""
+    return f"BUCKET#{resource}#"
+
+
 def bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> Key:
     return Key(pk_bucket(ns, entity_id, resource, shard_id), STATE)
 

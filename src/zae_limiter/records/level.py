@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 ANCHOR = "rf"
 CONFIG_VERSION = "cv"
+SHARDS = "shard_count"
 
 
 class Slot(NamedTuple):
-    """One limit of a level: its attribute names and its rule."""
+    """One limit of a level: its attribute names, its rule, and the whole rule as it is stored."""
 
     limit: Limit
     rule: Rule
@@ -26,22 +27,32 @@ class Slot(NamedTuple):
     shape: tuple[tuple[str, int], ...]
 
 
-Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, str, str, str]]]
-"""An anchor and, per limit: capacity, amount, period, what was produced by then, and the names of tk, tc and fl."""
+Slots: TypeAlias = dict[str, Slot]
+
+Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, str, str, str]]]
+"""An anchor and, per limit: the rule, what it had produced by then, and the names of tk, tc and fl."""
 
 
 class Level:
-    """One entity's bucket for a resource, with the limits in force; a step of a cascade chain."""
+    """One entity's bucket for a resource, or one shard of it, with the limits in force; a step of a cascade chain.
+
+    ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
+    ``count`` is the number of shards when it was last looked at; what a record says of itself goes first.
+    """
 
     __slots__ = (
+        "_shares",
         "cascade",
+        "count",
         "entity_id",
         "key",
         "lifetime_ms",
         "limits",
         "namespace_id",
         "parent_id",
+        "partition_writes",
         "resource",
+        "shard",
         "slots",
         "source",
         "trusted",
@@ -60,19 +71,54 @@ class Level:
         lifetime_ms: int,
         cascade: bool = False,
         parent_id: str | None = None,
+        partition_writes: int = 0,
+        shard: int = 0,
+        count: int = 1,
     ) -> None:
         self.namespace_id = namespace_id
         self.entity_id = entity_id
         self.resource = resource
-        self.key: Key = keys.bucket(namespace_id, entity_id, resource)
+        self.key: Key = keys.bucket(namespace_id, entity_id, resource, shard)
         self.limits = limits
         self.source = source
         self.version = version
         self.lifetime_ms = lifetime_ms
         self.cascade = cascade
         self.parent_id = parent_id
-        self.slots = {limit.name: _slot(limit) for limit in limits}
+        self.partition_writes = partition_writes
+        self.shard = shard
+        self.count = count
+        self.slots: Slots = {limit.name: _slot(limit) for limit in limits}
         self.trusted: tuple[Image, Anchor] | None = None
+        self._shares: dict[int, Slots] = {1: self.slots}
+
+    def at(self, shard: int, count: int) -> Level:
+        """Another shard of the same bucket."""
+        if (shard, count) == (self.shard, self.count):
+            return self
+        return Level(
+            self.namespace_id,
+            self.entity_id,
+            self.resource,
+            self.limits,
+            source=self.source,
+            version=self.version,
+            lifetime_ms=self.lifetime_ms,
+            cascade=self.cascade,
+            parent_id=self.parent_id,
+            partition_writes=self.partition_writes,
+            shard=shard,
+            count=count,
+        )
+
+    def slots_of(self, image: Image) -> Slots:
+        """The limits with the share that the record has by its own account."""
+        count = image.get(SHARDS, 1)
+        found = self._shares.get(count)
+        if found is None:
+            shared = {name: slot._replace(rule=slot.rule.share(self.shard, count)) for name, slot in self.slots.items()}
+            found = self._shares[count] = shared
+        return found
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -82,6 +128,6 @@ def attribute(limit_name: str, field: str) -> str:
 
 def _slot(limit: Limit) -> Slot:
     rule = Rule.of(limit)
-    shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=True))
+    shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=False))
     tk, tc, fl = (attribute(limit.name, field) for field in ("tk", "tc", "fl"))
     return Slot(limit, rule, tk, tc, fl, shape)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 MAX_PAGE = 10_000
 """Most records of one page."""
 
+MAX_COMMIT = 100
+"""Most writes of one commit: what every store takes."""
+
 
 class Operations:
     """A group of use cases over one backend; repository and limiter are made of these."""

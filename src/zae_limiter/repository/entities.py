@@ -16,7 +16,7 @@ from ..core.values import AuditAction, BucketState, Entity
 from ..records import bucket, config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
-from .base import Operations
+from .base import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,20 +138,20 @@ class EntityOperations(Operations):
                 child = children[0][1]["entity_id"]
                 reason = f"has children, e.g. {child!r}; delete or move them first"
                 raise ValidationError("entity_id", entity_id, reason)
-            configs = await backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
+            configs = await self._own_limits(ns, entity_id)
+            if len(configs) > MAX_COMMIT // 2:
+                await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]))
+                continue
             buckets = [bucket_key for bucket_key, _ in await self._buckets(ns, entity_id)]
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
                 *_forget_limits(ns, configs),
-                *(Write(bucket_key, delete=True) for bucket_key in buckets),
             ]
             if seen.get("parent_id") is not None:
                 writes.append(_count(keys.meta(ns, seen["parent_id"]), -1))
-            if await backend.commit(writes):
+            if await self._commit_forgetting(writes, buckets):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
-                for bucket_key in buckets:
-                    backend.sights.forget(bucket_key)
                 return
         raise _busy(entity_id)
 
@@ -160,9 +160,8 @@ class EntityOperations(Operations):
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
-        rows = await self._buckets(await self._backend.ns(), entity_id)
-        found = [(key, image) for key, image in rows if resource is None or image["resource"] == resource]
-        return [state for key, image in found for state in bucket.states(key, image)]
+        rows = await self._buckets(await self._backend.ns(), entity_id, resource)
+        return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
         """Forget a bucket, damaged or not: the next acquire starts a full one."""
@@ -171,13 +170,32 @@ class EntityOperations(Operations):
         names.principal(principal)
         backend = self._backend
         ns = await backend.ns()
-        key = keys.bucket(ns, entity_id, resource)
+        splits = backend.store.capabilities.partition_writes > 0
+        found = [key for key, _ in await self._buckets(ns, entity_id, resource)] if splits else []
+        every = list(dict.fromkeys([keys.bucket(ns, entity_id, resource), *found]))
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        await backend.commit([Write(key, delete=True), event])
-        backend.sights.forget(key)
+        await self._commit_forgetting([event], every)
 
-    async def _buckets(self, ns: str, entity_id: str) -> list[tuple[Key, Image]]:
-        return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix="BUCKET#", gsi="GSI3"))
+    async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
+        prefix = "BUCKET#" if resource is None else keys.gsi3_bucket_prefix(resource)
+        return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix=prefix, gsi="GSI3"))
+
+    async def _own_limits(self, ns: str, entity_id: str) -> list[tuple[Key, Image]]:
+        """The config records of an entity that say something."""
+        rows = await self._backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
+        return [(key, image) for key, image in rows if config.decode(key, image).limits]
+
+    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
+        """Commit, and delete buckets with it: in the same commit as many as it may hold, then the others."""
+        deletions = [Write(key, delete=True) for key in buckets]
+        room = MAX_COMMIT - len(writes)
+        if not await self._backend.commit([*writes, *deletions[:room]]):
+            return False
+        for start in range(room, len(deletions), MAX_COMMIT):
+            await self._backend.commit(deletions[start : start + MAX_COMMIT])
+        for key in buckets:
+            self._backend.sights.forget(key)
+        return True
 
     async def _ancestry(self, ns: str, entity_id: str, parent_id: str | None, height: int = 1) -> list[Write]:
         """Walk up from the parent; the checks let a commit win only while the walk is still true.
@@ -297,9 +315,8 @@ def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]
     registry: dict[str, int] = {}
     writes = []
     for key, image in configs:
-        if config.decode(key, image).limits:
-            registry[f"r_{image['resource']}"] = -1
-            writes.append(config.replace(key, image, None, {}))
+        registry[f"r_{image['resource']}"] = -1
+        writes.append(config.replace(key, image, None, {}))
     if registry:
         writes.append(Write(keys.entity_config_resources(ns), (), {}, registry))
     return writes

@@ -11,12 +11,10 @@ from ..core.values import AuditAction, Namespace
 from ..records import keys, namespace
 from ..records.algebra import Query, Write
 from ..records.instants import iso
-from .base import Operations
+from .base import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-_PURGE_CHUNK = 100
 
 
 class NamespaceOperations(Operations):
@@ -93,8 +91,8 @@ class NamespaceOperations(Operations):
         if not await self._backend.commit([namespace.begin_purge(found)]):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else just now.")
         count = 0
-        query = Query(namespace_id, gsi="GSI4", limit=_PURGE_CHUNK)
-        while rows := await self._backend.collect(query, _PURGE_CHUNK):
+        query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
+        while rows := await self._backend.collect(query, MAX_COMMIT):
             await self._backend.commit([Write(key, delete=True) for key, _ in rows])
             count += len(rows)
             if on_progress is not None:

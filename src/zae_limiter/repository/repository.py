@@ -11,9 +11,10 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import seconds
-from ..core.values import BackendCapabilities, CacheStats, StackOptions, Status
+from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
 from ..records import keys
 from ..stores.opening import open_store, store_url
+from ..stores.provisioning import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
 from .configs import ConfigOperations
 from .entities import EntityOperations
@@ -34,8 +35,8 @@ _SKEW_WORTH_TELLING_MS = 1000
 class Repository(EntityOperations, ConfigOperations, NamespaceOperations, HistoryOperations):
     """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
 
-    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``), a store object, or without ``://`` the
-    name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
+    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
+    without ``://`` the name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
 
     ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
     its own decides by that one, and a difference between the two is reported.
@@ -61,7 +62,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         if timeout is not None:
             seconds("timeout", timeout, zero=False)
         store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
-        self.clock_skew_ms = _skew(store, clock)
+        self._skew_ms = _skew(store, clock)
+        self._stack_options = stack_options
         self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout)
         self._closed = False
 
@@ -83,7 +85,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         url = store_url(given, name)
         if not url.startswith("dynamodb:"):
             _refuse(aws, url)
-        return open_store(url, blocking=self._blocking, clock=clock)
+        return open_store(url, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
 
     def _runtime(self) -> Runtime:
         from ..runtime.aio import AsyncioRuntime
@@ -113,8 +115,33 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         """How the config cache is doing."""
         return self._backend.cache.stats()
 
+    @property
+    def clock_skew_ms(self) -> int:
+        """How far this process's clock is ahead of the store's, as far as it is known by now."""
+        skew_ms: int = getattr(self._backend.clock, "skew_ms", self._skew_ms)
+        return skew_ms
+
+    def get_backend_stats(self) -> BackendStats | None:
+        """What was asked of the store and what it cost; None where calls cost nothing."""
+        store = self._backend.store
+        return store.stats() if isinstance(store, Metered) else None
+
+    async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
+        """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        store = self._backend.store
+        if isinstance(store, Provisioned):
+            await store.create_table(tags=tags, deletion_protection=deletion_protection)
+
     async def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used; an embedded one needs nothing."""
+        """Make sure that the store can be used; an embedded one needs nothing.
+
+        A table that is missing is created only where ``stack_options`` say how: a mistyped name provisions nothing.
+        """
+        options, store = self._stack_options, self._backend.store
+        if options is not None:
+            await self.create_table(tags=options.tags, deletion_protection=options.enable_deletion_protection)
+        elif isinstance(store, Provisioned):
+            await store.check_table()
         await self._backend.ns()
 
     async def status(self) -> Status:

@@ -17,19 +17,20 @@ class Sight:
     """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
     ``refused`` holds, per limit, the smallest cost that was refused with this image; ``hot`` the limits that
-    others were writing at that moment.
+    others were writing at that moment; ``lost`` how many races for it were lost since the last that was won.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("hot", "image", "refused", "seen_ms")
+    __slots__ = ("hot", "image", "lost", "refused", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
         self.seen_ms = 0
         self.refused: Mapping[str, int] | None = None
         self.hot: frozenset[str] = frozenset()
+        self.lost = 0
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from .port import Store
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
+EXTRA = 'pip install "zae-limiter[dynamodb]"'
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_REGION = re.compile(r"[a-z0-9-]{1,64}")
 _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
 
@@ -31,18 +36,26 @@ def store_url(url_or_name: str | None, name: str | None = None) -> str:
     return given if "://" in given else f"dynamodb://{names.stack(given)}"
 
 
-def open_store(url: str, *, blocking: bool, clock: Clock | None = None) -> Store:
-    """Open the store that ``url`` names, for blocking or for async code."""
+def open_store(
+    url: str,
+    *,
+    blocking: bool,
+    clock: Clock | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+) -> Store:
+    """Open the store that ``url`` names, for blocking or for async code; ``region`` and ``endpoint_url`` are AWS's."""
     scheme, separator, _ = url.partition("://")
     opener = _OPENERS.get(scheme.lower()) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _OPENERS)
         what = "a store that this version does not have" if scheme in _LATER else "an unknown scheme"
         raise ValidationError("url", url, f"has {what}; use one of {known}")
-    return opener(url, blocking, clock)
+    aws = {"region": region, "endpoint_url": endpoint_url}
+    return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
 
 
-def _open_memory(url: str, blocking: bool, clock: Clock | None) -> Store:
+def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .memory import MemoryStore
 
     parts = _split(url)
@@ -55,7 +68,7 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None) -> Store:
     return shared
 
 
-def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
+def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
 
     parts = _split(url)
@@ -66,6 +79,42 @@ def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
         )
     file = SqliteFile(path, clock, **_options(url, parts, {"timeout": float}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
+
+
+def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+    """The table's client asks nobody anything before its first call; ``clock`` is the host's, under DynamoDB's own."""
+    parts = _split(url)
+    if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
+        raise ValidationError(
+            "url", url, "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
+        )
+    options = _options(url, parts, _DYNAMODB)
+    for name, value in aws.items():
+        if options.setdefault(name, value) != value:
+            raise ValidationError(name, value, f"was given besides {options[name]!r} in {url!r}; give one of them")
+    _check_place(options)
+    if find_spec("botocore") is None:
+        raise ValidationError("url", url, f"needs packages that are not installed: {EXTRA}")
+    from .dynamodb.client import open_client
+    from .dynamodb.store import DynamoStore
+
+    return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
+
+
+def _check_place(options: Mapping[str, Any]) -> None:
+    region, endpoint_url = options.get("region"), options.get("endpoint_url")
+    if region is not None and not (isinstance(region, str) and _REGION.fullmatch(region)):
+        raise ValidationError("region", region, "is no AWS region; one looks like 'us-east-1'")
+    if endpoint_url is not None and not (isinstance(endpoint_url, str) and _is_http(endpoint_url)):
+        raise ValidationError("endpoint_url", endpoint_url, "must be an http:// or https:// URL")
+
+
+def _is_http(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def _split(url: str) -> SplitResult:
@@ -80,18 +129,37 @@ def _options(url: str, parts: SplitResult, known: dict[str, type]) -> dict[str, 
     for option, text in parse_qsl(parts.query, keep_blank_values=True):
         if option not in known:
             raise ValidationError("url", url, f"has the unknown option {option!r}; known: {', '.join(known)}")
-        try:
-            options[option] = known[option](text)
-        except ValueError:
-            raise ValidationError("url", url, f"option {option} must be a number, not {text!r}") from None
-        if not 0 < options[option] <= 1e9:
-            raise ValidationError("url", url, f"option {option} must be above 0 and finite")
+        options[option] = _option(url, option, text, known[option])
     return options
 
 
-_LATER = frozenset(("dynamodb", "redis", "rediss", "valkey"))
+def _option(url: str, option: str, text: str, kind: type) -> Any:
+    if kind is str:
+        if not text:
+            raise ValidationError("url", url, f"option {option} is empty")
+        return text
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValidationError("url", url, f"option {option} must be a number, not {text!r}") from None
+    if not 0 < value <= 1e9:
+        raise ValidationError("url", url, f"option {option} must be above 0 and finite")
+    return value
 
-_OPENERS: dict[str, Callable[[str, bool, Clock | None], Store]] = {
+
+_DYNAMODB = {
+    "region": str,
+    "endpoint_url": str,
+    "profile": str,
+    "timeout": float,
+    "connect_timeout": float,
+    "max_connections": int,
+}
+
+_LATER = frozenset(("redis", "rediss", "valkey"))
+
+_OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {
     "memory": _open_memory,
     "sqlite": _open_sqlite,
+    "dynamodb": _open_dynamodb,
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.values import BackendCapabilities, CacheStats, OnUnavailable, StackOptions, Status
+    from ..core.values import BackendCapabilities, BackendStats, CacheStats, OnUnavailable, StackOptions, Status
     from ..stores.port import Store
 
 
@@ -102,6 +102,14 @@ class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOp
         """How the config cache is doing."""
         return self._inner.get_cache_stats()
 
+    def get_backend_stats(self) -> BackendStats | None:
+        """What was asked of the store and what it cost; None where calls cost nothing."""
+        return self._inner.get_backend_stats()
+
+    def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
+        """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        run(self._inner.create_table(tags=tags, deletion_protection=deletion_protection))
+
     def ensure_infrastructure(self) -> None:
         """Make sure that the store can be used."""
         run(self._inner.ensure_infrastructure())
@@ -151,6 +159,7 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         bucket_ttl_refill_multiplier: int = 7,
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
+        atomic: bool = False,
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         if isinstance(repository, SyncRepository):
@@ -168,6 +177,7 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
             bucket_ttl_refill_multiplier=bucket_ttl_refill_multiplier,
             refusal_ttl=refusal_ttl,
             timeout=timeout,
+            atomic=atomic,
         )
 
     def acquire(
@@ -179,12 +189,13 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
+        atomic: bool | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
         cost = check_amounts("consume", consume)
         terms = self._inner._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None):
-            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout)
+        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
+            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
         return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:

@@ -1,0 +1,98 @@
+"""Planning: which writes take a cost from a chain, by what was last seen of its buckets. No I/O.
+
+The home shard of each bucket is asked first. Where it has too little, other shards are: one of them that can take
+it all, else as many as it takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..records import bucket, charging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..records.algebra import Write
+    from .chain import Chain, Rung, Step
+
+
+class Part(NamedTuple):
+    """What is taken from one shard, and the write that does it."""
+
+    step: Step
+    cost: Mapping[str, int]
+    write: Write
+
+
+def plan(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """Take ``cost`` from the home shard of every bucket; None where it does not fit."""
+    parts = []
+    for step in chain.steps:
+        part = _part(step, cost, now_ms)
+        if part is None:
+            return None
+        parts.append(part)
+    return parts
+
+
+def plan_widely(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """Take ``cost`` from whatever shards can give it; None where all of them together cannot."""
+    parts: list[Part] = []
+    for rung in chain.rungs:
+        found = _anywhere(rung, cost, now_ms)
+        if found is None and rung.gathers(cost):
+            found = _everywhere(rung, cost, now_ms)
+        if found is None:
+            return None
+        parts += found
+    return parts
+
+
+def _part(step: Step, cost: Mapping[str, int], now_ms: int) -> Part | None:
+    level, sight = step
+    image = sight.image
+    if image is None:
+        write = charging.first_charge(level, cost, now_ms) if level.count == 1 else None
+    else:
+        write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost)
+    return None if write is None else Part(step, cost, write)
+
+
+def _anywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """One shard that can take it all: the home, else any, so that those who look for tokens do not meet."""
+    part = _part(rung.home, cost, now_ms)
+    if part is None and len(rung.shards) > 1:
+        from random import sample  # on first use: it brings a lot along
+
+        for step in sample(rung.shards, len(rung.shards)):
+            part = _part(step, cost, now_ms)
+            if part is not None:
+                break
+    return None if part is None else [part]
+
+
+def _everywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """As much from each shard as it has, the fullest first, until nothing is missing."""
+    missing = {name: need for name, need in cost.items() if need and name in rung.home.level.slots}
+    parts = []
+    for step, held in sorted(_held(rung, missing, now_ms), key=lambda row: -sum(row[1].values())):
+        taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
+        part = _part(step, taken, now_ms) if taken else None
+        if part is None:
+            continue
+        parts.append(part)
+        missing = {name: need - taken.get(name, 0) for name, need in missing.items() if need > taken.get(name, 0)}
+        if not missing:
+            return parts
+    return None
+
+
+def _held(rung: Rung, names: Mapping[str, int], now_ms: int) -> list[tuple[Step, dict[str, int]]]:
+    """What each shard that exists holds of some limits."""
+    found = []
+    for step in rung.shards:
+        if step.sight.image is not None:
+            pots = bucket.reading([(step.level, step.sight.image)], now_ms).pots
+            found.append((step, {name: pots[name][0].level(now_ms) for name in names}))
+    return found

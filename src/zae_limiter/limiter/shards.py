@@ -1,0 +1,116 @@
+"""The shards of a bucket: finding them, choosing one, and splitting one that is written too often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import bucket, charging, pressure, splitting
+from ..records.algebra import Committed
+from ..records.level import SHARDS
+from .chain import Rung, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..records.algebra import Image
+    from ..repository.backend import Backend
+    from .chain import Chain
+
+_TRIES = 5
+
+
+async def at_home(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
+    """The rung with a home that exists, chosen by chance among those that the old one was split into.
+
+    So clients spread over the shards without talking to each other.
+    """
+    level, sight = rung.home
+    if not rung.home.outgrown:
+        return rung
+    if sight.image is None:
+        whole = Step(level.at(0, 1), backend.sights.of(rung.root))
+        return Rung(whole, (whole,))
+    from random import randrange  # on first use: it brings a lot along
+
+    count = sight.image[SHARDS]
+    same = Step(level.at(level.shard, count), sight)
+    other = level.shard + level.count * randrange(max(1, count // level.count))
+    found = same if other == level.shard else await _found(backend, rung, other, timeout) or same
+    return Rung(found, (same, found) if found is not same else (same,), complete=False)
+
+
+async def _found(backend: Backend, rung: Rung, shard: int, timeout: float | None) -> Step | None:
+    key = rung.key(shard)
+    (image,) = await backend.read([key], timeout)
+    return None if image is None else _seen(backend, rung, shard, bucket.inspect(key, image))
+
+
+def _seen(backend: Backend, rung: Rung, shard: int, image: Image) -> Step:
+    sight = backend.sights.of(rung.key(shard))
+    sight.show(image, backend.clock.now_ms())
+    return Step(rung.home.level.at(shard, image[SHARDS]), sight)
+
+
+async def in_full(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
+    """The rung over all shards that exist, as they are now.
+
+    A shard that was split says how many there are at least, so nobody has to be told.
+    """
+    found: dict[int, Step] = {}
+    busy = False
+    known, count = 0, max(_count(step) for step in rung.shards)
+    while known < count:
+        wanted = range(known, count)
+        images = await backend.read([rung.key(shard) for shard in wanted], timeout)
+        for shard, image in zip(wanted, images, strict=True):
+            if image is not None:
+                before = backend.sights.of(rung.key(shard)).image
+                found[shard] = _seen(backend, rung, shard, bucket.inspect(rung.key(shard), image))
+                busy = busy or not (before is None or charging.undisturbed(rung.home.level, before, image, {}))
+        known, count = count, max((step.level.count for step in found.values()), default=1)
+    if 0 not in found:
+        backend.sights.of(rung.root).show(None, backend.clock.now_ms())
+        whole = Step(rung.home.level.at(0, 1), backend.sights.of(rung.root))
+        return Rung(whole, (whole,))
+    home = found.get(rung.home.level.shard, found[0])
+    return Rung(home, tuple(found.values()), busy=busy)
+
+
+def _count(step: Step) -> int:
+    image = step.sight.image
+    return step.level.count if image is None else int(image.get(SHARDS, 1))
+
+
+async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, timeout: float | None) -> None:
+    """Split the home shards that are written too often, the first shard before any other.
+
+    So the first shard always knows the highest count.
+    """
+    for rung in chain.rungs:
+        level, sight = rung.home
+        image = sight.image
+        if image is None or not pressure.high(level, image, now_ms) or not splitting.worthwhile(level, image, cost):
+            continue
+        if level.shard:
+            root = await _found(backend, rung, 0, timeout)
+            if root is not None and root.level.count == image[SHARDS]:
+                await _split(backend, root, timeout)
+        await _split(backend, rung.home, timeout)
+
+
+async def _split(backend: Backend, step: Step, timeout: float | None) -> None:
+    """Split one shard; if somebody else was faster, that is as good."""
+    level, sight = step
+    count = _count(step)
+    for _ in range(_TRIES):
+        image = sight.image
+        if image is None or image[SHARDS] != count:
+            return
+        now_ms = max(backend.clock.now_ms(), sight.seen_ms)
+        writes = splitting.split(level, image, now_ms)
+        outcome = await backend.store.commit(writes, timeout=timeout)
+        if isinstance(outcome, Committed):
+            for write, after in zip(writes, outcome.images, strict=True):
+                backend.sights.of(write.key).show(after, now_ms)
+            return
+        sight.show(outcome.images.get(level.key), now_ms)

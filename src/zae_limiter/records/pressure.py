@@ -1,0 +1,77 @@
+"""Write pressure: how close a record is to what the store can write to it in a second.
+
+Every bucket of a store with such a limit carries the reserved limit ``wcu`` among its own. It refuses nobody; when
+it runs low the bucket is split. It refills at four fifths of what the store takes, so that it runs low before the store
+throttles: writes that are throttled are never counted. Its writes are not guarded: writers never collide for it, and
+a count lost between two of them does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.bucket import MILLI, Rule, between, level as level_at
+from ..core.names import INFRASTRUCTURE_LIMIT
+from .level import ANCHOR, attribute
+
+if TYPE_CHECKING:
+    from .algebra import Image
+    from .level import Level
+
+WRITE = MILLI
+"""What one write takes."""
+
+_TK, _TC, _FL, _CP, _RA, _RP = (
+    attribute(INFRASTRUCTURE_LIMIT, field) for field in ("tk", "tc", "fl", "cp", "ra", "rp")
+)
+
+
+def _rule(level: Level) -> Rule:
+    return Rule(level.partition_writes * MILLI, level.partition_writes * MILLI * 4 // 5, MILLI)
+
+
+def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
+    """The attributes of a record that nobody has pressed yet."""
+    if not level.partition_writes:
+        return {}
+    rule = _rule(level)
+    values = (rule.capacity - taken, taken, anchor_ms, rule.capacity, rule.amount, rule.period)
+    return dict(zip((_TK, _TC, _FL, _CP, _RA, _RP), values, strict=True))
+
+
+def count(
+    level: Level, image: Image, now_ms: int, put: dict[str, Any], add: dict[str, int], seen_ms: int = 0, lost: int = 0
+) -> None:
+    """Count one write, and those before it that were lost: the store has made them for nothing.
+
+    The surplus of an idle time is cut off by whoever has seen it, and by nobody twice: a put of those who only know
+    an old image would wipe out what others have counted meanwhile.
+    """
+    rule = _rule(level)
+    taken = WRITE * (1 + lost)
+    if image.get(_CP) != rule.capacity:
+        put.update(fresh(level, image[ANCHOR], taken))
+        return
+    if image[_TK] + between(rule, image[ANCHOR], seen_ms) >= rule.capacity:
+        put[_TK] = rule.capacity - between(rule, image[ANCHOR], now_ms) - taken
+    else:
+        add[_TK] = -taken
+    add[_TC] = taken
+
+
+def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
+    """The attributes of a record that gets another anchor, one write counted."""
+    taken = fresh(level, anchor_ms, WRITE)
+    if _TK in image:
+        rule = _rule(level)
+        held = level_at(rule, image[_TK], image[ANCHOR], now_ms) - WRITE
+        taken |= {_TK: held - between(rule, anchor_ms, now_ms), _TC: image[_TC] + WRITE}
+    return taken
+
+
+def high(level: Level, image: Image, now_ms: int) -> bool:
+    """Whether the record takes nearly as many writes as the store can make."""
+    if not level.partition_writes or _TK not in image:
+        return False
+    rule = _rule(level)
+    return level_at(rule, image[_TK], image[ANCHOR], now_ms) * 2 < rule.capacity

@@ -1,0 +1,222 @@
+"""The data plane client: signs, sends, retries where that cannot charge twice, translates errors.
+
+It is written once, as coroutines over the sockets that are given; the blocking ones never suspend.
+
+The retry rule: a request that was surely not carried out (never sent, throttled, lost to another transaction) is sent
+again; one that may have been is sent again only if its sender says that twice does no harm. All tries share one
+deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...clock import Clock
+from ...core.errors import RateLimiterUnavailable
+from .answers import Failure, Meaning, Refused, Remedy, failure, request_id, understood
+from .connections import Connections, NotSent, Unknown
+from .credentials import CredentialSource, open_session
+from .server_clock import ServerClock
+from .settings import Settings, resolve
+from .signing import Credentials, Origin, signed_headers
+from .sockets import AsyncSockets, BlockingSockets
+from .stats import Stats
+from .wire import Answer, request_bytes
+
+_API = "DynamoDB_20120810"
+_encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_MAX_TRIES = 5
+_FIRST_PAUSE = 0.025
+_LONGEST_PAUSE = 1.0
+
+_NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
+_UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no whole answer came, so the outcome is unknown")
+
+
+class Options(NamedTuple):
+    """What a client is told at its birth; nothing is looked up before the first call."""
+
+    table: str
+    region: str | None = None
+    endpoint_url: str | None = None
+    timeout: float = 5.0
+    profile: str | None = None
+
+
+class Chance(NamedTuple):
+    """Time and chance, so that tests own them."""
+
+    timer: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+
+
+class _Retry:
+    """What one call has tried so far, and whether it may try again."""
+
+    __slots__ = ("_repeatable", "_spent", "_tries", "refused", "signed_with")
+
+    def __init__(self, repeatable: bool) -> None:
+        self._repeatable = repeatable
+        self._tries = 1
+        self._spent: set[Remedy] = set()
+        self.signed_with: Credentials | None = None
+        self.refused: Credentials | None = None
+
+    def pause(self, remedy: Remedy, chance: Callable[[], float]) -> float | None:
+        """Seconds until the next try, with full jitter; None when there is none."""
+        self.refused = self.signed_with if remedy is Remedy.RENEW else None
+        if remedy is Remedy.NONE or (remedy is Remedy.REPEAT and not self._repeatable):
+            return None
+        if remedy in (Remedy.RENEW, Remedy.RESYNC):
+            if remedy in self._spent:
+                return None
+            self._spent.add(remedy)
+            return 0.0
+        self._tries += 1
+        if self._tries > _MAX_TRIES:
+            return None
+        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << self._tries - 2))
+
+
+class Client:
+    """Calls DynamoDB's JSON API for one table."""
+
+    def __init__(
+        self, options: Options, connections: Connections, clock: ServerClock, chance: Chance | None = None
+    ) -> None:
+        self.table = options.table
+        self.timeout = options.timeout
+        self.clock = clock
+        self.stats = Stats()
+        self.connections = connections
+        self._options = options
+        self._chance = chance or Chance()
+        self._settings: Settings | None = None
+        self._credentials = CredentialSource(
+            self._session, local=lambda: self.settings.is_local, timer=self._chance.timer
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """Region and endpoint, resolved on first use."""
+        found = self._settings
+        if found is None:
+            found = self._settings = resolve(self._options.region, self._options.endpoint_url, self._session)
+        return found
+
+    @property
+    def region(self) -> str:
+        """The region that requests are signed for."""
+        return self.settings.region
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to."""
+        return self.settings.url
+
+    async def call(
+        self, operation: str, request: Mapping[str, Any], *, timeout: float | None = None, repeatable: bool = False
+    ) -> dict[str, Any]:
+        """Call the service within ``timeout`` seconds; ``repeatable`` says that executing it twice does no harm."""
+        body = _encoded(request).encode()
+        deadline = self._chance.timer() + (self.timeout if timeout is None else timeout)
+        retry = _Retry(repeatable)
+        while True:
+            try:
+                return await self._attempt(operation, body, deadline, retry)
+            except Refused:
+                self.stats.noted("conflicts")
+                raise
+            except Failure as failed:
+                if failed.throttled:
+                    self.stats.noted("throttled")
+                pause = retry.pause(failed.remedy, self._chance.random)
+                if pause is None or self._chance.timer() + pause >= deadline:
+                    raise failed.error from failed.error.__cause__
+            self.stats.noted("retries")
+            if pause:
+                await self.connections.sockets.pause(pause)
+
+    async def close(self) -> None:
+        """Close the idle connections; the next call opens new ones."""
+        self.connections.close()
+
+    async def _attempt(self, operation: str, body: bytes, deadline: float, retry: _Retry) -> dict[str, Any]:
+        """Send the request once."""
+        retry.signed_with = credentials = await self._signer(deadline, retry.refused)
+        settings = self.settings
+        origin = Origin(credentials, settings.region, settings.host_header)
+        headers = signed_headers(origin, self.clock.now_ms() // 1000, f"{_API}.{operation}", body)
+        data = request_bytes(settings.endpoint.target, headers | settings.endpoint.headers, body)
+        answer = await self._exchanged(operation, data, deadline)
+        content = understood(answer, self._where())
+        self.stats.charged(operation, content)
+        return content
+
+    async def _exchanged(self, operation: str, data: bytes, deadline: float) -> Answer:
+        """The answer, whatever it says, with its time learned."""
+        self.stats.called(operation, len(data))
+        host = self.clock.host
+        sent_ms = host.now_ms()
+        try:
+            answer = await self.connections.post(self.settings.endpoint, data, deadline - self._chance.timer())
+        except NotSent as error:
+            raise failure(_NOT_SENT, self._where(), error) from error
+        except Unknown as error:
+            raise failure(_UNKNOWN, self._where(), error) from error
+        self.stats.received(len(answer.body))
+        if request_id(answer) is not None:  # an answer of a proxy's own does not tell the service's time
+            self.clock.observe(answer.headers.get("date"), sent_ms, host.now_ms())
+        return answer
+
+    async def _signer(self, deadline: float, refused: Credentials | None) -> Credentials:
+        """The credentials to sign with; only the first call, and one that was refused, wait for them."""
+        source = self._credentials
+        found = source.at_hand
+        if found is not None and refused is None:
+            if source.due:
+                self.connections.sockets.start(source.ask)
+            return found
+        left = deadline - self._chance.timer()
+        aside = self.connections.sockets.aside
+        try:
+            found = await aside(lambda: self._prepared(refused), left)
+            if found == refused:  # a run that was under way answered, and had not heard of the refusal
+                found = await aside(lambda: self._prepared(refused), left)
+            return found
+        except TimeoutError as error:
+            raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
+
+    def _prepared(self, refused: Credentials | None) -> Credentials:
+        """Everything that may read files or the network before a request can be signed."""
+        _ = self.settings
+        return self._credentials.ask(refused)
+
+    def _session(self) -> Any:
+        return open_session(self._options.profile)
+
+    def _where(self) -> str:
+        return f"DynamoDB table {self.table!r} in {self.region}"
+
+
+def open_client(
+    table: str,
+    *,
+    blocking: bool,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    host_clock: Clock | None = None,
+    timeout: float = 5.0,
+    connect_timeout: float = 2.0,
+    max_connections: int = 50,
+    profile: str | None = None,
+) -> Client:
+    """A client for ``table``; nothing is looked up, read or imported before the first call."""
+    connections = Connections(
+        BlockingSockets() if blocking else AsyncSockets(), connect_timeout=connect_timeout, limit=max_connections
+    )
+    return Client(Options(table, region, endpoint_url, timeout, profile), connections, ServerClock(host_clock))

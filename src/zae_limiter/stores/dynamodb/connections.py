@@ -1,0 +1,306 @@
+"""Keep-alive connections to one endpoint: opened in time, used by one request at a time, reused while fresh.
+
+A failure is one of two kinds, and everything about retries hangs on which: `NotSent` says that the service cannot
+have seen the request, `Unknown` that it may have been carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...forks import protect
+from .sockets import Sockets, Turns
+from .wire import Answer, Broken, Reader, connect_bytes
+
+_IDLE_SECONDS = 20.0
+"""Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""
+
+
+class NotSent(Exception):
+    """The request never reached the service."""
+
+
+class Unknown(Exception):
+    """The request may have been carried out, but no answer says so."""
+
+
+class Proxy(NamedTuple):
+    """An HTTP proxy on the way."""
+
+    host: str
+    port: int
+    authorization: str | None = None
+
+
+class Endpoint(NamedTuple):
+    """Where the service listens."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    proxy: Proxy | None = None
+
+    @property
+    def target(self) -> str:
+        """The request target: a proxy without a tunnel wants the whole URL."""
+        if self.proxy is None or self.tls is not None:
+            return "/"
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a proxy without a tunnel wants to see; it is not signed."""
+        if self.proxy is None or self.tls is not None or self.proxy.authorization is None:
+            return {}
+        return {"proxy-authorization": self.proxy.authorization}
+
+
+class _Connection:
+    """One socket, with TLS as bytes in and out, so that both kinds of socket share it."""
+
+    def __init__(self, sockets: Sockets, sock: socket.socket) -> None:
+        self._sockets = sockets
+        self._sock = sock
+        self._tls: ssl.SSLObject | None = None
+        self._incoming = self._outgoing = ssl.MemoryBIO()
+        self.idle_since = 0.0
+        self.close = weakref.finalize(self, sock.close)
+        """Let go of the socket, at the latest when nobody holds the connection; no loop is needed."""
+
+    def usable(self) -> bool:
+        """Whether the other side is still there: an idle connection has nothing to read but its end."""
+        return self._sock.fileno() >= 0 and not _readable(self._sock)
+
+    async def exchange(self, data: bytes, deadline: float, *, tunnel: bool = False) -> tuple[Answer, bool]:
+        """Send a request and read its answer; also whether the connection may serve another."""
+        await self._send(data, deadline)
+        reader = Reader(tunnel=tunnel)
+        while True:
+            answer = reader.feed(await self._receive(deadline))
+            if answer is not None:
+                return answer, reader.keep_alive
+
+    async def secure(self, context: ssl.SSLContext, host: str, deadline: float) -> None:
+        """Speak TLS from here on."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await self._flush(deadline)
+                if not await self._fill(deadline):
+                    raise Broken("the connection was closed during the TLS handshake") from None
+        await self._flush(deadline)
+        self._tls = tls
+
+    async def _send(self, data: bytes, deadline: float) -> None:
+        if self._tls is None:
+            await self._sockets.send(self._sock, data, _left(deadline))
+            return
+        self._tls.write(data)
+        await self._flush(deadline)
+
+    async def _receive(self, deadline: float) -> bytes:
+        if self._tls is None:
+            return await self._sockets.receive(self._sock, _left(deadline))
+        while True:
+            try:
+                return self._tls.read(1 << 18)
+            except ssl.SSLWantReadError:
+                await self._flush(deadline)
+                if not await self._fill(deadline):
+                    return b""
+            except ssl.SSLZeroReturnError:
+                return b""
+
+    async def _flush(self, deadline: float) -> None:
+        data = self._outgoing.read()
+        if data:
+            await self._sockets.send(self._sock, data, _left(deadline))
+
+    async def _fill(self, deadline: float) -> bool:
+        data = await self._sockets.receive(self._sock, _left(deadline))
+        self._incoming.write(data)
+        return bool(data)
+
+
+class _Pool:
+    """The idle connections of one home, and the turns for all of them."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self._idle: list[_Connection] = []
+
+    def reuse(self) -> _Connection | None:
+        """The connection used last, if it is still fresh: the others then get old and go."""
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if time.monotonic() - connection.idle_since < _IDLE_SECONDS and connection.usable():
+                    return connection
+                connection.close()
+        return None
+
+    def keep(self, connection: _Connection) -> None:
+        """Take a connection back."""
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use goes with the pool."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+class Connections:
+    """The connections of a client to its endpoint, per event loop or for all threads."""
+
+    def __init__(self, sockets: Sockets, *, connect_timeout: float, limit: int) -> None:
+        self.sockets = sockets
+        self.opened = 0
+        self._connect_timeout = connect_timeout
+        self._limit = limit
+        self._pools: weakref.WeakKeyDictionary[Any, _Pool] = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        protect(self)
+
+    async def post(self, endpoint: Endpoint, data: bytes, timeout: float) -> Answer:
+        """Send one request and return its answer, within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        if timeout <= 0:
+            raise NotSent("no time was left")
+        pool = self._pool()
+        try:
+            await pool.turns.take(timeout)
+        except TimeoutError as error:
+            raise NotSent(f"all {self._limit} connections were busy for {timeout:g} s") from error
+        try:
+            connection = pool.reuse() or await self._open(endpoint, deadline)
+            return await _exchanged(pool, connection, data, deadline)
+        finally:
+            pool.turns.give_back()
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it is done."""
+        with self._lock:
+            pools = list(self._pools.values())
+            self._pools.clear()
+        for pool in pools:
+            pool.close()
+
+    def _pool(self) -> _Pool:
+        if self._pid != os.getpid():  # the parent's connections carry the parent's requests
+            self.close()
+            self._pid = os.getpid()
+        home = self.sockets.home()
+        return self._pools.get(home) or self._new_pool(home)
+
+    def _new_pool(self, home: object) -> _Pool:
+        with self._lock:
+            for other, pool in list(self._pools.items()):
+                if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
+                    del self._pools[other]
+                    pool.close()
+            return self._pools.setdefault(home, _Pool(self.sockets.turns(self._limit)))
+
+    async def _open(self, endpoint: Endpoint, deadline: float) -> _Connection:
+        """A new connection, through the proxy and with TLS where they are asked for."""
+        deadline = min(deadline, time.monotonic() + self._connect_timeout)
+        host, port = (endpoint.proxy or endpoint)[:2]
+        with _as_not_sent(f"{host}:{port}"):
+            connection = await self._connected(host, port, deadline)
+            try:
+                if endpoint.tls is not None:
+                    if endpoint.proxy is not None:
+                        await _tunnel(connection, endpoint, deadline)
+                    await connection.secure(endpoint.tls, endpoint.host, deadline)
+            except BaseException:
+                connection.close()
+                raise
+        self.opened += 1
+        return connection
+
+    async def _connected(self, host: str, port: int, deadline: float) -> _Connection:
+        """A connection to the first address that answers; each gets its share of the time that is left."""
+        addresses = await self.sockets.resolve(host, port, _left(deadline))
+        failure: Exception = OSError("the name has no address")
+        for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                await self.sockets.connect(sock, address, _left(deadline) / left)
+                return _Connection(self.sockets, sock)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+        raise failure
+
+
+async def _exchanged(pool: _Pool, connection: _Connection, data: bytes, deadline: float) -> Answer:
+    try:
+        answer, again = await connection.exchange(data, deadline)
+    except TimeoutError as error:
+        connection.close()
+        raise Unknown("no answer came in time") from error
+    except (OSError, Broken) as error:
+        connection.close()
+        raise Unknown(str(error) or type(error).__name__) from error
+    except BaseException:
+        connection.close()
+        raise
+    if again:
+        pool.keep(connection)
+    else:
+        connection.close()
+    return answer
+
+
+async def _tunnel(connection: _Connection, endpoint: Endpoint, deadline: float) -> None:
+    authorization = None if endpoint.proxy is None else endpoint.proxy.authorization
+    request = connect_bytes(endpoint.host, endpoint.port, authorization)
+    answer, _ = await connection.exchange(request, deadline, tunnel=True)
+    if not 200 <= answer.status < 300:
+        raise Broken(f"the proxy answered {answer.status} to CONNECT")
+
+
+@contextlib.contextmanager
+def _as_not_sent(where: str) -> Iterator[None]:
+    """Whatever goes wrong before the request is sent has not charged anybody."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise NotSent(f"no connection to {where} in time") from error
+    except (OSError, Broken, UnicodeError) as error:
+        raise NotSent(f"no connection to {where}: {error or type(error).__name__}") from error
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _readable(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])  # pragma: no cover - Windows has no poll

@@ -1,0 +1,142 @@
+"""Credentials of every kind that botocore resolves, kept at hand so that the steady state asks nobody.
+
+botocore renews what expires, well before its time. It is asked once a minute, beside the callers: they go on with
+what they have, which is good for minutes more. Only the first call waits, and one whose credentials were refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...core.errors import (
+    AccessDeniedError,
+    InfrastructureError,
+    RateLimiterUnavailable,
+    ValidationError,
+    ZAELimiterError,
+)
+from .signing import Credentials
+
+_FRESH_SECONDS = 60.0
+_FAILURE_SECONDS = 2.0
+_LOCAL = Credentials("local", "local")
+
+_ADVICE = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, log in with `aws sso login`, or attach a role"
+)
+
+
+def open_session(profile: str | None) -> Any:
+    """A botocore session of our own; a profile that does not exist is bad input."""
+    from botocore.exceptions import ProfileNotFound
+    from botocore.session import Session
+
+    session = Session(profile=profile)
+    try:
+        session.get_scoped_config()
+    except ProfileNotFound as error:
+        raise ValidationError("profile", session.get_config_variable("profile"), "does not exist") from error
+    return session
+
+
+class CredentialSource:
+    """The present credentials, and how to get newer ones."""
+
+    def __init__(
+        self, session: Callable[[], Any], *, local: Callable[[], bool], timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._session = session
+        self._local = local
+        self._timer = timer
+        self._found: Any = None
+        self._frozen: Credentials | None = None
+        self._asked_at = 0.0
+        self._failure: InfrastructureError | None = None
+        self._turn = threading.Lock()
+        self._pid = os.getpid()
+
+    @property
+    def at_hand(self) -> Credentials | None:
+        """The credentials known now, without any wait."""
+        return self._frozen
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to ask botocore again."""
+        return self._timer() - self._asked_at >= _FRESH_SECONDS
+
+    def ask(self, refused: Credentials | None = None) -> Credentials:
+        """Ask botocore; may block. What was ``refused`` is resolved anew, once for all who met the refusal."""
+        if self._pid != os.getpid():  # the lock may have been held when the process forked
+            self._turn, self._pid = threading.Lock(), os.getpid()
+        with self._turn:
+            if self._frozen is not None and (self._frozen != refused if refused else not self.due):
+                return self._frozen
+            if refused is not None:
+                self._found = None
+            return self._ask()
+
+    def _ask(self) -> Credentials:
+        now = self._timer()
+        if self._failure is not None and now - self._asked_at < _FAILURE_SECONDS:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        self._asked_at, self._failure = now, None
+        try:
+            self._frozen = self._resolved()
+        except InfrastructureError as error:
+            self._failure = error
+            raise
+        return self._frozen
+
+    def _resolved(self) -> Credentials:
+        try:
+            if self._found is None:
+                self._found = self._load()
+            if self._found is None:
+                if self._local():
+                    return _LOCAL
+                raise AccessDeniedError(f"No AWS credentials were found: {_ADVICE}.")
+            frozen = self._found.get_frozen_credentials()
+        except ZAELimiterError:
+            raise
+        except Exception as error:
+            raise _translated(error) from error
+        return _checked(frozen)
+
+    def _load(self) -> Any:
+        session = self._session()
+        if self._local():  # no instance role is meant for an engine on this host, and asking for one takes seconds
+            session.get_component("credential_provider").remove("iam-role")
+        return session.get_credentials()
+
+
+def _checked(frozen: Any) -> Credentials:
+    """Credentials that fit into a header; a line break from a badly read file does not."""
+    found = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
+    for part in found:
+        if part is not None and not (part.isascii() and part.isprintable() and part and " " not in part):
+            raise AccessDeniedError(f"The AWS credentials hold a space, a line break or nothing at all: {_ADVICE}.")
+    return found
+
+
+_TRANSIENT = (
+    "ConnectionError",
+    "HTTPClientError",
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "MetadataRetrievalError",
+)
+"""botocore's errors that say that nobody answered; each other one says that something is wrong with the setup."""
+
+
+def _translated(error: Exception) -> InfrastructureError:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if names.intersection(_TRANSIENT) or status >= 500:
+        return RateLimiterUnavailable(f"The AWS credentials could not be renewed: {error}", error)
+    return AccessDeniedError(f"The AWS credentials could not be obtained: {error}. To fix it, {_ADVICE}.")

@@ -1,0 +1,204 @@
+"""Expressions: a guarded write as DynamoDB's conditions and updates.
+
+A write takes one of five forms, by what is known of its record. What a form cannot do in one call (a record that has
+expired must start from nothing, an expiry must never come nearer) its condition keeps it from doing; the image in
+DynamoDB's answer then names the form that fits. The text of an expression depends on the shape of a write only, so it
+is made once per shape; a steady writer only fills in values.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ...records.algebra import NEVER, TTL, Image, Write, applied, expiry_seconds, holds
+from .values import PK, Typed, encode, encode_item, encode_key
+
+
+class Form(enum.Enum):
+    """How a write is put to DynamoDB."""
+
+    CHANGE = enum.auto()
+    """Update a live record, or one that does not exist; the expiry may be put off."""
+    KEEP = enum.auto()
+    """Update a live record whose expiry is already later than the write would have it."""
+    CREATE = enum.auto()
+    """Put a new record where there is none, or only what is left of an expired one."""
+    DELETE = enum.auto()
+    """Delete the record."""
+    CHECK = enum.auto()
+    """Change nothing."""
+
+
+_CHANGING = frozenset((Form.CHANGE, Form.KEEP))
+
+
+class Expression(NamedTuple):
+    """What one shape of write always says; ``slots`` are the placeholders of its values, in the order of `_values`."""
+
+    condition: str
+    update: str
+    names: dict[str, str]
+    slots: tuple[str, ...]
+    timed: bool
+
+
+def first_form(write: Write) -> Form:
+    """The form to begin with, when nothing is known of the record."""
+    absent = any(op == "absent" for _, op, _ in write.guards)
+    if write.is_check or (write.delete and absent):
+        return Form.CHECK
+    if write.delete:
+        return Form.DELETE
+    return Form.CREATE if absent else Form.CHANGE
+
+
+def next_form(write: Write, image: Image | None) -> Form | None:
+    """The form that fits the current live image, or None where a guard does not hold."""
+    if not holds(image, write.guards):
+        return None
+    if write.delete or write.is_check:
+        return first_form(write)
+    if image is None:
+        return Form.CREATE
+    later = write.expires_at_ms and image.get(TTL, 0) > expiry_seconds(write.expires_at_ms)
+    return Form.KEEP if later else Form.CHANGE
+
+
+def is_impossible(write: Write) -> bool:
+    """Whether its guards hold for no record at all, so that there is nothing to ask DynamoDB for but the image."""
+    ops = {op for _, op, _ in write.guards}
+    never = any(value is None and op not in ("absent", "present") for _, op, value in write.guards)
+    return never or ("absent" in ops and len(ops) > 1)
+
+
+def changes_nothing(write: Write, form: Form) -> bool:
+    """Whether nothing is left to change in this form."""
+    return form is Form.CHECK or (form is Form.KEEP and not (write.put or write.add or write.remove))
+
+
+def parts(write: Write, form: Form, now_s: int) -> dict[str, Any]:
+    """The request for a write in a form, as a single call and an item of a transaction share it."""
+    if form is Form.CREATE:
+        image = applied(None, write)
+        request: dict[str, Any] = {"Item": encode_item(write.key, image or {})}
+        found = _compiled(form, (("", "absent"),), (), (), (), "")
+        values: dict[str, Typed] = {}
+    else:
+        request = {"Key": encode_key(write.key)}
+        write = _disjoint(write) if form in _CHANGING else Write(write.key, write.guards)
+        guards = tuple([(attr, op) for attr, op, _ in write.guards])
+        found = _compiled(form, guards, tuple(write.put), tuple(write.add), write.remove, _expiry(write, form))
+        values = dict(zip(found.slots, _values(write, form, now_s), strict=True))
+    if found.timed:
+        values[":now"] = {"N": str(now_s)}
+    if found.update:
+        request["UpdateExpression"] = found.update
+    if found.condition:
+        request["ConditionExpression"] = found.condition
+    if found.names:
+        request["ExpressionAttributeNames"] = found.names
+    if values:
+        request["ExpressionAttributeValues"] = values
+    return request
+
+
+def _expiry(write: Write, form: Form) -> str:
+    if form is Form.KEEP:
+        return "later"
+    if write.expires_at_ms is None:
+        return ""
+    return "never" if write.expires_at_ms == NEVER else "until"
+
+
+def _values(write: Write, form: Form, now_s: int) -> list[Typed]:
+    values: list[Typed] = []
+    for _, op, value in write.guards:
+        if op == "between":
+            values += (encode(value[0]), encode(value[1]))
+        elif op not in ("present", "absent"):
+            values.append(encode(value))
+    values += map(encode, write.put.values())
+    values += map(encode, write.add.values())
+    if write.expires_at_ms:
+        until = expiry_seconds(write.expires_at_ms)
+        values.append({"N": str(max(until, now_s) if form is Form.KEEP else until)})
+    return values
+
+
+def _disjoint(write: Write) -> Write:
+    """The same write with every attribute in one of put, add and remove: an expression may name a path once."""
+    put, add, remove = write.put, write.add, write.remove
+    if remove:
+        put = {name: value for name, value in put.items() if name not in remove}
+        add = {name: value for name, value in add.items() if name not in remove}
+        remove = tuple(dict.fromkeys(remove))
+    both = put.keys() & add.keys() if put and add else ()
+    if both:
+        sums = applied(None, Write(write.key, (), put, {name: add[name] for name in both}))
+        put, add = sums or {}, {name: amount for name, amount in add.items() if name not in both}
+    elif not write.remove:
+        return write
+    return write._replace(put=put, add=add, remove=remove)
+
+
+class _Text:
+    """An expression in the making: each attribute and each value has one placeholder."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.slots: list[str] = []
+
+    def name(self, attr: str) -> str:
+        return self.names.setdefault(attr, f"#{len(self.names)}")
+
+    def slot(self) -> str:
+        self.slots.append(f":{len(self.slots)}")
+        return self.slots[-1]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(
+    form: Form,
+    guards: tuple[tuple[str, str], ...],
+    put: tuple[str, ...],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    expiry: str,
+) -> Expression:
+    text = _Text()
+    conditions = [_guard(attr, op, text) for attr, op in guards]
+    sets = [f"{text.name(attr)} = {text.slot()}" for attr in put]
+    adds = [f"{text.name(attr)} {text.slot()}" for attr in add]
+    until = text.slot() if expiry in ("until", "later") else ""
+    if expiry == "until":
+        sets.append(f"{text.name(TTL)} = {until}")
+    removes = [text.name(attr) for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
+    if form in _CHANGING or (guards and all(op != "absent" for _, op in guards)):
+        conditions.append(_liveness(expiry, until, text))
+    condition = " AND ".join(conditions)
+    clauses = (("SET", sets), ("REMOVE", removes), ("ADD", adds))
+    update = " ".join(f"{verb} {', '.join(each)}" for verb, each in clauses if each)
+    names = {placeholder: attr for attr, placeholder in text.names.items()}
+    return Expression(condition, update, names, tuple(text.slots), ":now" in condition)
+
+
+def _guard(attr: str, op: str, text: _Text) -> str:
+    if op == "absent":
+        return f"(attribute_not_exists({text.name(PK)}) OR {text.name(TTL)} <= :now)"
+    if op == "present":
+        return f"attribute_exists({text.name(PK)})"
+    name = text.name(attr)
+    if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
+        return f"{name} >= {text.slot()} AND {name} <= {text.slot()}"
+    return f"{name} {op} {text.slot()}"
+
+
+def _liveness(expiry: str, until: str, text: _Text) -> str:
+    """The record has not expired, and its expiry is not brought nearer."""
+    ttl = text.name(TTL)
+    if expiry == "later":
+        return f"{ttl} > {until}"
+    nearer = f" AND {ttl} <= {until}" if expiry == "until" else ""
+    return f"(attribute_not_exists({ttl}) OR {ttl} > :now{nearer})"

@@ -1,0 +1,119 @@
+"""DynamoDB's clock, read off the ``Date`` headers of its answers.
+
+A header ``D`` (whole seconds) on an answer to a request sent at ``s`` and received at ``r`` by the host's clock says
+that the service's clock was within ``[D, D + 1000)`` ms at some instant of ``[s, r]``. So the offset, service minus
+host, lies in ``[D - r - 1, D + 1000 - s]``; the ``- 1`` is the host's own rounding. These intervals are intersected.
+They widen with time, because clocks drift; when one does not meet the others a clock was stepped, and it starts afresh.
+
+A host whose own clock is possible (0 lies inside) keeps it: hosts in step with NTP agree better with each other than
+any estimate. A host that is off by less than a second moves to the nearest possible offset, one that is further off
+trusts nothing of its own and takes the middle.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from calendar import timegm
+from email.utils import parsedate
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...clock import Clock
+
+LOGGER = logging.getLogger("zae_limiter")
+
+SKEW_MS = 1000
+"""From here on a host's clock counts as wrong."""
+
+_MS_PER_DRIFT = 5_000
+"""Every 5 s the interval widens by 1 ms on each side: 200 ppm."""
+
+
+class HostClock:
+    """The host's wall clock as it was at the start, moved on by the monotonic one: a step of the host's is not seen."""
+
+    __slots__ = ("_start_ns",)
+
+    def __init__(self) -> None:
+        self._start_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        """The present instant."""
+        return (self._start_ns + time.monotonic_ns()) // 1_000_000
+
+
+class Interval(NamedTuple):
+    """The possible offsets, in ms, as of the host's instant ``at_ms``."""
+
+    low: int
+    high: int
+    at_ms: int
+
+    def aged(self, now_ms: int) -> Interval:
+        """Wider by the drift since; time not yet converted to whole milliseconds stays on the account."""
+        drift = max(0, now_ms - self.at_ms) // _MS_PER_DRIFT
+        return Interval(self.low - drift, self.high + drift, self.at_ms + drift * _MS_PER_DRIFT)
+
+    def meet(self, other: Interval) -> Interval | None:
+        """What both allow, or None."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Interval(low, high, self.at_ms) if low <= high else None
+
+
+class ServerClock:
+    """The service's clock: all clients decide by it, however wrong their hosts are.
+
+    It never steps back by less than a second: it stalls. It does step back when it learns that the host was further
+    ahead, which is before the first decision, as that follows a read.
+    """
+
+    def __init__(self, host_clock: Clock | None = None) -> None:
+        self.host: Clock = host_clock or HostClock()
+        self.interval: Interval | None = None
+        self._offset_ms = 0
+        self._last_ms = 0
+        self._warned = False
+
+    def now_ms(self) -> int:
+        """The present instant."""
+        now_ms = self.host.now_ms() + self._offset_ms
+        if 0 < self._last_ms - now_ms < SKEW_MS:
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms
+
+    @property
+    def skew_ms(self) -> int:
+        """How far the host is ahead of the service."""
+        return -self._offset_ms
+
+    def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
+        """Learn from the ``Date`` of an answer; both instants by the host's clock."""
+        date_ms = None if date is None else _date_ms(date)
+        if date_ms is None:
+            return
+        seen = Interval(date_ms - received_ms - 1, date_ms + 1000 - sent_ms, received_ms)
+        known = self.interval
+        self.interval = seen if known is None else known.aged(received_ms).meet(seen) or seen
+        self._offset_ms = _estimate(self.interval)
+        if abs(self._offset_ms) >= SKEW_MS and not self._warned:
+            self._warned = True
+            LOGGER.warning(
+                "The clock of this host is %+.1f s off DynamoDB's; decisions follow DynamoDB's.", self.skew_ms / 1000
+            )
+
+
+def _estimate(interval: Interval) -> int:
+    nearest = min(max(0, interval.low), interval.high)
+    return nearest if abs(nearest) < SKEW_MS else (interval.low + interval.high) // 2
+
+
+@lru_cache(maxsize=8)
+def _date_ms(date: str) -> int | None:
+    """An HTTP date as milliseconds; the same text comes for a whole second."""
+    try:
+        parsed = parsedate(date)
+        return None if parsed is None else timegm(parsed) * 1000
+    except (ValueError, IndexError, OverflowError):
+        return None

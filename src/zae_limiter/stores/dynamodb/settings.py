@@ -1,0 +1,146 @@
+"""Region and endpoint: from the arguments, else from wherever botocore looks for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ...core.errors import ValidationError
+from .connections import Endpoint, Proxy
+
+_REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_PORTS = {"http": 80, "https": 443}
+_LOCAL_REGION = "us-east-1"
+
+
+class Settings(NamedTuple):
+    """Where the table is, and how to get there."""
+
+    region: str
+    url: str
+    host_header: str
+    endpoint: Endpoint
+    is_local: bool
+    """A plain connection to this host: an engine for tests, which takes any credentials."""
+
+
+def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], Any]) -> Settings:
+    """Find out; ``session`` makes a botocore session. May read files, never the network."""
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+    botocore_session = None
+    if region is None:
+        botocore_session = session()
+        region = botocore_session.get_config_variable("region")
+    if endpoint_url is not None:
+        region = region or _LOCAL_REGION
+    else:
+        region, endpoint_url = _found(botocore_session or session(), region)
+    if not _REGION.fullmatch(region):
+        raise ValidationError("region", region, "is no name of a region, such as eu-west-1")
+    return _settings(region, endpoint_url, session)
+
+
+def _found(session: Any, region: str | None) -> tuple[str, str]:
+    """What botocore's own client would use: environment, profile, FIPS, dual stack, partition."""
+    url = _client_url(session, region or _LOCAL_REGION)
+    if region is None and url == _client_url(session, _LOCAL_REGION, ignore_configured_endpoint_urls=True):
+        raise ValidationError(
+            "region", None, "no region is known; pass region=, set AWS_REGION, or set region in the profile"
+        )
+    return region or _LOCAL_REGION, url
+
+
+def _client_url(session: Any, region: str, **options: Any) -> str:
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        client = session.create_client(
+            "dynamodb",
+            region_name=region,
+            aws_access_key_id="unused",
+            aws_secret_access_key="unused",
+            config=Config(**options),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ValidationError("region", region, f"leads to no endpoint: {error}") from error
+    url = str(client.meta.endpoint_url)
+    client.close()
+    return url
+
+
+def _settings(region: str, url: str, session: Callable[[], Any]) -> Settings:
+    parts = _split(url)
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    shown = f"[{host}]" if ":" in host else host
+    tls = _tls_context(session()) if parts.scheme == "https" else None
+    return Settings(
+        region=region,
+        url=url,
+        host_header=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
+        endpoint=Endpoint(host, port, tls, _proxy(parts.scheme, host, port)),
+        is_local=tls is None and _is_loopback(host),
+    )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in _PORTS and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
+        raise ValidationError(
+            "endpoint_url", re.sub("//.*@", "//...@", url), "must look like http://localhost:8000 or https://host"
+        )
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _proxy(scheme: str, host: str, port: int) -> Proxy | None:
+    """The proxy that the environment names for this endpoint."""
+    from urllib.request import getproxies, proxy_bypass
+
+    proxies = getproxies()
+    url = proxies.get(scheme) or proxies.get("all")
+    if not url or proxy_bypass(f"{host}:{port}"):
+        return None
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        proxy_port = parts.port or 80
+    except ValueError:
+        raise ValidationError("proxy", scheme, "names no usable URL in the environment") from None
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValidationError("proxy", parts.scheme, "is not supported; name an http:// proxy, or set NO_PROXY")
+    authorization = None
+    if parts.username is not None:
+        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = f"Basic {b64encode(secret.encode()).decode()}"
+    return Proxy(parts.hostname, proxy_port, authorization)
+
+
+def _tls_context(session: Any) -> ssl.SSLContext:
+    """Trust what botocore trusts: the configured bundle, else its own and the system's."""
+    from botocore.httpsession import get_cert_path
+
+    bundle = session.get_config_variable("ca_bundle")
+    try:
+        context = ssl.create_default_context(cafile=bundle)
+        if bundle is None:
+            context.load_verify_locations(get_cert_path(True))
+    except (OSError, ssl.SSLError) as error:
+        raise ValidationError("ca_bundle", bundle, f"cannot be read: {error}") from error
+    return context

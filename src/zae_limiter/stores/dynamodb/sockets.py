@@ -1,0 +1,240 @@
+"""The two sockets: all that differs between blocking and async calls.
+
+Everything above is written once, as coroutines over these verbs; the blocking ones never suspend. The sockets are
+plain ones that belong to us and not to an event loop, so a loop that is closed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+_PIECE = 256 * 1024
+
+Address = tuple[socket.AddressFamily, Any]
+
+
+class Turns(Protocol):
+    """The right to use one of the allowed connections."""
+
+    async def take(self, timeout: float) -> None:
+        """Wait for a turn; `TimeoutError` if none comes."""
+        ...
+
+    def give_back(self) -> None:
+        """Let the next one in."""
+        ...
+
+
+class Sockets(Protocol):
+    """What a client needs of the network and of waiting. Every timeout raises `TimeoutError`."""
+
+    def home(self) -> object:
+        """What connections belong to: the running loop, or the one home of all threads."""
+        ...
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for the present home."""
+        ...
+
+    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
+        """The addresses of a host."""
+        ...
+
+    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+        """Connect a new socket."""
+        ...
+
+    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+        """Send everything."""
+        ...
+
+    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+        """Whatever comes next; nothing when the other side has ended."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    async def aside(self, work: Callable[[], T], timeout: float) -> T:
+        """Do what may block without blocking others; concurrent callers share one run."""
+        ...
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Do what may block, for later use: its failure is nobody's yet."""
+        ...
+
+
+def _addresses(found: list[Any]) -> list[Address]:
+    return [(family, address) for family, _, _, _, address in found]
+
+
+class _ThreadTurns:
+    """Turns shared by threads."""
+
+    def __init__(self, count: int) -> None:
+        self._free = threading.BoundedSemaphore(count)
+
+    async def take(self, timeout: float) -> None:
+        if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=max(0.0, timeout)):
+            raise TimeoutError
+
+    def give_back(self) -> None:
+        self._free.release()
+
+
+class BlockingSockets:
+    """Blocks the calling thread."""
+
+    def home(self) -> object:
+        """All threads share the connections."""
+        return BlockingSockets
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for all threads."""
+        return _ThreadTurns(count)
+
+    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
+        """The addresses of a host; the system's resolver keeps its own time."""
+        return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+        """Connect a new socket."""
+        sock.settimeout(_positive(timeout))
+        sock.connect(address)
+
+    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+        """Send everything."""
+        sock.settimeout(_positive(timeout))
+        sock.sendall(data)
+
+    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+        """Whatever comes next."""
+        sock.settimeout(_positive(timeout))
+        return sock.recv(_PIECE)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)  # noqa: ASYNC251  # blocking is what this socket is for
+
+    async def aside(self, work: Callable[[], T], timeout: float) -> T:
+        """Just do it: a thread blocks nobody else."""
+        return work()
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Do it now."""
+        with contextlib.suppress(Exception):
+            work()
+
+
+class _LoopTurns:
+    """Turns shared by the tasks of one loop."""
+
+    def __init__(self, count: int) -> None:
+        self._free = asyncio.Semaphore(count)
+
+    async def take(self, timeout: float) -> None:
+        if not self._free.locked():
+            await self._free.acquire()  # does not suspend
+            return
+        async with asyncio.timeout(timeout):
+            await self._free.acquire()
+
+    def give_back(self) -> None:
+        self._free.release()
+
+
+class AsyncSockets:
+    """Suspends the running task; serves several loops at once."""
+
+    def __init__(self) -> None:
+        self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
+
+    def home(self) -> object:
+        """A connection belongs to the loop that opened it."""
+        return asyncio.get_running_loop()
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for the tasks of the running loop."""
+        return _LoopTurns(count)
+
+    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
+        """The addresses of a host."""
+        async with asyncio.timeout(timeout):
+            return _addresses(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+        """Connect a new socket."""
+        sock.setblocking(False)
+        async with asyncio.timeout(timeout):
+            await asyncio.get_running_loop().sock_connect(sock, address)
+
+    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+        """Send everything; what fits into the socket's buffer leaves at once."""
+        try:
+            sent = sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            async with asyncio.timeout(timeout):
+                await asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:])
+
+    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+        """Whatever comes next. The alarm hangs up, which is cheaper than a cancellation and cannot be lost."""
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(timeout, _hang_up, sock)
+        try:
+            data = await loop.sock_recv(sock, _PIECE)
+        finally:
+            alarm.cancel()
+        if not data and loop.time() >= alarm.when():
+            raise TimeoutError
+        return data
+
+    async def pause(self, seconds: float) -> None:
+        """Suspend the task."""
+        await asyncio.sleep(seconds)
+
+    async def aside(self, work: Callable[[], T], timeout: float) -> T:
+        """Run it in a thread; the tasks of a loop share one run, and a cancelled one does not end it."""
+        async with asyncio.timeout(timeout):
+            return await asyncio.shield(self._job(work))
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Run it in a thread, unless a run is under way."""
+        self._job(work)
+
+    def _job(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        job: asyncio.Future[T] | None = self._jobs.get(loop)
+        if job is None or job.done():
+            for other in [other for other in self._jobs if other.is_closed()]:
+                self._jobs.pop(other, None)
+            job = self._jobs[loop] = loop.run_in_executor(None, work)
+            job.add_done_callback(self._forget)
+        return job
+
+    def _forget(self, job: asyncio.Future[Any]) -> None:
+        """A job keeps its loop, so it must go by itself; its failure has been seen by whoever waited."""
+        self._jobs.pop(job.get_loop(), None)
+        if not job.cancelled():
+            job.exception()
+
+
+def _positive(timeout: float) -> float:
+    """A socket takes 0 for "do not block", which is not what no time left means."""
+    return max(timeout, 0.001)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,75 @@
+"""The DynamoDB store: guarded writes as conditional calls, over a client that is async or blocking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.values import BackendCapabilities, BackendStats
+from . import ranges, table, transactions
+from .access import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...clock import Clock
+    from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+    from .client import Client
+
+CAPABILITIES = BackendCapabilities(
+    name="dynamodb",
+    instant=False,
+    free_atomic_commit=False,
+    own_clock=True,
+    several_processes=True,
+    several_hosts=True,
+    change_stream=True,
+    ttl=True,
+    partition_writes=1000,
+)
+
+
+class DynamoStore:
+    """Records in one DynamoDB table. Usable from any number of threads and event loops at once.
+
+    ``clock`` stands in for DynamoDB's own clock, by which all clients decide otherwise.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, client: Client, clock: Clock | None = None, *, capacity_detail: str = "TOTAL") -> None:
+        self.client = client
+        self.clock: Clock = clock or client.clock
+        self._access = Access(client, self.clock, capacity_detail)
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        if not keys:
+            return []
+        found = await self._access.read(keys, self._access.deadline(timeout))
+        return [found.get(key) for key in keys]
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        return await transactions.commit(self._access, writes, self._access.deadline(timeout))
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        return await ranges.query(self._access, query, self._access.deadline(timeout))
+
+    async def create_table(
+        self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
+    ) -> None:
+        """Create the table; one that is there already and fits is left as it is."""
+        await table.create_table(self.client, wait=wait, tags=tags, deletion_protection=deletion_protection)
+
+    async def check_table(self) -> None:
+        """Make sure that the table is there and fits; nothing is changed."""
+        await table.check_existing(self.client)
+
+    def stats(self) -> BackendStats:
+        """What was called, and what DynamoDB says that it cost."""
+        return self.client.stats.snapshot()
+
+    async def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        await self.client.close()

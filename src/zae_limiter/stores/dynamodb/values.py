@@ -1,0 +1,141 @@
+"""Values: an image as DynamoDB's typed JSON, and back, to the last digit.
+
+What DynamoDB's own types cannot hold exactly (fractions, numbers of more than 38 digits, maps with an empty key, very
+deep nesting) makes that attribute as a whole a binary one that holds its JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ...core.errors import CorruptRecordError
+from ...records.algebra import Image, Key
+
+Typed: TypeAlias = dict[str, Any]
+"""One value with its type: ``{"N": "5"}``."""
+
+Item: TypeAlias = dict[str, Typed]
+"""All attributes of a record as DynamoDB sends them, its keys among them."""
+
+PK = "PK"
+SK = "SK"
+
+_EXACT = 10**38
+_DEEPEST = 30
+
+
+class _Inexact(Exception):
+    """DynamoDB's types would not give this value back as it is."""
+
+
+def encode(value: Any) -> Typed:
+    """One attribute's value with its type."""
+    kind = type(value)
+    if kind is int and -_EXACT < value < _EXACT:
+        return {"N": str(value)}
+    if kind is str:
+        return {"S": value}
+    try:
+        return _exact(value, 0)
+    except _Inexact:
+        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+        return {"B": base64.b64encode(text.encode()).decode()}
+
+
+def encode_key(key: Key) -> Item:
+    """A record's key as DynamoDB takes it."""
+    return {PK: {"S": key[0]}, SK: {"S": key[1]}}
+
+
+def encode_item(key: Key, image: Image) -> Item:
+    """A whole record."""
+    item = encode_key(key)
+    for name, value in image.items():
+        item[name] = encode(value)
+    return item
+
+
+def decode(item: Mapping[str, Typed]) -> Image:
+    """The image of a record: all its attributes but the keys."""
+    image: Image = {}
+    try:
+        for name, typed in item.items():
+            for kind, value in typed.items():
+                if kind == "N":
+                    try:
+                        image[name] = int(value)
+                    except ValueError:
+                        image[name] = _number(value)
+                elif kind == "S":
+                    image[name] = value
+                else:
+                    image[name] = _DECODERS[kind](value)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        where = " ".join(str(item.get(part)) for part in (PK, SK))
+        raise CorruptRecordError(f"The record {where} is no record of ours: {name} cannot be read ({error})") from None
+    image.pop(PK, None)
+    image.pop(SK, None)
+    return image
+
+
+def key_of(item: Mapping[str, Typed]) -> Key:
+    """The key of a record."""
+    return Key(item[PK]["S"], item[SK]["S"])
+
+
+def _exact(value: Any, depth: int) -> Typed:
+    if value is None:
+        return {"NULL": True}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, int) and -_EXACT < value < _EXACT:
+        return {"N": str(int(value))}
+    if isinstance(value, str):
+        return {"S": str.__str__(value)}
+    if depth > _DEEPEST:
+        raise _Inexact
+    if isinstance(value, Mapping):
+        if not all(isinstance(name, str) and name for name in value):
+            raise _Inexact
+        return {"M": {name: _exact(each, depth + 1) for name, each in value.items()}}
+    if isinstance(value, list | tuple):
+        return {"L": [_exact(each, depth + 1) for each in value]}
+    raise _Inexact
+
+
+def _number(text: str) -> int | float:
+    from decimal import Decimal
+
+    exact = Decimal(text)
+    whole = int(exact)
+    return whole if whole == exact else float(exact)
+
+
+def _plain(typed: Typed) -> Any:
+    ((kind, value),) = typed.items()
+    return _DECODERS[kind](value)
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(base64.b64decode(text, validate=True))
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "N": lambda text: _number(text),
+    "S": lambda text: text,
+    "BOOL": lambda truth: truth,
+    "NULL": lambda _: None,
+    "M": lambda fields: {name: _plain(typed) for name, typed in fields.items()},
+    "L": lambda items: [_plain(typed) for typed in items],
+    "B": _from_json,
+    "SS": sorted,
+    "NS": lambda texts: sorted(_number(text) for text in texts),
+    "BS": sorted,
+}
