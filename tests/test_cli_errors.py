@@ -115,8 +115,8 @@ def test_an_existing_entity(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--name", "my-app"], "dynamodb://my-app"),
-        (["--name", "my-app", "--region", "us-east-1"], "dynamodb://my-app"),
+        (["--name", "my-app"], "no region is known"),
+        (["--name", "my app"], "my app"),
         (["--url", "postgres://x"], "unknown scheme"),
         (["--url", "sqlite:///x.db", "--region", "us-east-1"], "DynamoDB only"),
         (["--url", "sqlite:///x.db", "--name", "my-app"], "give one of them"),
@@ -131,7 +131,7 @@ def test_stores_that_cannot_be_opened(words: list[str], text: str) -> None:
 
 def test_a_name_goes_before_the_environment() -> None:
     result = run("--name", "my-app", "entity", "list", env={"ZAE_LIMITER_URL": "sqlite:///unused.db"})
-    assert "dynamodb://my-app" in result.stderr
+    assert "no region is known" in result.stderr
 
 
 def test_a_store_that_is_down(tmp_path: Path) -> None:

@@ -190,10 +190,13 @@ def test_a_busy_bucket_tells_a_second_client_of_a_change(harness: Harness, level
         await take(first, 1)
         before = store.calls.total()
         assert (await take(second, 1)).available == {"rpm": 3}
-        assert store.calls.total() - before <= 4, "a write that tells, a read per level, a write that counts"
+        one = 1 if store.capabilities.free_atomic_commit else 2
+        told = store.calls.total() - before
+        most = 4 if one == 1 else 7  # the write that told nothing goes back, too
+        assert told <= most, "a write that tells, a read per level, a write that counts"
         before = store.calls.total()
         await take(second, 1)
-        assert store.calls.total() - before == 1
+        assert store.calls.total() - before == one
 
     harness.run(work())
 

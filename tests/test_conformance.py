@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DEVIATIONS = {
     "memory": {"writes.what_was_written_stays": "nested values are kept as they are; the codecs copy them"},
-    "dynamodb": {"commits.race": "a transaction does not tell its images; they are read back, with what others did"},
+    "dynamodb": {"commits.race_of_several_writes": "a transaction does not tell its images; they are read afterwards"},
 }
 """What a store of ours declares not to do."""
 
@@ -130,10 +130,17 @@ class Distant(Toy):
     capabilities = BackendCapabilities("distant toy", False, False, False, True, True)
 
 
+class Hot(Toy):
+    """A toy that says how many writes a second it takes for one record."""
+
+    capabilities = BackendCapabilities("hot toy", False, False, True, True, True, partition_writes=1000)
+
+
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 @pytest.mark.parametrize("check", LIMITER_CHECKS, ids=str)
-def test_the_limiter_conforms_without_free_commits(check: Check, blocking: bool) -> None:
-    check.run(toys(Distant, blocking))
+@pytest.mark.parametrize("kind", [Distant, Hot])
+def test_the_limiter_conforms_without_free_commits(kind: type[Toy], check: Check, blocking: bool) -> None:
+    check.run(toys(kind, blocking))
 
 
 # Deviations are named, run all the same, and have to fail.

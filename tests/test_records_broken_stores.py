@@ -363,3 +363,4 @@ def test_caught(pair: tuple[type[Toy], str]) -> None:
 def test_a_race_is_caught() -> None:
     """A store that reads, gives way and then writes loses updates; only concurrency shows it."""
     assert fails(Racing, "commits.race", blocking=False)
+    assert fails(Racing, "commits.race_of_several_writes", blocking=False)

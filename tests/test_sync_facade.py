@@ -120,6 +120,8 @@ SHARED: dict[str, Callable[[Any], object]] = {
     "close": lambda it: it.close(),
 }
 OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
+    "get_backend_stats": lambda it: it.get_backend_stats(),
+    "create_table": lambda it: it.create_table(),
     "builder": lambda it: it.builder().url("memory://").build(),
     "namespace": lambda it: it.namespace,
     "capabilities": lambda it: it.capabilities,

@@ -31,6 +31,7 @@ CODES: dict[type[BaseException], int] = {
     library.StackOperationError: 15,
     library.StackAlreadyExistsError: 16,
     library.LeaseExpiredError: 17,
+    library.AccessDeniedError: 18,
     click.Abort: 130,
 }
 """The exit code of each kind of error; the nearest class counts."""
@@ -43,8 +44,9 @@ Exit codes:
   3  refused: not yet              11  stored record is damaged
   4  refused: can never fit        12-13  versions do not fit together
   5  store unavailable             14-16  stack missing, failed, exists
-  6  entity not found              20  demo: a limit was passed
-  7  entity exists already         130 interrupted
+  6  entity not found              18  no credentials, or no right to it
+  7  entity exists already         20  demo: a limit was passed
+                                   130 interrupted
 """
 
 _SPOKEN = (

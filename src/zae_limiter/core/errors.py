@@ -169,7 +169,7 @@ class RateLimiterUnavailable(InfrastructureError):
 
 
 class AccessDeniedError(InfrastructureError):
-    """No valid credentials, or not the right to do this: a matter of configuration, so no policy for outages applies."""
+    """No valid credentials, or not the right to do this: a matter of configuration, which no outage policy covers."""
 
 
 class CorruptRecordError(InfrastructureError):

@@ -20,6 +20,8 @@ INFRASTRUCTURE_LIMIT = "wcu"
 """The name of the hidden limit that tracks write pressure on a bucket's partition."""
 
 _ENTITY_MAX = 256
+_ENTITY_BYTES = 900
+"""An id is part of sort keys, and DynamoDB's have 1,024 bytes."""
 _NAME_MAX = 128
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
@@ -28,7 +30,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def entity_id(value: object, field: str = "entity_id") -> str:
-    """Check an entity id: 1 to 256 characters, no ``#``, no control characters."""
+    """Check an entity id: 1 to 256 characters of at most 900 bytes in UTF-8, no ``#``, no control characters."""
     if not isinstance(value, str):
         raise InvalidIdentifierError(field, value, f"must be a string, not {type(value).__name__}")
     if not value:
@@ -39,6 +41,10 @@ def entity_id(value: object, field: str = "entity_id") -> str:
             value,
             f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first",
         )
+    if len(value) * 4 > _ENTITY_BYTES and len(value.encode(errors="replace")) > _ENTITY_BYTES:
+        size = len(value.encode(errors="replace"))
+        reason = f"has {size} bytes in UTF-8, at most {_ENTITY_BYTES} are allowed; hash longer ids first"
+        raise InvalidIdentifierError(field, value, reason)
     if "#" in value:
         raise InvalidIdentifierError(field, value, "must not contain '#', which separates the parts of a storage key")
     if _UNPRINTABLE.search(value):

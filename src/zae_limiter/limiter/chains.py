@@ -10,7 +10,7 @@ from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..forks import protect
-from ..records import bucket, keys
+from ..records import bucket, charging, keys
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
 from . import shards
@@ -91,10 +91,8 @@ class Chains:
         """The same chain, resolved anew if one of its buckets was charged under newer config or has been split."""
         newer: dict[str, int] = {}
         for level, sight in chain.shards():
-            if level.version is not None and sight.image is not None:
-                stamped = sight.image[CONFIG_VERSION]
-                if stamped > level.version:
-                    newer[level.entity_id] = max(stamped, newer.get(level.entity_id, 0))
+            if sight.image is not None and charging.is_ahead(level, sight.image):
+                newer[level.entity_id] = max(sight.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
             return await self._at_home(chain, timeout)
         self._cache.drop(_config_keys(chain))

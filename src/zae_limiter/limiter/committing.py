@@ -7,43 +7,70 @@ from typing import TYPE_CHECKING
 from ..core.errors import RateLimiterUnavailable
 from ..records import charging
 from ..records.algebra import Committed, Conflict, Image, Key
+from . import planning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..repository.backend import Backend
     from .planning import Part
 
 
+_MAX_TRIES = 200
+
+
 async def commit_parts(
-    backend: Backend, parts: Sequence[Part], timeout: float | None, *, atomic: bool
+    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None, *, atomic: bool
 ) -> Committed | Conflict:
-    """Apply the writes of all parts or none."""
+    """Apply the writes of all parts, decided as of ``now_ms``, or none."""
     if atomic or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
         return await backend.store.commit([part.write for part in parts], timeout=timeout)
-    return await _commit_each(backend, parts, timeout)
+    return await _commit_each(backend, parts, now_ms, timeout)
 
 
-async def _commit_each(backend: Backend, parts: Sequence[Part], timeout: float | None) -> Committed | Conflict:
-    """What was committed goes back when another part was not."""
-    works = [backend.store.commit([part.write], timeout=timeout) for part in parts]
-    results = await backend.runtime.together(works)
-    done = [result.images[0] for result in results if isinstance(result, Committed)]
-    if len(done) == len(parts):
-        return Committed(tuple(done))
-    current: dict[Key, Image | None] = {}
-    failures = [result for result in results if isinstance(result, BaseException)]
-    for part, result in zip(parts, results, strict=True):
-        if isinstance(result, Conflict):
-            current |= result.images
-        elif isinstance(result, Committed):
-            try:
-                current[part.write.key] = await _give_back(backend, part, result.images[0], timeout)
-            except RateLimiterUnavailable as error:  # the others get theirs back all the same
-                failures.append(error)
+async def _commit_each(
+    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None
+) -> Committed | Conflict:
+    """Side by side; a part that only lost a race tries again, and if one cannot be had the others go back."""
+    done: dict[Key, Image | None] = {}
+    left: list[Part] = list(parts)
+    for _ in range(_MAX_TRIES):
+        works = [backend.store.commit([part.write], timeout=timeout) for part in left]
+        results = await backend.runtime.together(works)
+        lost: dict[Key, Image | None] = {}
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for part, result in zip(left, results, strict=True):
+            if isinstance(result, Committed):
+                done[part.write.key] = result.images[0]
+            elif isinstance(result, Conflict):
+                lost |= result.images
+        again = [planning.again(part, lost[part.write.key], now_ms) for part in left if part.write.key in lost]
+        left = [part for part in again if part is not None]
+        if not again and not failures:
+            return Committed(tuple(done[part.write.key] for part in parts))
+        if failures or len(left) < len(again):
+            taken = [part for part in parts if part.write.key in done]
+            return Conflict(lost | await _undo(backend, taken, done, timeout, failures))
+    raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
+
+
+async def _undo(
+    backend: Backend,
+    parts: Sequence[Part],
+    done: Mapping[Key, Image | None],
+    timeout: float | None,
+    failures: list[BaseException],
+) -> dict[Key, Image | None]:
+    """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any."""
+    current = {}
+    for part in parts:
+        try:
+            current[part.write.key] = await _give_back(backend, part, done[part.write.key], timeout)
+        except RateLimiterUnavailable as error:
+            failures.append(error)
     if failures:
         raise failures[0]
-    return Conflict(current)
+    return current
 
 
 async def _give_back(backend: Backend, part: Part, image: Image | None, timeout: float | None) -> Image | None:

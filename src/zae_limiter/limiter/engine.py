@@ -184,9 +184,10 @@ class Engine:
         pending = asks
         certain = lost = False
         for _ in range(_MAX_TRIES):
-            chain, pending = await self._follow(chain, pending, timeout)
+            before, (chain, pending) = chain, await self._follow(chain, pending, timeout)
             if not pending:
                 return
+            certain = certain and chain is before
             wide = certain or not (lost or self._stale(chain, now_ms))
             draft = _draft(chain, pending, now_ms, wide=wide)
             if draft is None:
@@ -199,14 +200,14 @@ class Engine:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
                 now_ms = chain.instant(self._clock.now_ms())
                 draft = _draft(chain, pending, now_ms, wide=wide) or draft
-            before = [part.step.sight.image for part in draft.parts]
+            sights = [part.step.sight.image for part in draft.parts]
             atomic = any(ask.atomic for ask in draft.asks)
-            outcome = await commit_parts(self._backend, draft.parts, timeout, atomic=atomic)
+            outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic)
             certain = not chain.sharded
             grant = self.landed(chain, draft, outcome, now_ms)
             lost = grant is None
             if grant is not None:
-                _share(grant, draft.asks, _others(draft, before, grant.images) if atomic else NOTHING)
+                _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
                 pending = [ask for ask in pending if ask.grant is None]
                 if draft.wide and len(draft.parts) == len(chain.rungs):
                     chain = self._chains.rehome(chain, [part.step for part in draft.parts])

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import bucket, charging
+from ..records.level import SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..records.algebra import Write
+    from ..records.algebra import Image, Write
     from .chain import Chain, Rung, Step
 
 
@@ -47,6 +48,19 @@ def plan_widely(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part
             return None
         parts += found
     return parts
+
+
+def again(part: Part, image: Image | None, now_ms: int) -> Part | None:
+    """The part for the image it has just met; None where it does not fit, or the limits or shards are others now."""
+    level = part.step.level
+    if image is None:
+        write = charging.first_charge(level, part.cost, now_ms) if level.count == 1 else None
+    elif image.get(SHARDS, 1) != level.count or charging.is_ahead(level, image):
+        write = None
+    else:
+        hot = charging.crowded(level, bucket.inspect(level.key, image), part.cost, now_ms)
+        write = charging.charge(level, image, part.cost, now_ms, hot, now_ms, 1)
+    return None if write is None else part._replace(write=write)
 
 
 def _part(step: Step, cost: Mapping[str, int], now_ms: int) -> Part | None:

@@ -62,7 +62,8 @@ def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
         mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in slots})
         here = mine if last[who] is step else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
-        if any(here.values()):
+        here = {name: amount for name, amount in here.items() if amount}
+        if here:
             parts.append(Part(step, here, grant.now_ms, _most_back(grant, step, image, here, now_ms)))
     return parts
 

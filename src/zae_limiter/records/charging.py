@@ -287,9 +287,13 @@ def undisturbed(level: Level, before: Image | None, after: Image | None, cost: M
 
 def needs_reshape(level: Level, image: Image) -> bool:
     """Whether the bucket was written under other limits, or older config; newer config is not ours to undo."""
-    if level.version is not None and image[CONFIG_VERSION] > level.version:
-        return False
-    return _anchored(level, image) is None
+    return not is_ahead(level, image) and _anchored(level, image) is None
+
+
+def is_ahead(level: Level, image: Image) -> bool:
+    """Whether the bucket was charged under newer config than the level knows."""
+    stamped: int = image[CONFIG_VERSION]
+    return level.version is not None and stamped > level.version
 
 
 def _checked_anchor(level: Level, image: Image) -> Anchor | None:

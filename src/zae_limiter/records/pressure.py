@@ -54,6 +54,7 @@ def count(
         return
     if image[_TK] + between(rule, image[ANCHOR], seen_ms) >= rule.capacity:
         put[_TK] = rule.capacity - between(rule, image[ANCHOR], now_ms) - taken
+        put[_FL] = now_ms
     else:
         add[_TK] = -taken
     add[_TC] = taken
@@ -70,8 +71,8 @@ def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, 
 
 
 def high(level: Level, image: Image, now_ms: int) -> bool:
-    """Whether the record takes nearly as many writes as the store can make."""
+    """Whether the record takes nearly as many writes as the store can make; a clock behind others' does not say so."""
     if not level.partition_writes or _TK not in image:
         return False
     rule = _rule(level)
-    return level_at(rule, image[_TK], image[ANCHOR], now_ms) * 2 < rule.capacity
+    return level_at(rule, image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from .level import Level
 
 MAX_SHARDS = 256
+_REQUESTS = 4
+"""How many requests a shard must be able to hold, lest they are served from several shards each."""
 
 
 def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
-    """Whether splitting spreads the writes: not if requests like this one would need several shards each."""
+    """Whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
     slots = level.slots
     return count <= MAX_SHARDS and all(
-        need * count <= slots[name].rule.capacity for name, need in cost.items() if name in slots
+        _REQUESTS * need * count <= slots[name].rule.capacity for name, need in cost.items() if name in slots
     )
 
 

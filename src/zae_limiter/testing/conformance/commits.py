@@ -108,17 +108,32 @@ async def race(harness: Harness) -> None:
     store = harness.store()
     counter, first, second = keys(3)
     turns = await _at_once(harness, store, [[Write(counter, (), {}, {"n": 1})]] * 8)
-    same(sorted(_numbers(turns, counter)), list(range(1, 9)), "every add has its turn")
-    taking = [Write(counter, (Guard("n", "between", (1, 8)),), add={"n": -1}), Write(first, add={"taken": 1})]
-    outcomes = await _at_once(harness, store, [taking] * 16)
-    won = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
-    same(sorted(_numbers(won, counter)), list(range(8)), "eight are there to be taken, each by one")
+    same(sorted(_numbers(turns)), list(range(1, 9)), "every add has its turn")
+    won = await _race_of_pairs(harness, store, counter, first)
+    same(len(won), 8, "eight are there to be taken")
+    same(await read(store, counter), {"n": 0}, "each by one")
     same(await read(store, first), {"taken": 8}, "the write beside the guarded one is made as often")
     made = await _at_once(harness, store, [[Write(second, (ABSENT,), {"by": n})] for n in range(8)])
     same(sum(isinstance(outcome, Committed) for outcome in made), 1, "a record is created by one of them")
 
 
-def _numbers(outcomes: Sequence[Committed | Conflict], key: Key) -> list[int]:
+@check
+async def race_of_several_writes(harness: Harness) -> None:
+    """Of many commits of several records each sees the images of its own turn."""
+    store = harness.store()
+    counter, beside = keys(2)
+    await put(store, counter, n=8)
+    won = await _race_of_pairs(harness, store, counter, beside)
+    same(sorted(_numbers(won)), list(range(8)), "each is taken by one")
+
+
+async def _race_of_pairs(harness: Harness, store: Store, counter: Key, beside: Key) -> list[Committed | Conflict]:
+    taking = [Write(counter, (Guard("n", "between", (1, 8)),), add={"n": -1}), Write(beside, add={"taken": 1})]
+    outcomes = await _at_once(harness, store, [taking] * 16)
+    return [outcome for outcome in outcomes if isinstance(outcome, Committed)]
+
+
+def _numbers(outcomes: Sequence[Committed | Conflict]) -> list[int]:
     return [outcome.images[0]["n"] for outcome in outcomes if isinstance(outcome, Committed) and outcome.images[0]]
 
 
