@@ -105,25 +105,24 @@ CHANGED = "levels.changed_limits_apply"
 NEWS = "levels.old_rates_do_not_linger"
 COUNTED = "leases.consumption_is_counted"
 CEILING = "leases.never_beyond_the_ceiling"
-PUT_OFF = "max(new.get(TTL, 0), expiry_seconds(expires_at_ms))"
 AFTER = "leases.give_back_after_a_give_back"
 SPENT = "leases.give_back_leaves_what_others_took"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
-MADE = "instant_ms * amount_milli // period_ms"
-SINCE = "now_ms * amount // period - base"
+MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
+SINCE = "(now_ms * amount + phase) // period - base"
 LOWER = "min(old.capacity, slot.rule.capacity)"
-CEIL = "-(-target * rule.period // rule.amount)"
+CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(attr, "between", (low, high))'
 BIG = "status.requested > status.limit.capacity"
 
 MUTATIONS = [
     # What a rate has made by an instant.
-    Mutation("core.bucket.produced", MADE, "instant_ms // 1000 * 1000 * amount_milli // period_ms", PROMISE),
-    Mutation("core.bucket.produced", MADE, "instant_ms * (amount_milli // period_ms)", EXACT),
-    Mutation("core.bucket.produced", MADE, "2 * instant_ms * amount_milli // period_ms", EXACT),
-    Mutation("core.bucket.produced", MADE, "-(-instant_ms * amount_milli // period_ms)", SLOW_PROMISE),
-    Mutation("core.bucket.produced", MADE, "round(instant_ms * amount_milli / period_ms)", SLOW_PROMISE),
+    Mutation("core.bucket.produced", MADE, "instant_ms // 1000 * 1000 * rule.amount // rule.period", PROMISE),
+    Mutation("core.bucket.produced", MADE, "instant_ms * (rule.amount // rule.period)", EXACT),
+    Mutation("core.bucket.produced", MADE, "2 * instant_ms * rule.amount // rule.period", EXACT),
+    Mutation("core.bucket.produced", MADE, "-(-instant_ms * rule.amount // rule.period)", SLOW_PROMISE),
+    Mutation("core.bucket.produced", MADE, "round(instant_ms * rule.amount / rule.period)", SLOW_PROMISE),
     # The first instant at which a cost fits.
     Mutation("core.bucket.first_instant", CEIL, "target * rule.period // rule.amount", PROMISE),
     Mutation("core.bucket.first_instant", CEIL, "1 - (-target * rule.period // rule.amount)", PROMISE),
@@ -131,12 +130,12 @@ MUTATIONS = [
     Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
     Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
     Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.bucket.limit_status", "balance < cost_milli", "balance <= cost_milli", "leases.refusal_tells_which"),
+    Mutation("core.bucket.limit_status", "held < cost_milli", "held <= cost_milli", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.bucket.level",
-        "min(rule.capacity, tokens_milli + since)",
-        "tokens_milli + since",
+        "min(rule.capacity, tokens_milli + between(rule, anchor_ms, now_ms))",
+        "tokens_milli + between(rule, anchor_ms, now_ms)",
         "leases.never_beyond_the_ceiling",
     ),
     Mutation("core.draw.spent", "room if tk > room else tk", "tk", IDLE, "memory"),
@@ -188,7 +187,7 @@ MUTATIONS = [
     Mutation("records.charging.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
     Mutation("records.charging.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
-    Mutation("limiter.settling._parts", "if mine:", "if mine and not parts:", LEAK),
+    Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
     Mutation("limiter.settling._most_back", "+ grant.later.get(name, 0)", "- 10**9", SPENT),
     # Changed limits.
     Mutation("records.charging.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
@@ -197,11 +196,10 @@ MUTATIONS = [
     Mutation("records.charging.reshape", "between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.charging.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.charging.reshape", "between(old, rf, now_ms)", "between(slot.rule, rf, now_ms)", CHANGED),
-    Mutation("records.bucket.reading", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.bucket._pots", LOWER, "slot.rule.capacity", CHANGED),
     Mutation(
         "records.charging._kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
-    Mutation("records.algebra.applied", PUT_OFF, "expiry_seconds(expires_at_ms)", "leases.debt_is_not_forgotten"),
     Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
     Mutation("records.charging._kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),

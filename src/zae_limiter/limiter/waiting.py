@@ -95,6 +95,7 @@ class Lines:
         try:
             if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
+            tries = 0
             while True:
                 try:
                     return await attempt()
@@ -104,7 +105,8 @@ class Lines:
                     left_ms = deadline_ms - self._clock.now_ms()
                     if not self._leads(ticket) or not _in_time(error, left_ms):
                         raise
-                    await self._pause(ticket, error.retry_after_seconds or 0.0)
+                    await self._pause(ticket, _moment(error.retry_after_seconds or 0.0, tries, left_ms / 1000))
+                    tries += 1
         finally:
             self._leave(ticket)
 
@@ -156,6 +158,21 @@ class Lines:
             heirs = [front for front in fronts if self._is_first(front)]
         for heir in heirs:
             heir.gate.open()
+
+
+def _moment(seconds: float, tries: int, left: float) -> float:
+    """When to try again: at the promised moment, and if others were faster there, at a moment of one's own after it.
+
+    Later by chance, never earlier: many processes that wait for one bucket do not all come at the same instant.
+    """
+    if not tries:
+        return seconds
+    from random import random  # on first use: it brings a lot along
+
+    return min(left, seconds * (1 + min(tries, _SPREAD) * random()))
+
+
+_SPREAD = 8
 
 
 def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:

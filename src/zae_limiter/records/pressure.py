@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 WRITE = MILLI
 """What one write takes."""
 
+_MOST_LOST = 10
+"""How many lost writes are counted at once: more than that were lost over a time in which the limit refilled."""
+
 _TK, _TC, _FL, _CP, _RA, _RP = (
     attribute(INFRASTRUCTURE_LIMIT, field) for field in ("tk", "tc", "fl", "cp", "ra", "rp")
 )
@@ -48,7 +51,7 @@ def count(
     an old image would wipe out what others have counted meanwhile.
     """
     rule = _rule(level)
-    taken = WRITE * (1 + lost)
+    taken = WRITE * (1 + min(lost, _MOST_LOST))
     if image.get(_CP) != rule.capacity:
         put.update(fresh(level, image[ANCHOR], taken))
         return
