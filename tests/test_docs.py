@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.aws import engine
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -27,7 +29,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "text"), blocks("python"), ids=lambda value: value[:40])
 def test_python_blocks_run(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As typed; what talks to AWS finds the engine of the tests."""
     monkeypatch.chdir(tmp_path)
+    if "dynamodb://" in text:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", engine.endpoint())
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
 
 
