@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "system": "system:system",
     },
     "Look after the store": {
+        "create-table": "table:create_table",
         "namespace": "namespace:namespace",
         "audit": "audit:audit",
         "status": "status:status",
