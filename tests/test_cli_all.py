@@ -39,7 +39,7 @@ LEAVES = dict(leaves(root))
 
 def test_the_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
-        *("demo", "acquire", "available", "explain", "audit list", "status", "version"),
+        *("create-table", "demo", "acquire", "available", "explain", "audit list", "status", "version"),
         *(f"entity {verb}" for verb in ["create", "update", "show", "delete", "children", "list", "buckets"]),
         *(f"entity {verb}" for verb in ["set-limits", "get-limits", "delete-limits", "list-resources", "reset-bucket"]),
         *(f"resource {verb}" for verb in ["set-defaults", "get-defaults", "delete-defaults", "list", "capacity"]),
