@@ -118,6 +118,7 @@ EACH = [
     "system set-defaults -l rpm:5",
     "system get-defaults",
     "system delete-defaults --yes",
+    "create-table",
     "namespace register green",
     "namespace list",
     "namespace show blue",

@@ -16,6 +16,7 @@ from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.bucket import calculate_available
 from zae_limiter.limiter import shards
 from zae_limiter.records import bucket, keys
+from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, Harness
 from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from zae_limiter.clock import Clock
     from zae_limiter.core.values import BackendCapabilities
-    from zae_limiter.records.algebra import Committed, Conflict, Write
+    from zae_limiter.records.algebra import Committed, Conflict
     from zae_limiter.stores.port import Store
 
 TEN_YEARS = 10 * 365 * 86_400
@@ -79,9 +80,10 @@ async def take(limiter: RateLimiter, amount: int = 1, **options: Any) -> float |
     try:
         async with limiter.acquire("key", "gpt-4", {"rpm": amount}, **options):
             return None
+    except CapacityExceeded:
+        raise
     except RateLimitExceeded as error:
-        assert error.retry_after_seconds is not None
-        return error.retry_after_seconds
+        return error.retry_after_seconds or 0.0
 
 
 async def drain(limiter: RateLimiter) -> int:
@@ -180,10 +182,8 @@ def test_any_interleaving_is_within_the_law_of_one_bucket(seed: int) -> None:
         clients.extend(await begun(harness, limit, clients=3))
         for _ in range(50):
             limiter = chance.choice(clients)
-            if chance.random() < 0.2:
-                other = chance.choice(clients)
-                if other is not limiter:
-                    store_of(limiter).before_commit = lambda: step(other)
+            if limiter is not clients[-1] and chance.random() < 0.2:
+                store_of(limiter).before_commit = lambda: step(clients[-1])
             await step(limiter)
 
     clients: list[RateLimiter] = []
@@ -392,6 +392,7 @@ def test_who_believes_in_shards_that_are_gone_finds_one_new_bucket(harness: Harn
             assert await take(limiter, 9) is None
         await (second.delete_entity("key") if whole else second.reset_bucket("key", "gpt-4"))
         assert await levels(second) == {}
+        harness.clock.advance(2)  # until then it refuses by what it saw
         assert await take(first, 60) is None
         assert await drain(second) + await drain(first) == 4
         assert len(await levels(second)) == 1
@@ -415,10 +416,8 @@ def test_a_shard_that_is_left_over_is_not_counted(harness: Harness) -> None:
     async def work() -> None:
         first, second = await begun(harness, still(100), times=2)
         ns = await first._backend.ns()
-        from zae_limiter.records.algebra import Write as Change
-
         await take(second, 1)
-        await store_of(first).commit([Change(keys.bucket(ns, "key", "gpt-4"), delete=True)])
+        await store_of(first).commit([Write(keys.bucket(ns, "key", "gpt-4"), delete=True)])
         third = harness.limiter()
         assert await drain(third) == 100
         assert await third.available("key", "gpt-4") == {"rpm": 0}
@@ -437,12 +436,6 @@ def test_the_first_shard_never_expires_for_a_debt_of_before(harness: Harness) ->
             await lease._enter()
             lease._adjust({"rpm": 50}, {})
         await leases[0]._exit(False)
-
-        async def at_the_settlement() -> None:
-            async def at_the_expiry() -> None:
-                await split(made[2])
-
-            store_of(made[1]).before_commit = at_the_expiry
 
         store = store_of(made[1])
         settled = store.commit

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from zae_limiter import Limit
 from zae_limiter.core.bucket import Pot, Rule, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve
-from zae_limiter.records import bucket, charging, splitting
+from zae_limiter.records import bucket, charging, keys, splitting
 from zae_limiter.records.algebra import TTL, Image, Key, Write, applied, holds
 from zae_limiter.records.level import Level, attribute
 
@@ -135,7 +135,7 @@ class Table:
         return True
 
     def at(self, key: Key, image: Image) -> Level:
-        return self.one.at(bucket.keys.parse_bucket_pk(key.pk).shard_id, image["shard_count"])
+        return self.one.at(keys.parse_bucket_pk(key.pk).shard_id, image["shard_count"])
 
     def levels(self, now_ms: int) -> list[int]:
         return [pot.level(now_ms) for pot in bucket.stored_pots(list(self.images.items()), "rpm")]
