@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -33,7 +32,6 @@ from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.testing import Harness, ManualClock
 from zae_limiter.testing.conformance import STORE_CHECKS
-from zae_limiter.testing.conformance.room import at_once
 
 ONE, TWO = Key("p", "#1"), Key("p", "#2")
 COUNT = iter(range(10**9))

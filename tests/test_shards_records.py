@@ -1,16 +1,19 @@
-"""The arithmetic of shards: whatever is split, and whenever, the shards together are the bucket."""
+"""The records of shards: whatever is split, and whenever, those that exist are together the bucket."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.test_shards import begun, drain, levels, opened, split, still, store_of, take
 from zae_limiter import Limit
 from zae_limiter.core.bucket import Pot, Rule, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve
 from zae_limiter.records import bucket, charging, keys, splitting
-from zae_limiter.records.algebra import TTL, Image, Key, Write, applied, holds
+from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, applied, holds
 from zae_limiter.records.level import Level, attribute
 
 NOW = 1_800_000_000_000
@@ -185,3 +188,91 @@ def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
     owed = applied(image, charging.settle(one, image, {"rpm": 50_000}, NOW, NOW))
     first, _ = splitting.split(one, image, NOW)
     assert not holds(owed, first.guards)
+
+
+# Shards that are gone.
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("times", [1, 8])
+@pytest.mark.parametrize("whole", [False, True], ids=["reset", "delete"])
+def test_who_believes_in_shards_that_are_gone_finds_one_new_bucket(blocking: bool, times: int, whole: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        first, second = await begun(harness, still(64), clients=2)
+        await first.create_entity("key")
+        await take(first, 1)
+        await split(first, times)
+        for limiter in (first, second):
+            assert await take(limiter, 9) is None
+        await (second.delete_entity("key") if whole else second.reset_bucket("key", "gpt-4"))
+        assert await levels(second) == {}
+        harness.clock.advance(2)  # until then it refuses by what it saw
+        assert await take(first, 60) is None
+        assert await drain(second) + await drain(first) == 4
+        assert len(await levels(second)) == 1
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_split_during_a_reset_leaves_no_shard_over(blocking: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        first, second = await begun(harness, still(100), times=1)
+        assert await take(second, 4) is None
+        store_of(first).before_commit = lambda: split(second)
+        await first.reset_bucket("key", "gpt-4")
+        assert await levels(first) == {}
+        assert await drain(second) + await drain(first) == 100
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_shard_that_is_left_over_is_not_counted(blocking: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        first, second = await begun(harness, still(100), times=2)
+        ns = await first._backend.ns()
+        await take(second, 1)
+        await store_of(first).commit([Write(keys.bucket(ns, "key", "gpt-4"), delete=True)])
+        third = harness.limiter()
+        assert await drain(third) == 100
+        assert await third.available("key", "gpt-4") == {"rpm": 0}
+        assert await second.available("key", "gpt-4") == {"rpm": 0}
+        assert await take(second, 30) is not None
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_the_first_shard_never_expires_for_a_debt_of_before(blocking: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        made = [harness.limiter(bucket_ttl_refill_multiplier=1) for _ in range(3)]
+        await made[0].set_system_defaults([Limit.per_second("rpm", 1, burst=10)])
+        leases = [limiter.acquire("key", "gpt-4", {"rpm": 1}) for limiter in made[:2]]
+        for lease in leases:
+            await lease._enter()
+            lease._adjust({"rpm": 50}, {})
+        await leases[0]._exit(False)
+
+        store = store_of(made[1])
+        settled = store.commit
+
+        async def commit(writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+            if not writes[0].put and not writes[0].add and writes[0].expires_at_ms:
+                await split(made[2])
+            return await settled(writes, timeout=timeout)
+
+        store.commit = commit  # type: ignore[method-assign]  # to act between the settlement and what follows it
+        await leases[1]._exit(False)
+        harness.clock.advance(300)
+        assert sorted(await levels(made[2])) == [0, 1]
+
+    harness.run(work())

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 ENVIRONMENT = "ZAE_LIMITER_URL"
 EXTRA = 'pip install "zae-limiter[dynamodb]"'
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
-_REGION = re.compile(r"[a-z0-9-]{1,64}")
 _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
 
@@ -92,29 +91,16 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
     for name, value in aws.items():
         if options.setdefault(name, value) != value:
             raise ValidationError(name, value, f"was given besides {options[name]!r} in {url!r}; give one of them")
-    _check_place(options)
     if find_spec("botocore") is None:
         raise ValidationError("url", url, f"needs packages that are not installed: {EXTRA}")
     from .dynamodb.client import open_client
+    from .dynamodb.settings import check_endpoint, check_region
     from .dynamodb.store import DynamoStore
 
+    for name, check in (("region", check_region), ("endpoint_url", check_endpoint)):
+        if name in options:
+            check(options[name])
     return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
-
-
-def _check_place(options: Mapping[str, Any]) -> None:
-    region, endpoint_url = options.get("region"), options.get("endpoint_url")
-    if region is not None and not (isinstance(region, str) and _REGION.fullmatch(region)):
-        raise ValidationError("region", region, "is no AWS region; one looks like 'us-east-1'")
-    if endpoint_url is not None and not (isinstance(endpoint_url, str) and _is_http(endpoint_url)):
-        raise ValidationError("endpoint_url", endpoint_url, "must be an http:// or https:// URL")
-
-
-def _is_http(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        return False
 
 
 def _split(url: str) -> SplitResult:

@@ -12,7 +12,7 @@ from ...records.algebra import Image, Key, is_live
 from .values import decode, encode_key, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ...clock import Clock
     from .client import Client
@@ -38,11 +38,6 @@ class Deadline:
         if left <= 0:
             raise RateLimiterUnavailable(f"DynamoDB: no answer within {self._timeout:g} s")
         return left
-
-
-def pausing(client: Client) -> Callable[[float], Awaitable[None]]:
-    """How this client waits: by suspending the task or by blocking the thread."""
-    return client.connections.sockets.pause
 
 
 class Access:
@@ -73,7 +68,7 @@ class Access:
         """Wait before the next try, longer each time and never in step with others."""
         most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempt, 10))
         seconds = most * random.uniform(0.5, 1.0)
-        await pausing(self.client)(min(seconds, deadline.left()))
+        await self.client.pause(min(seconds, deadline.left()))
 
     async def read(self, keys: Sequence[Key], deadline: Deadline) -> dict[Key, Image]:
         """The live images of those keys that have one, as of this moment."""

@@ -139,7 +139,11 @@ class Client:
                     raise failed.error from failed.error.__cause__
             self.stats.noted("retries")
             if pause:
-                await self.connections.sockets.pause(pause)
+                await self.pause(pause)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, by suspending the task or by blocking the thread."""
+        await self.connections.sockets.pause(seconds)
 
     async def close(self) -> None:
         """Close the idle connections; the next call opens new ones."""

@@ -42,9 +42,27 @@ def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], 
         region = region or _LOCAL_REGION
     else:
         region, endpoint_url = _found(botocore_session or session(), region)
-    if not _REGION.fullmatch(region):
+    return _settings(check_region(region), endpoint_url, session)
+
+
+def check_region(region: object) -> str:
+    """Check the name of a region, known or not."""
+    if not isinstance(region, str) or not _REGION.fullmatch(region):
         raise ValidationError("region", region, "is no name of a region, such as eu-west-1")
-    return _settings(region, endpoint_url, session)
+    return region
+
+
+def check_endpoint(url: object) -> SplitResult:
+    """Check the URL of an endpoint and take it apart."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else SplitResult("", "", "", "", "")
+        usable = parts.scheme in _PORTS and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
+        shown = re.sub("//.*@", "//...@", url) if isinstance(url, str) else url
+        raise ValidationError("endpoint_url", shown, "must look like http://localhost:8000 or https://host")
+    return parts
 
 
 def _found(session: Any, region: str | None) -> tuple[str, str]:
@@ -77,7 +95,7 @@ def _client_url(session: Any, region: str, **options: Any) -> str:
 
 
 def _settings(region: str, url: str, session: Callable[[], Any]) -> Settings:
-    parts = _split(url)
+    parts = check_endpoint(url)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     shown = f"[{host}]" if ":" in host else host
     tls = _tls_context(session()) if parts.scheme == "https" else None
@@ -88,19 +106,6 @@ def _settings(region: str, url: str, session: Callable[[], Any]) -> Settings:
         endpoint=Endpoint(host, port, tls, _proxy(parts.scheme, host, port)),
         is_local=tls is None and _is_loopback(host),
     )
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in _PORTS and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
-        raise ValidationError(
-            "endpoint_url", re.sub("//.*@", "//...@", url), "must look like http://localhost:8000 or https://host"
-        )
-    return parts
 
 
 def _is_loopback(host: str) -> bool:

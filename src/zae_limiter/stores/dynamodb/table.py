@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import IncompatibleSchemaError, InfrastructureNotFoundError, RateLimiterUnavailable
 from ...records.algebra import TTL
 from ..ranges import INDEXES
-from .access import pausing
 from .ranges import WHOLE
 from .values import PK, SK
 
@@ -69,7 +68,7 @@ async def create_table(
         await client.call("CreateTable", request)
         if not (wait or ttl):
             return
-        found = await _when_active(client, pause or pausing(client))
+        found = await _when_active(client, pause or client.pause)
     check_table(found)
     if ttl:
         await _expire(client)
