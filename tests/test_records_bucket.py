@@ -46,7 +46,7 @@ def balances(image: Image, now_ms: int) -> dict[str, int]:
             state.last_refill_ms,
             now_ms,
         )
-        for state in bucket.states([(KEY, image)])
+        for state in bucket.states([(KEY, image)], 0)
     }
 
 
@@ -61,7 +61,7 @@ def test_a_new_bucket_is_full_but_for_its_first_cost(
     given, cost = drawn
     image = done(None, charging.create(level_of(given, lifetime), cost, NOW))
     assert balances(image, NOW) == {each.name: each.capacity * 1000 - cost[each.name] for each in given}
-    assert [state.total_consumed_milli for state in bucket.states([(KEY, image)])] == [
+    assert [state.total_consumed_milli for state in bucket.states([(KEY, image)], 0)] == [
         cost[each.name] for each in given
     ]
     assert bucket.inspect(KEY, image) is image
@@ -130,7 +130,7 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
     settled = done(taken, charging.settle(level, taken, back, NOW, NOW + later))
     untouched = done(None, charging.create(level, {}, NOW))
     assert balances(settled, NOW + later) == balances(untouched, NOW + later)
-    assert all(state.total_consumed_milli == 0 for state in bucket.states([(KEY, settled)]))
+    assert all(state.total_consumed_milli == 0 for state in bucket.states([(KEY, settled)], 0))
 
 
 def test_no_two_limits_share_an_attribute() -> None:

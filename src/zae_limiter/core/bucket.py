@@ -16,7 +16,6 @@ the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from .values import BucketState, LimitStatus
@@ -116,8 +115,11 @@ def wait_ms(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> int:
         return 0
     if len(pots) == 1:
         return first_instant(*pots[0], cost_milli) - now_ms
-    late = max(pot.full_at() for pot in pots)
-    return bisect_left(range(now_ms, late), cost_milli, key=lambda instant_ms: balance(pots, instant_ms))
+    early, late = now_ms, max(pot.full_at() for pot in pots)
+    while early < late:
+        middle = (early + late) // 2
+        early, late = (early, middle) if balance(pots, middle) >= cost_milli else (middle + 1, late)
+    return early - now_ms
 
 
 def limit_status(

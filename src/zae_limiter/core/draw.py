@@ -63,6 +63,8 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
 def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
     """The draw that leaves shard ``shard`` of ``count`` half of its balance and moves it to a new anchor, and the
     ``tk`` of the new shard that gets the other half: together they are what the one was, now and for ever.
+
+    The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.
     """
     old = whole.share(shard, count)
     mine, other = (whole.share(index, 2 * count) for index in (shard, shard + count))
@@ -71,4 +73,5 @@ def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, an
     gift = (min(old.capacity, tk + since) + 1) // 2
     full = tk >= room
     change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
-    return (full, None, room - 1, change), gift - between(other, anchor_ms, now_ms)
+    low = None if full else gift - since if gift > 0 else tk
+    return (full, low, room - 1, change), gift - between(other, anchor_ms, now_ms)

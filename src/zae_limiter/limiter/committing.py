@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import RateLimiterUnavailable
 from ..records import charging
 from ..records.algebra import Committed, Conflict, Image, Key
+from ..repository.base import MAX_COMMIT
 from . import planning
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ async def commit_parts(
     backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None, *, atomic: bool
 ) -> Committed | Conflict:
     """Apply the writes of all parts, decided as of ``now_ms``, or none."""
-    if atomic or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
+    if (atomic and len(parts) <= MAX_COMMIT) or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
         return await backend.store.commit([part.write for part in parts], timeout=timeout)
     return await _commit_each(backend, parts, now_ms, timeout)
 
@@ -51,7 +52,9 @@ async def _commit_each(
         if failures or len(left) < len(again):
             taken = [part for part in parts if part.write.key in done]
             return Conflict(lost | await _undo(backend, taken, done, timeout, failures))
-    raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
+    lost_all = RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
+    await _undo(backend, [part for part in parts if part.write.key in done], done, timeout, [lost_all])
+    raise lost_all
 
 
 async def _undo(

@@ -183,7 +183,8 @@ class Engine:
         now_ms = chain.instant(self._clock.now_ms())
         pending = asks
         certain = lost = False
-        for _ in range(_MAX_TRIES):
+        tries = 0
+        while tries < _MAX_TRIES:
             before, (chain, pending) = chain, await self._follow(chain, pending, timeout)
             if not pending:
                 return
@@ -195,6 +196,7 @@ class Engine:
                     return
                 chain = await self.look(chain, timeout)
                 certain = True
+                tries += 1
                 continue
             if lost:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
@@ -206,6 +208,7 @@ class Engine:
             certain = not chain.sharded
             grant = self.landed(chain, draft, outcome, now_ms)
             lost = grant is None
+            tries = tries + 1 if lost else 0
             if grant is not None:
                 _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
                 pending = [ask for ask in pending if ask.grant is None]

@@ -18,7 +18,7 @@ from ..core.values import OnUnavailable
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -156,8 +156,9 @@ class LeaseCore:
             # The caller's exception matters more than a failure here.
             for error in await self._limiter._engine.give_back(self._grants(), self._terms.timeout):
                 _LOG.warning("tokens of a failed call were not given back: %s", error)
-        elif self._grant is not None and self._delta:
-            await self._settle(self._grant, self._delta)
+        elif self._delta:
+            for grant, delta in _apportioned(self._grants(), self._delta):
+                await self._settle(grant, delta)
 
     async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
         """The work is done: under ALLOW a failure is only reported."""
@@ -167,6 +168,16 @@ class LeaseCore:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
+
+
+def _apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+    """What is settled with which grant: no more is given back where it was taken than was taken there."""
+    left = dict(delta)
+    for grant in grants:
+        here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
+        left = {name: amount - here[name] for name, amount in left.items()}
+        if any(here.values()):
+            yield grant, here
 
 
 class Lease(LeaseCore):

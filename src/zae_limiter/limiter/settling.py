@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.bucket import between
 from ..core.errors import RateLimiterUnavailable
 from ..records import bucket, charging
-from ..records.algebra import PRESENT, Committed, Image, Key, Write
+from ..records.algebra import Committed, Image, Key, Write
+from ..records.level import ANCHOR, SHARDS
+from .chain import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..repository.backend import Backend
-    from .chain import Step
     from .engine import Grant
 
 _MAX_TRIES = 200
@@ -32,18 +33,45 @@ class Part(NamedTuple):
         """Whether it matters for a bucket that is gone: debt does, but no shard is made for it."""
         return self.step.level.shard == 0 and max(self.delta.values()) > 0
 
-    def write(self, now_ms: int, gone: bool) -> Write:
+    @property
+    def outgrown(self) -> bool:
+        """Whether the shard has been split since it was charged."""
+        image = self.step.sight.image
+        return image is not None and image.get(SHARDS, 1) > self.step.level.count
+
+    def halves(self, backend: Backend) -> tuple[Part, Part]:
+        """The part divided as the balance of its shard was when that was split: each half has room for its own."""
+        level, sight = self.step
+        count = level.count
+        sibling = level.at(level.shard + count, 2 * count)
+        other = Step(sibling, backend.sights.of(sibling.key))
+        mine = Step(level.at(level.shard, 2 * count), sight)
+        (kept, given), (most_kept, most_given) = _halved(self.delta), _halved(self.most_back)
+        return Part(mine, kept, self.charged_ms, most_kept), Part(other, given, self.charged_ms, most_given)
+
+    def write(self, now_ms: int) -> Write:
         """An add; to a bucket that is gone, because it was full, only what is owed."""
         level, sight = self.step
-        if gone or sight.image is None:
+        if sight.image is None:
             return charging.create(level, {name: max(0, amount) for name, amount in self.delta.items()}, now_ms)
         return charging.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
+
+
+def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    return {name: amount // 2 for name, amount in amounts.items()}, {
+        name: amount - amount // 2 for name, amount in amounts.items()
+    }
 
 
 async def settle_grant(backend: Backend, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
     """Add ``delta`` to what every level of a grant has consumed."""
     parts = _parts(grant, delta, max(backend.clock.now_ms(), grant.now_ms))
-    if backend.store.capabilities.free_atomic_commit:
+    await _settle_all(backend, parts, timeout)
+
+
+async def _settle_all(backend: Backend, parts: list[Part], timeout: float | None) -> None:
+    """Side by side where one commit of them all would cost more."""
+    if len(parts) < 2 or backend.store.capabilities.free_atomic_commit:
         await _settle(backend, parts, timeout)
         return
     for result in await backend.runtime.together([_settle(backend, [part], timeout) for part in parts]):
@@ -64,7 +92,8 @@ def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}
         if here:
-            parts.append(Part(step, here, grant.now_ms, _most_back(grant, step, image, here, now_ms)))
+            charged = step if image is None else step._replace(level=step.level.at(step.level.shard, image[SHARDS]))
+            parts.append(Part(charged, here, grant.now_ms, _most_back(grant, step, image, here, now_ms)))
     return parts
 
 
@@ -85,13 +114,16 @@ def _most_back(grant: Grant, step: Step, image: Image | None, delta: Mapping[str
 
 async def _settle(backend: Backend, parts: list[Part], timeout: float | None) -> None:
     await _look(backend, [part.step for part in parts if part.step.sight.image is None], timeout)
-    parts = [part for part in parts if part.step.sight.image is not None or part.survives]
-    gone: set[Key] = set()
     for _ in range(_MAX_TRIES):
+        if any(part.outgrown for part in parts):
+            divided = [half for part in parts for half in (part.halves(backend) if part.outgrown else (part,))]
+            await _settle_all(backend, divided, timeout)
+            return
+        parts = [part for part in parts if part.step.sight.image is not None or part.survives]
         if not parts:
             return
         now_ms = backend.clock.now_ms()
-        writes = [part.write(now_ms, part.step.level.key in gone) for part in parts]
+        writes = [part.write(now_ms) for part in parts]
         outcome = await backend.store.commit(writes, timeout=timeout)
         if isinstance(outcome, Committed):
             for part, image in zip(parts, outcome.images, strict=True):
@@ -102,8 +134,6 @@ async def _settle(backend: Backend, parts: list[Part], timeout: float | None) ->
             level, sight = part.step
             if level.key in outcome.images:
                 sight.show(outcome.images[level.key], now_ms)
-        gone = {key for key, image in outcome.images.items() if image is None}
-        parts = [part for part in parts if part.step.level.key not in gone or part.survives]
     raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
 
 
@@ -117,5 +147,6 @@ async def _look(backend: Backend, steps: Sequence[Step], timeout: float | None) 
 async def _keep(backend: Backend, key: Key, image: Image | None, timeout: float | None) -> None:
     """Put the expiry off where the debts of several clients together outlive what each of them knew of."""
     until_ms = None if image is None else bucket.outlives(image)
-    if until_ms is not None:
-        await backend.store.commit([Write(key, (PRESENT,), expires_at_ms=until_ms)], timeout=timeout)
+    if image is not None and until_ms is not None:
+        unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split, which never expires
+        await backend.store.commit([Write(key, (unmoved,), expires_at_ms=until_ms)], timeout=timeout)

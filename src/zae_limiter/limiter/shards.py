@@ -28,8 +28,8 @@ async def at_home(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
     if not rung.home.outgrown:
         return rung
     if sight.image is None:
-        whole = Step(level.at(0, 1), backend.sights.of(rung.root))
-        return Rung(whole, (whole,))
+        root = await _found(backend, rung, 0, timeout)
+        return _unsplit(backend, rung) if root is None else Rung(root, (root,), complete=root.level.count == 1)
     from random import randrange  # on first use: it brings a lot along
 
     count = sight.image[SHARDS]
@@ -69,11 +69,28 @@ async def in_full(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
                 busy = busy or not (before is None or charging.undisturbed(rung.home.level, before, image, {}))
         known, count = count, max((step.level.count for step in found.values()), default=1)
     if 0 not in found:
-        backend.sights.of(rung.root).show(None, backend.clock.now_ms())
-        whole = Step(rung.home.level.at(0, 1), backend.sights.of(rung.root))
-        return Rung(whole, (whole,))
+        return _unsplit(backend, rung)
+    found = {shard: step for shard, step in found.items() if _vouched(found, shard)}
     home = found.get(rung.home.level.shard, found[0])
     return Rung(home, tuple(found.values()), busy=busy)
+
+
+def _unsplit(backend: Backend, rung: Rung) -> Rung:
+    """The rung of a bucket that is gone: the next one starts with one shard."""
+    sight = backend.sights.of(rung.root)
+    sight.show(None, backend.clock.now_ms())
+    whole = Step(rung.home.level.at(0, 1), sight)
+    return Rung(whole, (whole,))
+
+
+def _vouched(found: Mapping[int, Step], shard: int) -> bool:
+    """Whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
+    while shard:
+        born = 1 << shard.bit_length()
+        shard -= born // 2
+        if shard not in found or found[shard].level.count < born:
+            return False
+    return True
 
 
 def _count(step: Step) -> int:
@@ -95,6 +112,8 @@ async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_m
             root = await _found(backend, rung, 0, timeout)
             if root is not None and root.level.count == image[SHARDS]:
                 await _split(backend, root, timeout)
+            if root is None or _count(root) == image[SHARDS]:
+                continue
         await _split(backend, rung.home, timeout)
 
 

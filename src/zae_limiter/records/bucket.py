@@ -80,16 +80,17 @@ def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
     return list(found.values())
 
 
-def states(shards: Shards) -> list[BucketState]:
-    """The limits of one stored bucket, its shards added up as of the latest anchor."""
+def states(shards: Shards, now_ms: int) -> list[BucketState]:
+    """The limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
-    anchor = max(image[ANCHOR] for _, image in shards)
+    anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)
     found = []
     for name in sorted(names):
         whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
         if whole is not None:
-            tokens = sum(pot.tokens + between(pot.rule, pot.anchor, anchor) for pot in stored_pots(shards, name))
+            pots = stored_pots(shards, name)
+            tokens = pots[0].tokens if len(shards) == 1 else sum(pot.level(now_ms) for pot in pots)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
             found.append(BucketState(owner.entity_id, owner.resource, name, tokens, anchor, *whole[:3], consumed))
     return found

@@ -282,7 +282,7 @@ def undisturbed(level: Level, before: Image | None, after: Image | None, cost: M
     if before is None or after is None:
         return False
     counters = ((slot.tc, cost.get(name, 0)) for name, slot in level.slots.items())
-    return all(after.get(attr) == before.get(attr, 0) + need for attr, need in counters)
+    return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
 
 
 def needs_reshape(level: Level, image: Image) -> bool:

@@ -52,8 +52,8 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         if whole is None:
             continue
         tk, fl = attribute(name, "tk"), attribute(name, "fl")
-        (full, _, high, change), gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
-        guards.append((tk, ">" if full else "<=", high))
+        (full, low, high, change), gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
+        guards.append((tk, ">", high) if full else (tk, "between", (low, high)))
         (put if full else add)[tk] = change
         born |= {attribute(name, field): value for field, value in zip(("cp", "ra", "rp"), whole, strict=False)}
         born |= {tk: gift, attribute(name, "tc"): 0, fl: now_ms if full else image[fl]}

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names
 from ..core.chain import MAX_DEPTH, check_ancestry
-from ..core.errors import EntityError, EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
+from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import whole
-from ..core.values import AuditAction, BucketState, Entity
-from ..records import bucket, config, entity, keys
+from ..core.values import AuditAction, Entity
+from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
-from .base import MAX_COMMIT, Operations
+from .base import MAX_COMMIT
+from .buckets import TRIES, BucketOperations, busy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ class Unset(enum.Enum):
 UNSET = Unset.UNSET
 
 
-class EntityOperations(Operations):
+class EntityOperations(BucketOperations):
     """Create, change, read and delete entities."""
 
     async def create_entity(
@@ -54,7 +55,7 @@ class EntityOperations(Operations):
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, name, parent_id, cascade, _plain(metadata or {}), iso(backend.clock.now_ms()))
         details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": made.metadata}
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             above = await self._ancestry(ns, entity_id, parent_id)
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
@@ -66,7 +67,7 @@ class EntityOperations(Operations):
                 return made
             if (await backend.read([key]))[0] is not None:
                 raise EntityExistsError(entity_id)
-        raise _busy(entity_id)
+        raise busy(entity_id)
 
     async def update_entity(
         self,
@@ -94,7 +95,7 @@ class EntityOperations(Operations):
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             seen = (await backend.read([key]))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
@@ -107,7 +108,7 @@ class EntityOperations(Operations):
             if await backend.commit([_rewrite(ns, key, old, new), event, *moves]):
                 backend.cache.drop([key])
                 return new
-        raise _busy(entity_id)
+        raise busy(entity_id)
 
     async def get_entity(self, entity_id: str) -> Entity | None:
         """The entity, or None where it was never created."""
@@ -129,7 +130,7 @@ class EntityOperations(Operations):
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             seen = (await backend.read([key]))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
@@ -153,49 +154,12 @@ class EntityOperations(Operations):
             if await self._commit_forgetting(writes, buckets):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 return
-        raise _busy(entity_id)
-
-    async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """The stored buckets of an entity, one state per limit, not refilled to now."""
-        names.entity_id(entity_id)
-        if resource is not None:
-            names.resource(resource)
-        rows = await self._buckets(await self._backend.ns(), entity_id, resource)
-        return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards)]
-
-    async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Forget a bucket, damaged or not: the next acquire starts a full one."""
-        names.entity_id(entity_id)
-        names.resource(resource)
-        names.principal(principal)
-        backend = self._backend
-        ns = await backend.ns()
-        splits = backend.store.capabilities.partition_writes > 0
-        found = [key for key, _ in await self._buckets(ns, entity_id, resource)] if splits else []
-        every = list(dict.fromkeys([keys.bucket(ns, entity_id, resource), *found]))
-        event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        await self._commit_forgetting([event], every)
-
-    async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
-        prefix = "BUCKET#" if resource is None else keys.gsi3_bucket_prefix(resource)
-        return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix=prefix, gsi="GSI3"))
+        raise busy(entity_id)
 
     async def _own_limits(self, ns: str, entity_id: str) -> list[tuple[Key, Image]]:
         """The config records of an entity that say something."""
         rows = await self._backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
         return [(key, image) for key, image in rows if config.decode(key, image).limits]
-
-    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
-        """Commit, and delete buckets with it: in the same commit as many as it may hold, then the others."""
-        deletions = [Write(key, delete=True) for key in buckets]
-        room = MAX_COMMIT - len(writes)
-        if not await self._backend.commit([*writes, *deletions[:room]]):
-            return False
-        for start in range(room, len(deletions), MAX_COMMIT):
-            await self._backend.commit(deletions[start : start + MAX_COMMIT])
-        for key in buckets:
-            self._backend.sights.forget(key)
-        return True
 
     async def _ancestry(self, ns: str, entity_id: str, parent_id: str | None, height: int = 1) -> list[Write]:
         """Walk up from the parent; the checks let a commit win only while the walk is still true.
@@ -243,13 +207,6 @@ class EntityOperations(Operations):
                 return height
             height, level = height + 1, below
         return height
-
-
-_TRIES = 100
-
-
-def _busy(entity_id: str) -> EntityError:
-    return EntityError(f"Entity {entity_id!r} is being changed by others all the time; try again later.")
 
 
 def _adopt(checks: list[Write]) -> list[Write]:

@@ -1,0 +1,95 @@
+"""Buckets as records: looking at them, and forgetting them with all their shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.errors import EntityError
+from ..core.values import AuditAction, BucketState
+from ..records import bucket, keys
+from ..records.algebra import Guard, Image, Key, Query, Write
+from ..records.level import SHARDS
+from ..records.splitting import MAX_SHARDS
+from .base import MAX_COMMIT, Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TRIES = 100
+
+
+def busy(entity_id: str) -> EntityError:
+    """The error of whoever never gets a turn."""
+    return EntityError(f"Entity {entity_id!r} is being changed by others all the time; try again later.")
+
+
+class BucketOperations(Operations):
+    """Read and reset buckets."""
+
+    async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
+        """The stored buckets of an entity, one state per limit, not refilled to now."""
+        names.entity_id(entity_id)
+        if resource is not None:
+            names.resource(resource)
+        rows = await self._buckets(await self._backend.ns(), entity_id, resource)
+        now_ms = self._backend.clock.now_ms()
+        return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards, now_ms)]
+
+    async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
+        """Forget a bucket, damaged or not: the next acquire starts a full one."""
+        names.entity_id(entity_id)
+        names.resource(resource)
+        names.principal(principal)
+        backend = self._backend
+        ns = await backend.ns()
+        splits = backend.store.capabilities.partition_writes > 0
+        event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
+        for _ in range(TRIES):
+            found = [key for key, _ in await self._buckets(ns, entity_id, resource)] if splits else []
+            if await self._commit_forgetting([event], [keys.bucket(ns, entity_id, resource), *found]):
+                return
+        raise busy(entity_id)
+
+    async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
+        prefix = "BUCKET#" if resource is None else keys.gsi3_bucket_prefix(resource)
+        return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix=prefix, gsi="GSI3"))
+
+    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
+        """Commit, and delete buckets with it: in the same commit as many as it may hold, then the others."""
+        roots, shards = await self._records(buckets)
+        room = max(0, MAX_COMMIT - len(writes) - len(roots))
+        early = max(0, len(shards) - room)
+        first, with_roots = shards[:early], shards[early:]
+        for start in range(0, len(first), MAX_COMMIT):
+            await self._backend.commit(first[start : start + MAX_COMMIT])
+        deletions = [*with_roots, *roots]
+        room = MAX_COMMIT - len(writes)
+        if not await self._backend.commit([*writes, *deletions[:room]]):
+            return False
+        for start in range(room, len(deletions), MAX_COMMIT):
+            await self._backend.commit(deletions[start : start + MAX_COMMIT])
+        for write in (*shards, *roots):
+            self._backend.sights.forget(write.key)
+        return True
+
+    async def _records(self, buckets: Sequence[Key]) -> tuple[list[Write], list[Write]]:
+        """The deletions of some buckets' first shards, and of the others in the order in which they were split.
+
+        A first shard knows how many there are and goes last, unless it is split meanwhile: a shard that is left over
+        would go on granting beside the next bucket.
+        """
+        owners = dict.fromkeys(keys.parse_bucket_pk(key.pk)._replace(shard_id=0) for key in buckets)
+        roots = [keys.bucket(*owner) for owner in owners]
+        first: list[Write] = []
+        others = [key for key in buckets if key not in roots]
+        images = await self._backend.read(roots) if self._backend.store.capabilities.partition_writes else []
+        for owner, image in zip(owners, images, strict=False):
+            count = None if image is None else image.get(SHARDS)
+            if type(count) is int and 1 <= count <= MAX_SHARDS:
+                first.append(Write(keys.bucket(*owner), (Guard(SHARDS, "=", count),), delete=True))
+                others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
+        guarded = {write.key for write in first}
+        first += (Write(key, delete=True) for key in roots if key not in guarded)
+        ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
+        return first, [Write(key, delete=True) for key in ordered]
