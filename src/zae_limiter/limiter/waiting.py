@@ -95,18 +95,20 @@ class Lines:
         try:
             if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
-            tries = 0
+            promised_ms = overtaken = 0
             while True:
                 try:
                     return await attempt()
                 except CapacityExceeded:
                     raise
                 except RateLimitExceeded as error:
-                    left_ms = deadline_ms - self._clock.now_ms()
-                    if not self._leads(ticket) or not _in_time(error, left_ms):
+                    now_ms = self._clock.now_ms()
+                    if not self._leads(ticket) or not _in_time(error, deadline_ms - now_ms):
                         raise
-                    await self._pause(ticket, _moment(error.retry_after_seconds or 0.0, tries, left_ms / 1000))
-                    tries += 1
+                    wait = error.retry_after_seconds or 0.0
+                    before_ms, promised_ms = promised_ms, now_ms + round(wait * 1000)
+                    overtaken += 0 < before_ms < promised_ms
+                    await self._pause(ticket, _moment(wait, overtaken, (deadline_ms - now_ms) / 1000))
         finally:
             self._leave(ticket)
 
@@ -160,16 +162,16 @@ class Lines:
             heir.gate.open()
 
 
-def _moment(seconds: float, tries: int, left: float) -> float:
+def _moment(seconds: float, overtaken: int, left: float) -> float:
     """When to try again: at the promised moment, and if others were faster there, at a moment of one's own after it.
 
     Later by chance, never earlier: many processes that wait for one bucket do not all come at the same instant.
     """
-    if not tries:
+    if not overtaken:
         return seconds
     from random import random  # on first use: it brings a lot along
 
-    return min(left, seconds * (1 + min(tries, _SPREAD) * random()))
+    return min(left, seconds * (1 + min(overtaken, _SPREAD) * random()))
 
 
 _SPREAD = 8
