@@ -111,6 +111,8 @@ class Chains:
 
     def rehome(self, chain: Chain, homes: list[Step]) -> Chain:
         """The chain with other homes, where there were tokens when the old ones had none."""
+        if all(home is step for home, step in zip(homes, chain.steps, strict=True)):
+            return chain
         pairs = zip(chain.rungs, homes, strict=True)
         return self._changed(chain, [rung._replace(home=home) for rung, home in pairs])
 

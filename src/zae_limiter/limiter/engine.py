@@ -21,7 +21,7 @@ from .lane import Ask, Lane, Place
 from .planning import Part, plan, plan_widely
 from .refusing import known_refusal, remember_refusal
 from .settling import settle_grant
-from .shards import relieve
+from .shards import fuller, looks_around, relieve
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -212,10 +212,21 @@ class Engine:
             if grant is not None:
                 _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
                 pending = [ask for ask in pending if ask.grant is None]
-                if draft.wide and len(draft.parts) == len(chain.rungs):
-                    chain = self._chains.rehome(chain, [part.step for part in draft.parts])
+                chain = await self._rehomed(chain, draft, now_ms, timeout)
                 await self._relieve(chain, draft, now_ms, timeout)
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
+
+    async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> Chain:
+        """The chain with the homes for the next time: where there was enough, or where there seems to be more."""
+        if not chain.sharded:
+            return chain
+        if draft.wide:
+            homes = [part.step for part in draft.parts]
+        else:
+            with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+                chain = await self.look(chain, timeout) if looks_around(chain, now_ms) else chain
+            homes = [fuller(rung, now_ms) for rung in chain.rungs]
+        return self._chains.rehome(chain, homes) if len(homes) == len(chain.rungs) else chain
 
     def _stale(self, chain: Chain, now_ms: int) -> bool:
         """Whether there are shards that were not seen for long."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .chain import Chain
 
 _TRIES = 5
+_HALF = 0.5
+_LOOKING = 1 / 8
+"""How often a client that does not know all shards looks at them after a grant."""
 
 
 async def at_home(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
@@ -91,6 +94,32 @@ def _vouched(found: Mapping[int, Step], shard: int) -> bool:
         if shard not in found or found[shard].level.count < born:
             return False
     return True
+
+
+def looks_around(chain: Chain, now_ms: int) -> bool:
+    """Whether it is time to look at all shards, so that none stays full, and wastes its refill, while others drain."""
+    from random import random  # on first use: it brings a lot along
+
+    return any(not rung.complete and _drains(rung.home, now_ms) for rung in chain.rungs) and random() < _LOOKING
+
+
+def fuller(rung: Rung, now_ms: int) -> Step:
+    """The home, or another shard by chance that seems to hold more: what was last seen is enough to choose by."""
+    if len(rung.shards) == 1 or not _drains(rung.home, now_ms):
+        return rung.home
+    from random import choice
+
+    other = choice(rung.shards)
+    return other if _fullness(other, now_ms) > _fullness(rung.home, now_ms) else rung.home
+
+
+def _drains(step: Step, now_ms: int) -> bool:
+    return _fullness(step, now_ms) < _HALF
+
+
+def _fullness(step: Step, now_ms: int) -> float:
+    pots = bucket.reading([(step.level, step.sight.image)], now_ms).pots.values()
+    return min(pot.level(now_ms) / pot.rule.capacity for (pot,) in pots)
 
 
 def _count(step: Step) -> int:
