@@ -230,10 +230,11 @@ class BackendCapabilities:
 class BackendStats:
     """What a client has asked of its backend since it was opened, and what the backend says that it cost.
 
-    A refused conditional write is billed too, but its answer does not say so: it counts under ``conflicts`` only.
+    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per
+    item of a transaction.
     """
 
-    calls: Mapping[str, int]
+    calls: Mapping[str, int] = field(default_factory=dict)
     """Requests sent per operation, repeated ones included."""
     retries: int = 0
     conflicts: int = 0

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
 from ..records import charging
-from ..records.algebra import Committed, Conflict, Image, Key
+from ..records.algebra import Committed, Conflict, Image, Key, applied
 from ..repository.base import MAX_COMMIT
 from . import planning
+from .settling import most_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +26,19 @@ async def commit_parts(
 ) -> Committed | Conflict:
     """Apply the writes of all parts, decided as of ``now_ms``, or none."""
     if (atomic and len(parts) <= MAX_COMMIT) or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
-        return await backend.store.commit([part.write for part in parts], timeout=timeout)
+        outcome = await backend.store.commit([part.write for part in parts], timeout=timeout)
+        return outcome if isinstance(outcome, Conflict) else _told(parts, outcome)
     return await _commit_each(backend, parts, now_ms, timeout)
+
+
+def _told(parts: Sequence[Part], outcome: Committed) -> Committed:
+    """The outcome with every image; one that the store could not read back is what was last seen, with the write."""
+    if None not in outcome.images:
+        return outcome
+    pairs = zip(parts, outcome.images, strict=True)
+    return Committed(
+        tuple([applied(part.step.sight.image, part.write) if image is None else image for part, image in pairs])
+    )
 
 
 async def _commit_each(
@@ -51,9 +63,9 @@ async def _commit_each(
             return Committed(tuple(done[part.write.key] for part in parts))
         if failures or len(left) < len(again):
             taken = [part for part in parts if part.write.key in done]
-            return Conflict(lost | await _undo(backend, taken, done, timeout, failures))
+            return Conflict(lost | await _undo(backend, taken, done, now_ms, timeout, failures))
     lost_all = RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
-    await _undo(backend, [part for part in parts if part.write.key in done], done, timeout, [lost_all])
+    await _undo(backend, [part for part in parts if part.write.key in done], done, now_ms, timeout, [lost_all])
     raise lost_all
 
 
@@ -61,6 +73,7 @@ async def _undo(
     backend: Backend,
     parts: Sequence[Part],
     done: Mapping[Key, Image | None],
+    charged_ms: int,
     timeout: float | None,
     failures: list[BaseException],
 ) -> dict[Key, Image | None]:
@@ -68,21 +81,26 @@ async def _undo(
     current = {}
     for part in parts:
         try:
-            current[part.write.key] = await _give_back(backend, part, done[part.write.key], timeout)
-        except RateLimiterUnavailable as error:
+            current[part.write.key] = await _give_back(backend, part, done[part.write.key], charged_ms, timeout)
+        except Exception as error:
             failures.append(error)
     if failures:
         raise failures[0]
     return current
 
 
-async def _give_back(backend: Backend, part: Part, image: Image | None, timeout: float | None) -> Image | None:
-    """Undo a write that has just been made; by images until it holds."""
+async def _give_back(
+    backend: Backend, part: Part, after: Image | None, charged_ms: int, timeout: float | None
+) -> Image | None:
+    """Undo a write that left the bucket as ``after``: no more than it would hold had the write never been made."""
     level = part.step.level
     back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
-    now_ms = backend.clock.now_ms()
+    image = after
     while image is not None:
-        outcome = await backend.store.commit([charging.settle(level, image, back, now_ms, now_ms)], timeout=timeout)
+        now_ms = max(backend.clock.now_ms(), charged_ms)
+        most = most_back(level, after, back, charged_ms, now_ms, {})
+        write = charging.settle(level, image, back, charged_ms, now_ms, most)
+        outcome = await backend.store.commit([write], timeout=timeout)
         if isinstance(outcome, Committed):
             return outcome.images[0]
         image = outcome.images.get(level.key)

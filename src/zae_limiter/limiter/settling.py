@@ -14,6 +14,7 @@ from .chain import Step
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..records.level import Level
     from ..repository.backend import Backend
     from .engine import Grant
 
@@ -93,22 +94,26 @@ def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
         here = {name: amount for name, amount in here.items() if amount}
         if here:
             charged = step if image is None else step._replace(level=step.level.at(step.level.shard, image[SHARDS]))
-            parts.append(Part(charged, here, grant.now_ms, _most_back(grant, step, image, here, now_ms)))
+            most = most_back(step.level, image, here, grant.now_ms, now_ms, grant.later)
+            parts.append(Part(charged, here, grant.now_ms, most))
     return parts
 
 
-def _most_back(grant: Grant, step: Step, image: Image | None, delta: Mapping[str, int], now_ms: int) -> dict[str, int]:
+def most_back(
+    level: Level, image: Image | None, delta: Mapping[str, int], charged_ms: int, now_ms: int, later: Mapping[str, int]
+) -> dict[str, int]:
     """What a give-back can be worth: the room that the refill since the charge has left, were nobody else there.
 
-    The bucket may have been fuller than it is now; had the tokens never been taken, it would have run over then.
+    ``image`` is the bucket right after the charge. It may have been fuller than it is now; had the tokens never been
+    taken, it would have run over then.
     """
-    pots = bucket.reading([(step.level, image)], grant.now_ms).pots
+    pots = bucket.reading([(level, image)], charged_ms).pots
     most = {}
     for name, amount in delta.items():
         if amount < 0:
             (pot,) = pots[name]
-            held = pot.level(grant.now_ms) + grant.later.get(name, 0)
-            most[name] = max(0, pot.rule.capacity - held - between(pot.rule, grant.now_ms, now_ms))
+            held = pot.level(charged_ms) + later.get(name, 0)
+            most[name] = max(0, pot.rule.capacity - held - between(pot.rule, charged_ms, now_ms))
     return most
 
 

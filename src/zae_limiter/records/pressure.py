@@ -3,7 +3,8 @@
 Every bucket of a store with such a limit carries the reserved limit ``wcu`` among its own. It refuses nobody; when
 it runs low the bucket is split. It refills at four fifths of what the store takes, so that it runs low before the store
 throttles: writes that are throttled are never counted. Its writes are not guarded: writers never collide for it, and
-a count lost between two of them does not matter.
+a count lost between two of them does not matter. Its ``fl`` is the last instant of a write: a clock that is behind others'
+must not take the time that it has not seen for writes.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def count(
     if image.get(_CP) != rule.capacity:
         put.update(fresh(level, image[ANCHOR], taken))
         return
+    if now_ms > image[_FL]:
+        put[_FL] = now_ms
     if image[_TK] + between(rule, image[ANCHOR], seen_ms) >= rule.capacity:
         put[_TK] = rule.capacity - between(rule, image[ANCHOR], now_ms) - taken
-        put[_FL] = now_ms
     else:
         add[_TK] = -taken
     add[_TC] = taken
@@ -74,7 +76,7 @@ def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, 
 
 
 def high(level: Level, image: Image, now_ms: int) -> bool:
-    """Whether the record takes nearly as many writes as the store can make; a clock behind others' does not say so."""
+    """Whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:
         return False
     rule = _rule(level)

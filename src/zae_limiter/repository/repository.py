@@ -121,10 +121,10 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         skew_ms: int = getattr(self._backend.clock, "skew_ms", self._skew_ms)
         return skew_ms
 
-    def get_backend_stats(self) -> BackendStats | None:
-        """What was asked of the store and what it cost; None where calls cost nothing."""
+    def get_backend_stats(self) -> BackendStats:
+        """What was asked of the store and what it cost; nothing where nobody bills."""
         store = self._backend.store
-        return store.stats() if isinstance(store, Metered) else None
+        return store.stats() if isinstance(store, Metered) else BackendStats()
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
-    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -41,16 +39,8 @@ class ThreadGate:
         return self._event.wait(timeout)
 
 
-_THREADS = 32
-"""How many writes of one process are in flight beside those of its own threads."""
-
-
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._pid = 0
 
     def gate(self) -> ThreadGate:
         """A new, closed gate."""
@@ -61,22 +51,29 @@ class BlockingRuntime:
         return await work
 
     async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """All at once: the first one here, the others each in a thread."""
-        if len(works) < 2:
-            return [outcome(work) for work in works]
-        others = [self._threads().submit(outcome, work) for work in works[1:]]
-        return [outcome(works[0]), *(other.result() for other in others)]
+        """All at once: the first one here, each of the others in a thread of its own.
 
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None or self._pid != os.getpid():
-            from concurrent.futures import ThreadPoolExecutor  # on first use: few need it
+        No pool: one that waits for others inside would wait for its own place for ever.
+        """
+        results: list[T | BaseException] = [_UNDONE] * len(works)
 
-            self._pid = os.getpid()
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="zae-limiter")
-        return self._pool
+        def drive(place: int) -> None:
+            results[place] = _outcome(works[place])
+
+        threads = [threading.Thread(target=drive, args=(place,), daemon=True) for place in range(1, len(works))]
+        for thread in threads:
+            thread.start()
+        if works:
+            drive(0)
+        for thread in threads:
+            thread.join()
+        return results
 
 
-def outcome(work: Coroutine[Any, Any, T]) -> T | BaseException:
+_UNDONE = RuntimeError("a thread ended without an outcome")
+
+
+def _outcome(work: Coroutine[Any, Any, T]) -> T | BaseException:
     """What a coroutine returns or raises; also an interrupt, so that what others have done is known before it ends."""
     try:
         return run(work)

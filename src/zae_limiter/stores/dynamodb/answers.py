@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from ...core.errors import (
     AccessDeniedError,
     CorruptRecordError,
+    IncompatibleSchemaError,
     InfrastructureError,
     InfrastructureNotFoundError,
     RateLimiterUnavailable,
+    ZAELimiterError,
 )
 from .wire import Answer
 
@@ -55,7 +57,7 @@ class Remedy(enum.Enum):
 class Failure(Exception):
     """A failed attempt: the error to raise if nothing helps, and what might. Internal to the client."""
 
-    def __init__(self, error: InfrastructureError, remedy: Remedy, *, throttled: bool = False) -> None:
+    def __init__(self, error: ZAELimiterError, remedy: Remedy, *, throttled: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.remedy = remedy
@@ -65,7 +67,7 @@ class Failure(Exception):
 class Meaning(NamedTuple):
     """One row of the table."""
 
-    kind: type[InfrastructureError]
+    kind: type[ZAELimiterError]
     remedy: Remedy
     reason: str
     throttled: bool = False
@@ -84,6 +86,11 @@ _MISSING = Meaning(
     InfrastructureNotFoundError, Remedy.NONE, "it does not exist; create it with create_table() or deploy the stack"
 )
 _DAMAGED = Meaning(CorruptRecordError, Remedy.NONE, "a stored attribute has a type that is not ours")
+_FOREIGN = Meaning(
+    IncompatibleSchemaError,
+    Remedy.NONE,
+    "it has another schema; create_table() names every difference and changes nothing",
+)
 _OTHER = Meaning(InfrastructureError, Remedy.NONE, "the request was refused")
 
 MEANINGS: dict[str, Meaning] = {
@@ -154,6 +161,9 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
     ("InvalidSignatureException", "signature not yet current", _SKEWED),
     ("ValidationException", "incorrect data type", _DAMAGED),
     ("ValidationError", "incorrect data type", _DAMAGED),
+    ("ValidationException", "does not match the schema", _FOREIGN),
+    ("ValidationException", "missing the key", _FOREIGN),
+    ("ValidationException", "does not have the specified index", _FOREIGN),
 )
 
 _REFUSED = "ConditionalCheckFailed"

@@ -29,7 +29,7 @@ from .wire import Answer, request_bytes
 
 _API = "DynamoDB_20120810"
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_MAX_TRIES = 5
+_MAX_TRIES = 12
 _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
 
@@ -129,7 +129,7 @@ class Client:
             try:
                 return await self._attempt(operation, body, deadline, retry)
             except Refused:
-                self.stats.noted("conflicts")
+                self.stats.refused(request)
                 raise
             except Failure as failed:
                 if failed.throttled:

@@ -41,8 +41,15 @@ class Stats:
         with self._lock:
             self._units["read" if operation in _READS else "write"] += units
 
+    def refused(self, request: Mapping[str, Any]) -> None:
+        """A write whose guards did not hold: it is billed as one that was made, but its answer does not say so."""
+        items = request.get("TransactItems")
+        with self._lock:
+            self._sums["conflicts"] += 1
+            self._units["write"] += 1.0 if items is None else 2.0 * len(items)
+
     def noted(self, what: str) -> None:
-        """One more of ``retries``, ``conflicts`` or ``throttled``."""
+        """One more of ``retries`` or ``throttled``."""
         with self._lock:
             self._sums[what] += 1
 

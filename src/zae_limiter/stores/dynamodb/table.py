@@ -6,16 +6,22 @@ no key, touches no index and is billed once.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import IncompatibleSchemaError, InfrastructureNotFoundError, RateLimiterUnavailable
+from ...core.errors import (
+    IncompatibleSchemaError,
+    InfrastructureError,
+    InfrastructureNotFoundError,
+    RateLimiterUnavailable,
+)
 from ...records.algebra import TTL
 from ..ranges import INDEXES
 from .ranges import WHOLE
 from .values import PK, SK
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from .client import Client
 
@@ -65,13 +71,27 @@ async def create_table(
     found = await describe(client)
     if found is None:
         request = definition(client.table, tags=tags, deletion_protection=deletion_protection)
-        await client.call("CreateTable", request)
-        if not (wait or ttl):
+        with _made_meanwhile():
+            await client.call("CreateTable", request)
+        if not wait:
             return
+    if found is None or found.get("TableStatus") != "ACTIVE":
         found = await _when_active(client, pause or client.pause)
     check_table(found)
     if ttl:
-        await _expire(client)
+        with _made_meanwhile():
+            await _expire(client)
+
+
+@contextlib.contextmanager
+def _made_meanwhile() -> Iterator[None]:
+    """Somebody else is doing the same at this moment: that is as good."""
+    try:
+        yield
+    except InfrastructureError as error:
+        cause = error.__cause__
+        if getattr(cause, "code", None) != "ResourceInUseException" and "already enabled" not in str(cause):
+            raise
 
 
 async def check_existing(client: Client) -> None:

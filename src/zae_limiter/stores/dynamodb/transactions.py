@@ -6,11 +6,12 @@ the write was wrong, and it goes out again in the form that fits.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import CorruptRecordError, RateLimiterUnavailable, ValidationError
+from ...core.errors import CorruptRecordError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
 from .access import Access, Deadline, live_image
 from .answers import Refused
@@ -147,13 +148,19 @@ class _Transaction:
         return lost
 
     async def _images(self) -> tuple[Image | None, ...]:
-        """What was put is known; what was updated DynamoDB does not tell, so it is read back, in one read."""
+        """What was put is known; what was updated DynamoDB does not tell, so it is read back, in one read.
+
+        The transaction is done: where the read fails an image is None, not the commit a failure.
+        """
         unknown = [
             write.key
             for write, form in zip(self._writes, self._forms, strict=True)
             if form is not Form.CREATE and not write.delete
         ]
-        found = await self._access.read(unknown, self._deadline) if unknown else {}
+        found: dict[Key, Image] = {}
+        if unknown:
+            with contextlib.suppress(InfrastructureError):
+                found = await self._access.read(unknown, self._deadline)
         return tuple(
             [
                 decode(request["Item"]) if form is Form.CREATE else found.get(write.key)
