@@ -3,7 +3,7 @@
 Every bucket of a store with such a limit carries the reserved limit ``wcu`` among its own. It refuses nobody; when
 it runs low the bucket is split. It refills at four fifths of what the store takes, so that it runs low before the store
 throttles: writes that are throttled are never counted. Its writes are not guarded: writers never collide for it, and
-a count lost between two of them does not matter. Its ``fl`` is the last instant of a write: a clock that is behind others'
+a count lost between two of them does not matter. Its ``fl`` is the last instant of a write: a clock that is behind
 must not take the time that it has not seen for writes.
 """
 
