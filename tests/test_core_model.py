@@ -186,7 +186,10 @@ class Machine(RuleBasedStateMachine):
         delta = {name: max(amount, -spent[name]) for name, amount in delta.items()}
         assert lease.consumed == {name: spent[name] + delta.get(name, 0) for name in (*spent, *delta)}
         run(lease.__aexit__(None, None, None))
-        self.settled(taken[0], delta)
+        for each in taken:  # what goes back goes to where it was taken
+            here = {name: max(amount, -each.cost.get(name, 0)) for name, amount in delta.items()}
+            delta = {name: amount - here[name] for name, amount in delta.items()}
+            self.settled(each, {name: amount for name, amount in here.items() if amount})
 
     def settled(self, taken: Taken, delta: dict[str, int]) -> None:
         for name, amount in delta.items():

@@ -133,6 +133,12 @@ def test_tries_run_out(server: ScriptedServer, subject: Driven) -> None:
     assert (stats.calls, stats.total_calls, stats.retries, stats.throttled) == ({"UpdateItem": 5}, 5, 4, 5)
 
 
+def test_contention_is_no_outage(server: ScriptedServer, subject: Driven) -> None:
+    """Whoever lost to other transactions tries until its time is up."""
+    server.script.extend([refusal("TransactionConflictException")] * 30 + [reply({"ok": 1})])
+    assert subject.call("UpdateItem", timeout=1000) == {"ok": 1}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_pause_goes_beyond_the_deadline(server: ScriptedServer, mode: str) -> None:
     server.script.extend([refusal("ThrottlingException")] * 9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ from zae_limiter import (
 )
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.client import Client
-from zae_limiter.stores.dynamodb.table import check_table, create_table, definition, describe
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.table import check_existing, check_table, create_table, definition, describe
 from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 
 NAMES = iter(range(10**9))
 
@@ -68,6 +71,23 @@ def test_creating_it_again_changes_nothing(client: Client) -> None:
     assert run(describe(client)) == before
     assert client.stats.snapshot().calls["CreateTable"] == 1
     assert client.stats.snapshot().calls["UpdateTimeToLive"] == 1
+
+
+def test_several_may_create_it_at_once(client: Client) -> None:
+    clients = [dynamodb_client(client.table, blocking=True) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda each: run(create_table(each)), clients))
+    run(check_existing(client))
+
+
+def test_a_foreign_table_is_named_as_such_also_by_an_acquire(client: Client) -> None:
+    key = [{"AttributeName": "id", "KeyType": "HASH"}]
+    attributes = [{"AttributeName": "id", "AttributeType": "S"}]
+    request = {"TableName": client.table, "KeySchema": key, "AttributeDefinitions": attributes}
+    run(client.call("CreateTable", {**request, "BillingMode": "PAY_PER_REQUEST"}))
+    limiter = BlockingRateLimiter(BlockingRepository(DynamoStore(client)))
+    with pytest.raises(IncompatibleSchemaError, match=r"another schema; create_table\(\) names every difference"):
+        run(limiter.available("key", "gpt-4"))
 
 
 def test_the_request_is_one_that_the_service_takes() -> None:
@@ -200,7 +220,7 @@ def test_asked_for_it_is_created(client: Client) -> None:
 def test_stores_without_a_table_need_none() -> None:
     repo = SyncRepository(MemoryStore())
     repo.create_table(tags={"a": "b"})
-    assert repo.get_backend_stats() is None
+    assert repo.get_backend_stats().total_calls == 0
 
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
@@ -210,7 +230,6 @@ def test_calls_and_their_cost_can_be_read_off(blocking: bool) -> None:
         await repo.ensure_infrastructure()
         await repo.create_entity("key")
         stats = repo.get_backend_stats()
-        assert stats is not None
         assert stats.calls["TransactWriteItems"] > 0
         assert stats.total_calls == sum(stats.calls.values())
         assert stats.read_units > 0

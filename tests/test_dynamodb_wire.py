@@ -247,6 +247,36 @@ def test_a_transaction_whose_answer_is_lost_is_sent_again_under_the_same_token_a
     rig.run(work())
 
 
+def test_a_transaction_that_is_done_stays_a_grant_if_its_images_cannot_be_read_back(rig: Rig) -> None:
+    async def work() -> None:
+        limiter = await warm(rig)
+        await family(limiter)
+        rig.wire.instead(500, "InternalServerError", operation="BatchGetItem", times=20)
+        async with limiter.acquire("key", "gpt-4", COST, atomic=True) as lease:
+            assert not lease.degraded
+            await lease.adjust(tpm=+100)
+        rig.wire.heal()
+        for entity in ("key", "org"):
+            found = (await limiter.get_status(entity, "gpt-4"))[0:2]
+            taken = {row.limit_name: row.limit.capacity - row.available for row in found}
+            assert taken == {name: 2 * amount + (100 if name == "tpm" else 0) for name, amount in COST.items()}
+
+    rig.run(work())
+
+
+def test_a_refused_write_counts_as_billed(rig: Rig) -> None:
+    async def work() -> None:
+        limiter, other = await warm(rig, NARROW), rig.limiter()
+        assert await take(limiter) == "granted"
+        await drained(other)
+        before = limiter.repository.get_backend_stats()
+        assert await take(limiter) == "refused"
+        after = limiter.repository.get_backend_stats()
+        assert after.conflicts - before.conflicts == after.write_units - before.write_units == 1
+
+    rig.run(work())
+
+
 def test_a_failure_of_the_service_is_not_tried_again_where_that_could_charge_twice(rig: Rig) -> None:
     async def work() -> None:
         limiter = await warm(rig)

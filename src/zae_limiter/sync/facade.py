@@ -102,8 +102,8 @@ class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOp
         """How the config cache is doing."""
         return self._inner.get_cache_stats()
 
-    def get_backend_stats(self) -> BackendStats | None:
-        """What was asked of the store and what it cost; None where calls cost nothing."""
+    def get_backend_stats(self) -> BackendStats:
+        """What was asked of the store and what it cost; nothing where nobody bills."""
         return self._inner.get_backend_stats()
 
     def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:

@@ -46,6 +46,8 @@ class Remedy(enum.Enum):
     NONE = "none"
     WAIT = "wait"
     """The request was surely not carried out: it may be sent again."""
+    TURN = "turn"
+    """The same, because others were faster: there will be a turn, so only the deadline ends the tries."""
     REPEAT = "repeat"
     """It may have been carried out: send it again only if that does no harm."""
     RENEW = "renew"
@@ -74,7 +76,7 @@ class Meaning(NamedTuple):
 
 
 _THROTTLED = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it throttles its callers; raise its capacity", True)
-_CONFLICT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "other transactions hold the item")
+_CONFLICT = Meaning(RateLimiterUnavailable, Remedy.TURN, "other transactions hold the item")
 _FAILED = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the service failed")
 _UNKNOWN_KEY = Meaning(
     AccessDeniedError, Remedy.RENEW, "the credentials are not valid (any more); check them, or log in again"

@@ -29,7 +29,7 @@ from .wire import Answer, request_bytes
 
 _API = "DynamoDB_20120810"
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_MAX_TRIES = 12
+_MAX_TRIES = 5
 _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
 
@@ -77,9 +77,9 @@ class _Retry:
             self._spent.add(remedy)
             return 0.0
         self._tries += 1
-        if self._tries > _MAX_TRIES:
+        if self._tries > _MAX_TRIES and remedy is not Remedy.TURN:
             return None
-        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << self._tries - 2))
+        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self._tries, 10) - 2))
 
 
 class Client:

@@ -43,6 +43,10 @@ class HostClock:
         return (self._start_ns + time.monotonic_ns()) // 1_000_000
 
 
+_NARROW_MS = 100
+"""From here on an interval says more about the offset than about the second in which the answers came."""
+
+
 class Interval(NamedTuple):
     """The possible offsets, in ms, as of the host's instant ``at_ms``."""
 
@@ -105,8 +109,14 @@ class ServerClock:
 
 
 def _estimate(interval: Interval) -> int:
-    """The host's own clock as long as it can be right, else the middle of what is possible: nobody is favoured."""
-    return 0 if interval.low <= 0 <= interval.high else (interval.low + interval.high) // 2
+    """The host's own time as long as it can be right, else the middle of what is possible: nobody is favoured.
+
+    While little is known a host that is not far off moves only as far as it must: the middle could be worse.
+    """
+    low, high, _ = interval
+    nearest = min(max(0, low), high)
+    known = high - low <= _NARROW_MS
+    return nearest if nearest == 0 or (not known and abs(nearest) < SKEW_MS) else (low + high) // 2
 
 
 @lru_cache(maxsize=8)
