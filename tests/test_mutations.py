@@ -188,7 +188,7 @@ MUTATIONS = [
     Mutation("records.charging.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
     Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
-    Mutation("limiter.settling._most_back", "+ grant.later.get(name, 0)", "- 10**9", SPENT),
+    Mutation("limiter.settling.most_back", "+ later.get(name, 0)", "- 10**9", SPENT),
     # Changed limits.
     Mutation("records.charging.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.charging.reshape", LOWER, "slot.rule.capacity", CHANGED),
@@ -210,7 +210,13 @@ MUTATIONS = [
     Mutation("core.decide.fitting", "pot[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
     Mutation("limiter.engine._share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
-    Mutation("limiter.committing._give_back", "-amount", "0", "levels.any_level_refuses", "distant"),
+    Mutation(
+        "limiter.committing._give_back",
+        "image, back, charged_ms",
+        "image, {}, charged_ms",
+        "levels.any_level_refuses",
+        "distant",
+    ),
 ]
 
 
