@@ -72,9 +72,10 @@ class Rung(NamedTuple):
 
     def offer(self, cost: Mapping[str, int], now_ms: int) -> Reading:
         """What there is for one request: all of it, or the shard that can serve it first."""
-        if self.gathers(cost):
+        known = [] if self.gathers(cost) else [step for step in self.shards if step.sight.image is not None]
+        if not known:
             return self.reading(now_ms)
-        offers = [bucket.reading([(level, sight.image)], now_ms) for level, sight in self.shards if sight.image]
+        offers = [bucket.reading([(level, sight.image)], now_ms) for level, sight in known]
         return min(offers, key=lambda offer: wait_for([offer], cost, now_ms))
 
     @property

@@ -212,8 +212,8 @@ class Engine:
             if grant is not None:
                 _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
                 pending = [ask for ask in pending if ask.grant is None]
-                chain = await self._rehomed(chain, draft, now_ms, timeout)
                 await self._relieve(chain, draft, now_ms, timeout)
+                chain = await self._rehomed(chain, draft, now_ms, timeout)
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 
     async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> Chain:

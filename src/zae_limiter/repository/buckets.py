@@ -56,22 +56,22 @@ class BucketOperations(Operations):
         return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix=prefix, gsi="GSI3"))
 
     async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
-        """Commit, and delete buckets with it: in the same commit as many as it may hold, then the others."""
+        """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last."""
         roots, shards = await self._records(buckets)
-        room = max(0, MAX_COMMIT - len(writes) - len(roots))
-        early = max(0, len(shards) - room)
-        first, with_roots = shards[:early], shards[early:]
-        for start in range(0, len(first), MAX_COMMIT):
-            await self._backend.commit(first[start : start + MAX_COMMIT])
-        deletions = [*with_roots, *roots]
+        deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
-        if not await self._backend.commit([*writes, *deletions[:room]]):
+        early = min(len(shards), max(0, len(deletions) - room))
+        await self._delete(deletions[:early])
+        if not await self._backend.commit([*writes, *deletions[early : early + room]]):
             return False
-        for start in range(room, len(deletions), MAX_COMMIT):
-            await self._backend.commit(deletions[start : start + MAX_COMMIT])
-        for write in (*shards, *roots):
+        await self._delete(deletions[early + room :])
+        for write in deletions:
             self._backend.sights.forget(write.key)
         return True
+
+    async def _delete(self, deletions: Sequence[Write]) -> None:
+        for start in range(0, len(deletions), MAX_COMMIT):
+            await self._backend.commit(deletions[start : start + MAX_COMMIT])
 
     async def _records(self, buckets: Sequence[Key]) -> tuple[list[Write], list[Write]]:
         """The deletions of some buckets' first shards, and of the others in the order in which they were split.
