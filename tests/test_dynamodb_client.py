@@ -31,7 +31,7 @@ from tests.scripted_server import (
 )
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
-from zae_limiter.stores.dynamodb import connections
+from zae_limiter.stores import pools
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.connections import NotSent
 from zae_limiter.stores.dynamodb.sockets import Address
@@ -95,7 +95,7 @@ def test_an_old_idle_connection_is_not_used(
     server: ScriptedServer, subject: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject.call()
-    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.0)
     subject.call()
     assert server.accepted == 2
 
@@ -184,7 +184,7 @@ def test_more_callers_than_connections_take_turns(server: ScriptedServer, mode: 
 def test_no_free_connection_in_time_was_not_sent(server: ScriptedServer, mode: str) -> None:
     with driven(mode, server.url, max_connections=1) as subject:
         subject.call()
-        turns = subject.client.connections._pools[subject.run(_home(subject))].turns
+        turns = subject.client.connections._pools._pools[subject.run(_home(subject))].turns
         subject.run(turns.take(1.0))
         with pytest.raises(RateLimiterUnavailable, match="connections were busy") as caught:
             subject.call("UpdateItem", timeout=0.02)
@@ -247,7 +247,7 @@ def test_a_dead_loop_is_not_kept(server: ScriptedServer) -> None:
         asyncio.run(work())
     gc.collect()
     assert [loop() is None for loop in loops[:2]] == [True, True]
-    assert len(client.connections._pools) <= 1
+    assert len(client.connections._pools._pools) <= 1
 
 
 def test_a_cancelled_call_does_not_spoil_the_connection(server: ScriptedServer) -> None:

@@ -8,7 +8,8 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from zae_limiter.stores.dynamodb.server_clock import HostClock, Interval, ServerClock
+from zae_limiter.stores.dynamodb.date_clock import DateClock
+from zae_limiter.stores.server_clock import HostClock, Interval
 from zae_limiter.testing import ManualClock
 
 START = 1_800_000_000_000
@@ -23,7 +24,7 @@ class World:
         self.true_ms = START
         self.skew_ms = skew_ms
         self.host = ManualClock(START + skew_ms)
-        self.clock = ServerClock(self.host)
+        self.clock = DateClock(self.host)
 
     def advance(self, milliseconds: int) -> None:
         self.true_ms += milliseconds
@@ -170,18 +171,18 @@ def test_the_possible_offsets_widen_by_the_same_however_often_they_are_aged() ->
 
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Sun, 99 Nov 2026", "\x00", "0" * 100])
 def test_a_date_that_is_none_teaches_nothing(date: str | None) -> None:
-    clock = ServerClock(ManualClock(START))
+    clock = DateClock(ManualClock(START))
     clock.observe(date, START, START)
     assert clock.interval is None
 
 
 @given(st.text(max_size=40) | st.from_regex(r"Sun, \d{1,3} [A-Z][a-z]{2} \d{1,6} \d{1,3}:\d\d(:\d\d)? ?(GMT)?"))
 def test_no_date_breaks_it(date: str) -> None:
-    ServerClock(ManualClock(START)).observe(date, START, START)
+    DateClock(ManualClock(START)).observe(date, START, START)
 
 
 def test_the_hosts_own_clock_moves_with_the_monotonic_one() -> None:
     host = HostClock()
     first = host.now_ms()
     assert host.now_ms() >= first
-    assert ServerClock().now_ms() >= first
+    assert DateClock().now_ms() >= first

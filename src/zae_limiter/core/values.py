@@ -222,6 +222,8 @@ class BackendCapabilities:
     """Changes can be followed by a stream."""
     ttl: bool = True
     """Expired records vanish by themselves."""
+    wide_commits: bool = True
+    """A commit can change the buckets of several entities at once, so ``atomic=True`` can be had."""
     partition_writes: int = 0
     """How many writes a second one record can take before the store throttles them; 0 where that is no matter."""
 

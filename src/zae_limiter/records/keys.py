@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..core.names import RESERVED_NAMESPACE
-from .algebra import Key
+from .algebra import Key, Query
 
 STATE = "#STATE"
 META = "#META"
@@ -181,6 +181,32 @@ def namespace(name: str) -> Key:
 
 def nsid(namespace_id: str) -> Key:
     return Key(registry(), sk_nsid(namespace_id))
+
+
+def owner(key: Key) -> str:
+    """Whose a record is, where records are spread: an entity's counters are its own, all else the namespace's.
+
+    So the buckets of different entities can live apart, and every change of names, limits and audit stays in one place.
+    """
+    namespace_id, _, rest = key.pk.partition("/")
+    kind, _, whose = rest.partition("#")
+    if kind == "BUCKET" or (kind == "ENTITY" and key.sk.startswith(USAGE_PREFIX)):
+        return f"{namespace_id}/{whose.partition('#')[0]}"
+    return namespace_id
+
+
+def owners(query: Query) -> tuple[str, ...] | None:
+    """Whose records a query can find; None: anybody's."""
+    namespace_id, _, rest = query.pk.partition("/")
+    kind, _, whose = rest.partition("#")
+    entity = f"{namespace_id}/{whose.partition('#')[0]}"
+    if query.gsi is None:
+        return (namespace_id, entity) if kind in ("BUCKET", "ENTITY") else (namespace_id,)
+    if query.gsi == "GSI1" and kind == "PARENT":
+        return (namespace_id,)
+    if query.gsi == "GSI3" and kind in ("ENTITY", "ENTITY_CONFIG"):
+        return (entity,) if kind == "ENTITY" else (namespace_id,)
+    return None
 
 
 class BucketKey(NamedTuple):

@@ -7,18 +7,19 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from ..core import names
 from ..core.errors import ValidationError
+from .urls import masked, options_of, split
 
 if TYPE_CHECKING:
     from ..clock import Clock
     from .port import Store
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
-EXTRA = 'pip install "zae-limiter[dynamodb]"'
+EXTRA = 'pip install "zae-limiter[{}]"'
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
@@ -48,8 +49,7 @@ def open_store(
     opener = _OPENERS.get(scheme.lower()) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        what = "a store that this version does not have" if scheme in _LATER else "an unknown scheme"
-        raise ValidationError("url", url, f"has {what}; use one of {known}")
+        raise ValidationError("url", masked(url), f"has an unknown scheme; use one of {known}")
     aws = {"region": region, "endpoint_url": endpoint_url}
     return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
 
@@ -57,8 +57,8 @@ def open_store(
 def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .memory import MemoryStore
 
-    parts = _split(url)
-    options = _options(url, parts, {"max_buckets": int})
+    parts = split(url)
+    options = options_of(url, parts, {"max_buckets": int})
     if not parts.netloc:
         return MemoryStore(clock, **options)
     shared = _SHARED.get(parts.netloc)
@@ -70,29 +70,29 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
 def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
 
-    parts = _split(url)
+    parts = split(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or "\x00" in path:
         raise ValidationError(
-            "url", url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
+            "url", masked(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
         )
-    file = SqliteFile(path, clock, **_options(url, parts, {"timeout": float}))
+    file = SqliteFile(path, clock, **options_of(url, parts, {"timeout": float}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
 
 
 def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     """The table's client asks nobody anything before its first call; ``clock`` is the host's, under DynamoDB's own."""
-    parts = _split(url)
+    parts = split(url)
     if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
         raise ValidationError(
-            "url", url, "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
+            "url", masked(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
         )
-    options = _options(url, parts, _DYNAMODB)
+    options = options_of(url, parts, _DYNAMODB)
     for name, value in aws.items():
         if options.setdefault(name, value) != value:
             raise ValidationError(name, value, f"was given besides {options[name]!r} in {url!r}; give one of them")
     if find_spec("botocore") is None:
-        raise ValidationError("url", url, f"needs packages that are not installed: {EXTRA}")
+        raise ValidationError("url", masked(url), f"needs packages that are not installed: {EXTRA.format('dynamodb')}")
     from .dynamodb.client import open_client
     from .dynamodb.settings import check_endpoint, check_region
     from .dynamodb.store import DynamoStore
@@ -103,34 +103,16 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
     return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise ValidationError("url", url, f"is no URL: {error}") from None
+def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+    """Nothing is connected before the first call; ``clock`` is the host's, under the server's own."""
+    from .redis.settings import parse
 
+    settings = parse(url)
+    if find_spec("redis") is None:
+        raise ValidationError("url", masked(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
+    from .redis.store import open_redis
 
-def _options(url: str, parts: SplitResult, known: dict[str, type]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for option, text in parse_qsl(parts.query, keep_blank_values=True):
-        if option not in known:
-            raise ValidationError("url", url, f"has the unknown option {option!r}; known: {', '.join(known)}")
-        options[option] = _option(url, option, text, known[option])
-    return options
-
-
-def _option(url: str, option: str, text: str, kind: type) -> Any:
-    if kind is str:
-        if not text:
-            raise ValidationError("url", url, f"option {option} is empty")
-        return text
-    try:
-        value = kind(text)
-    except ValueError:
-        raise ValidationError("url", url, f"option {option} must be a number, not {text!r}") from None
-    if not 0 < value <= 1e9:
-        raise ValidationError("url", url, f"option {option} must be above 0 and finite")
-    return value
+    return open_redis(settings, blocking=blocking, host_clock=clock)
 
 
 _DYNAMODB = {
@@ -142,10 +124,22 @@ _DYNAMODB = {
     "max_connections": int,
 }
 
-_LATER = frozenset(("redis", "rediss", "valkey"))
-
 _OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {
     "memory": _open_memory,
     "sqlite": _open_sqlite,
     "dynamodb": _open_dynamodb,
+    **dict.fromkeys(
+        (
+            "redis",
+            "rediss",
+            "valkey",
+            "valkeys",
+            "unix",
+            "redis+cluster",
+            "rediss+cluster",
+            "redis+sentinel",
+            "rediss+sentinel",
+        ),
+        _open_redis,
+    ),
 }

@@ -20,7 +20,7 @@ from ...core.errors import RateLimiterUnavailable
 from .answers import Failure, Meaning, Refused, Remedy, failure, request_id, understood
 from .connections import Connections, NotSent, Unknown
 from .credentials import CredentialSource, open_session
-from .server_clock import ServerClock
+from .date_clock import DateClock
 from .settings import Settings, resolve
 from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets
@@ -86,7 +86,7 @@ class Client:
     """Calls DynamoDB's JSON API for one table."""
 
     def __init__(
-        self, options: Options, connections: Connections, clock: ServerClock, chance: Chance | None = None
+        self, options: Options, connections: Connections, clock: DateClock, chance: Chance | None = None
     ) -> None:
         self.table = options.table
         self.timeout = options.timeout
@@ -223,4 +223,4 @@ def open_client(
     connections = Connections(
         BlockingSockets() if blocking else AsyncSockets(), connect_timeout=connect_timeout, limit=max_connections
     )
-    return Client(Options(table, region, endpoint_url, timeout, profile), connections, ServerClock(host_clock))
+    return Client(Options(table, region, endpoint_url, timeout, profile), connections, DateClock(host_clock))

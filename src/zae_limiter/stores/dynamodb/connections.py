@@ -7,22 +7,17 @@ have seen the request, `Unknown` that it may have been carried out.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import ssl
-import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ...forks import protect
-from .sockets import Sockets, Turns
+from ..pools import Pool, Pools
+from .sockets import Sockets
 from .wire import Answer, Broken, Reader, connect_bytes
-
-_IDLE_SECONDS = 20.0
-"""Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""
 
 
 class NotSent(Exception):
@@ -135,35 +130,6 @@ class _Connection:
         return bool(data)
 
 
-class _Pool:
-    """The idle connections of one home, and the turns for all of them."""
-
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
-        self._idle: list[_Connection] = []
-
-    def reuse(self) -> _Connection | None:
-        """The connection used last, if it is still fresh: the others then get old and go."""
-        with contextlib.suppress(IndexError):
-            while True:
-                connection = self._idle.pop()
-                if time.monotonic() - connection.idle_since < _IDLE_SECONDS and connection.usable():
-                    return connection
-                connection.close()
-        return None
-
-    def keep(self, connection: _Connection) -> None:
-        """Take a connection back."""
-        connection.idle_since = time.monotonic()
-        self._idle.append(connection)
-
-    def close(self) -> None:
-        """Close what is idle; what is in use goes with the pool."""
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle.pop().close()
-
-
 class Connections:
     """The connections of a client to its endpoint, per event loop or for all threads."""
 
@@ -171,22 +137,18 @@ class Connections:
         self.sockets = sockets
         self.opened = 0
         self._connect_timeout = connect_timeout
-        self._limit = limit
-        self._pools: weakref.WeakKeyDictionary[Any, _Pool] = weakref.WeakKeyDictionary()
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        protect(self)
+        self._pools: Pools[_Connection] = Pools(sockets, limit)
 
     async def post(self, endpoint: Endpoint, data: bytes, timeout: float) -> Answer:
         """Send one request and return its answer, within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             raise NotSent("no time was left")
-        pool = self._pool()
+        pool = self._pools.here()
         try:
             await pool.turns.take(timeout)
         except TimeoutError as error:
-            raise NotSent(f"all {self._limit} connections were busy for {timeout:g} s") from error
+            raise NotSent(f"all {self._pools.limit} connections were busy for {timeout:g} s") from error
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
             return await _exchanged(pool, connection, data, deadline)
@@ -195,26 +157,7 @@ class Connections:
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
-        with self._lock:
-            pools = list(self._pools.values())
-            self._pools.clear()
-        for pool in pools:
-            pool.close()
-
-    def _pool(self) -> _Pool:
-        if self._pid != os.getpid():  # the parent's connections carry the parent's requests
-            self.close()
-            self._pid = os.getpid()
-        home = self.sockets.home()
-        return self._pools.get(home) or self._new_pool(home)
-
-    def _new_pool(self, home: object) -> _Pool:
-        with self._lock:
-            for other, pool in list(self._pools.items()):
-                if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
-                    del self._pools[other]
-                    pool.close()
-            return self._pools.setdefault(home, _Pool(self.sockets.turns(self._limit)))
+        self._pools.close()
 
     async def _open(self, endpoint: Endpoint, deadline: float) -> _Connection:
         """A new connection, through the proxy and with TLS where they are asked for."""
@@ -253,7 +196,7 @@ class Connections:
         raise failure
 
 
-async def _exchanged(pool: _Pool, connection: _Connection, data: bytes, deadline: float) -> Answer:
+async def _exchanged(pool: Pool[_Connection], connection: _Connection, data: bytes, deadline: float) -> Answer:
     try:
         answer, again = await connection.exchange(data, deadline)
     except TimeoutError as error:

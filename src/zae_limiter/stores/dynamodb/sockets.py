@@ -9,29 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
+
+from ..turns import LoopTurns, ThreadTurns, Turns
 
 T = TypeVar("T")
 
 _PIECE = 256 * 1024
 
 Address = tuple[socket.AddressFamily, Any]
-
-
-class Turns(Protocol):
-    """The right to use one of the allowed connections."""
-
-    async def take(self, timeout: float) -> None:
-        """Wait for a turn; `TimeoutError` if none comes."""
-        ...
-
-    def give_back(self) -> None:
-        """Let the next one in."""
-        ...
 
 
 class Sockets(Protocol):
@@ -78,20 +67,6 @@ def _addresses(found: list[Any]) -> list[Address]:
     return [(family, address) for family, _, _, _, address in found]
 
 
-class _ThreadTurns:
-    """Turns shared by threads."""
-
-    def __init__(self, count: int) -> None:
-        self._free = threading.BoundedSemaphore(count)
-
-    async def take(self, timeout: float) -> None:
-        if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=max(0.0, timeout)):
-            raise TimeoutError
-
-    def give_back(self) -> None:
-        self._free.release()
-
-
 class BlockingSockets:
     """Blocks the calling thread."""
 
@@ -101,7 +76,7 @@ class BlockingSockets:
 
     def turns(self, count: int) -> Turns:
         """``count`` turns for all threads."""
-        return _ThreadTurns(count)
+        return ThreadTurns(count)
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host; the system's resolver keeps its own time."""
@@ -136,23 +111,6 @@ class BlockingSockets:
             work()
 
 
-class _LoopTurns:
-    """Turns shared by the tasks of one loop."""
-
-    def __init__(self, count: int) -> None:
-        self._free = asyncio.Semaphore(count)
-
-    async def take(self, timeout: float) -> None:
-        if not self._free.locked():
-            await self._free.acquire()  # does not suspend
-            return
-        async with asyncio.timeout(timeout):
-            await self._free.acquire()
-
-    def give_back(self) -> None:
-        self._free.release()
-
-
 class AsyncSockets:
     """Suspends the running task; serves several loops at once."""
 
@@ -165,7 +123,7 @@ class AsyncSockets:
 
     def turns(self, count: int) -> Turns:
         """``count`` turns for the tasks of the running loop."""
-        return _LoopTurns(count)
+        return LoopTurns(count)
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host."""

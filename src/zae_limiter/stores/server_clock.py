@@ -1,9 +1,9 @@
-"""DynamoDB's clock, read off the ``Date`` headers of its answers.
+"""The clock of a store that tells its time in its answers.
 
-A header ``D`` (whole seconds) on an answer to a request sent at ``s`` and received at ``r`` by the host's clock says
-that the service's clock was within ``[D, D + 1000)`` ms at some instant of ``[s, r]``. So the offset, service minus
-host, lies in ``[D - r - 1, D + 1000 - s]``; the ``- 1`` is the host's own rounding. These intervals are intersected.
-They widen with time, because clocks drift; when one does not meet the others a clock was stepped, and it starts afresh.
+An answer to a request sent at ``s`` and received at ``r`` by the host's clock says that the service's clock was within
+``[e, l)`` at some instant of ``[s, r]``. So the offset, service minus host, lies in ``[e - r - 1, l - s]``; the ``- 1``
+is the host's own rounding. These intervals are intersected. They widen with time, because clocks drift; when one does
+not meet the others a clock was stepped, and it starts afresh.
 
 A host whose own clock is possible (0 lies inside) keeps it: hosts in step with NTP agree better with each other than
 any estimate. A host that is off by less than a second moves to the nearest possible offset, one that is further off
@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import logging
 import time
-from calendar import timegm
-from email.utils import parsedate
-from functools import lru_cache
 from typing import NamedTuple
 
-from ...clock import Clock
+from ..clock import Clock
 
 LOGGER = logging.getLogger("zae_limiter")
 
@@ -72,7 +69,8 @@ class ServerClock:
     ahead, which is before the first decision, as that follows a read.
     """
 
-    def __init__(self, host_clock: Clock | None = None) -> None:
+    def __init__(self, service: str, host_clock: Clock | None = None) -> None:
+        self._service = service
         self.host: Clock = host_clock or HostClock()
         self.interval: Interval | None = None
         self._offset_ms = 0
@@ -92,19 +90,19 @@ class ServerClock:
         """How far the host is ahead of the service."""
         return -self._offset_ms
 
-    def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
-        """Learn from the ``Date`` of an answer; both instants by the host's clock."""
-        date_ms = None if date is None else _date_ms(date)
-        if date_ms is None:
-            return
-        seen = Interval(date_ms - received_ms - 1, date_ms + 1000 - sent_ms, received_ms)
+    def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
+        """The service's clock was within the first two at some instant between the last two, by the host's clock."""
+        seen = Interval(earliest_ms - received_ms - 1, latest_ms - sent_ms, received_ms)
         known = self.interval
         self.interval = seen if known is None else known.aged(received_ms).meet(seen) or seen
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
             LOGGER.warning(
-                "The clock of this host is %+.1f s off DynamoDB's; decisions follow DynamoDB's.", self.skew_ms / 1000
+                "The clock of this host is %+.1f s off %s's; decisions follow %s's.",
+                self.skew_ms / 1000,
+                self._service,
+                self._service,
             )
 
 
@@ -117,13 +115,3 @@ def _estimate(interval: Interval) -> int:
     nearest = min(max(0, low), high)
     known = high - low <= _NARROW_MS
     return nearest if nearest == 0 or (not known and abs(nearest) < SKEW_MS) else (low + high) // 2
-
-
-@lru_cache(maxsize=8)
-def _date_ms(date: str) -> int | None:
-    """An HTTP date as milliseconds; the same text comes for a whole second."""
-    try:
-        parsed = parsedate(date)
-        return None if parsed is None else timegm(parsed) * 1000
-    except (ValueError, IndexError, OverflowError):
-        return None

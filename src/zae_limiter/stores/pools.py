@@ -1,0 +1,113 @@
+"""Connections kept for the next call: a pool per event loop, or one for all threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from ..forks import protect
+
+if TYPE_CHECKING:
+    from .turns import Turns
+
+
+IDLE_SECONDS = 20.0
+"""Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""
+
+
+class Kept(Protocol):
+    """A connection that can wait for its next use."""
+
+    idle_since: float
+
+    def usable(self) -> bool:
+        """Whether the other side is still there."""
+        ...
+
+    def close(self) -> object:
+        """Let go of it, without waiting."""
+        ...
+
+
+class Homes(Protocol):
+    """What tells where connections belong."""
+
+    def home(self) -> object:
+        """What they belong to: the running loop, or the one home of all threads."""
+        ...
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for the present home."""
+        ...
+
+
+C = TypeVar("C", bound=Kept)
+
+
+class Pool(Generic[C]):
+    """The idle connections of one home, and the turns for all of them."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self._idle: list[C] = []
+
+    def reuse(self) -> C | None:
+        """The connection used last, if it is still fresh: the others then get old and go."""
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.usable():
+                    return connection
+                connection.close()
+        return None
+
+    def keep(self, connection: C) -> None:
+        """Take a connection back."""
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use goes with the pool."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+class Pools(Generic[C]):
+    """The pools of one client; a fork starts with none."""
+
+    def __init__(self, homes: Homes, limit: int) -> None:
+        self.limit = limit
+        self._homes = homes
+        self._pools: weakref.WeakKeyDictionary[Any, Pool[C]] = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        protect(self)
+
+    def here(self) -> Pool[C]:
+        """The pool of the present home."""
+        if self._pid != os.getpid():  # the parent's connections carry the parent's requests
+            self.close()
+            self._pid = os.getpid()
+        home = self._homes.home()
+        return self._pools.get(home) or self._new(home)
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it is done."""
+        with self._lock:
+            pools = list(self._pools.values())
+            self._pools.clear()
+        for pool in pools:
+            pool.close()
+
+    def _new(self, home: object) -> Pool[C]:
+        with self._lock:
+            for other, pool in list(self._pools.items()):
+                if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
+                    del self._pools[other]
+                    pool.close()
+            return self._pools.setdefault(home, Pool(self._homes.turns(self.limit)))

@@ -1,0 +1,109 @@
+"""Queries: ranges of a cell's index entries, merged over cells, then the records themselves.
+
+An index entry may outlive its record; it is recognised by the image and passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...records.algebra import Image, Key, Page, Query
+from ..ranges import index_entry
+
+if TYPE_CHECKING:
+    from .store import RedisStore
+
+_SEPARATOR = b"\0"
+
+
+class _Range(NamedTuple):
+    """A range of entries in the order of bytes: ``head`` is what all of them start with."""
+
+    head: bytes
+    low: bytes
+    high: bytes
+
+
+async def query(store: RedisStore, query: Query, deadline: float) -> Page:
+    """One page of a range."""
+    cells = sorted(store.layout.searched(query))
+    wanted = _range_of(query)
+    rows: list[tuple[bytes, Key, Image]] = []
+    after = None if query.after is None else wanted.head + query.after.encode()
+    more = True
+    while more and len(rows) < query.limit:
+        entries, more = await _entries(store, cells, query, _after(wanted, after, query), deadline)
+        entries, more = entries[: query.limit - len(rows)], more or len(entries) > query.limit - len(rows)
+        if entries:
+            after = entries[-1]
+            rows += await _records(store, query, wanted.head, entries, deadline)
+    cursor = after[len(wanted.head) :].decode() if more and after is not None else None
+    return Page(tuple([(key, image) for _, key, image in rows]), cursor)
+
+
+def _range_of(query: Query) -> _Range:
+    index = "0" if query.gsi is None else query.gsi[-1]
+    head = f"{index}\0{query.pk}\0".encode()
+    prefix = query.prefix.encode()
+    low = max(prefix, (query.start or "").encode())
+    high = prefix + b"\xff"
+    if query.end is not None:
+        end = query.end.encode() + (b"" if query.gsi is None else _SEPARATOR + b"\xff")
+        high = min(high, end)
+    return _Range(head, b"[" + head + low, b"[" + head + high)
+
+
+def _after(wanted: _Range, after: bytes | None, query: Query) -> _Range:
+    if after is None:
+        return wanted
+    return wanted._replace(high=b"(" + after) if query.descending else wanted._replace(low=b"(" + after)
+
+
+async def _entries(
+    store: RedisStore, cells: list[int], query: Query, wanted: _Range, deadline: float
+) -> tuple[list[bytes], bool]:
+    """The next entries over all cells, in order, and whether there are more.
+
+    Every cell gives a few. What lies beyond the last one of a cell that has more may not be next, and waits.
+    """
+    count = query.limit + 1 if len(cells) == 1 else 2 * query.limit // len(cells) + 2
+    if query.descending:
+        verb, bounds = "ZREVRANGEBYLEX", (wanted.high, wanted.low)
+    else:
+        verb, bounds = "ZRANGEBYLEX", (wanted.low, wanted.high)
+    found: list[bytes] = []
+    ends: list[bytes] = []
+    for cell in cells:
+        key = store.layout.index(cell)
+        given = await store.client.command(key, (verb, key, *bounds, "LIMIT", 0, count), deadline)
+        found += given
+        if len(given) == count:
+            ends.append(given[-1])
+    found.sort(reverse=query.descending)
+    if ends and query.descending:
+        found = [entry for entry in found if entry >= max(ends)]
+    elif ends:
+        found = [entry for entry in found if entry <= min(ends)]
+    return found, bool(ends)
+
+
+async def _records(
+    store: RedisStore, query: Query, head: bytes, entries: list[bytes], deadline: float
+) -> list[tuple[bytes, Key, Image]]:
+    """The records of some entries; those that are gone or have moved in the index are left out."""
+    keys = [_key(query, head, entry) for entry in entries]
+    images = await store.fetch(keys, deadline)
+    rows = zip(entries, keys, images, strict=True)
+    return [(entry, key, image) for entry, key, image in rows if image is not None and _fits(query, head, entry, image)]
+
+
+def _key(query: Query, head: bytes, entry: bytes) -> Key:
+    parts = entry[len(head) :].decode().split("\0")
+    return Key(query.pk, parts[0]) if query.gsi is None else Key(parts[1], parts[2])
+
+
+def _fits(query: Query, head: bytes, entry: bytes, image: Image) -> bool:
+    if query.gsi is None:
+        return True
+    sort = entry[len(head) :].decode().split("\0")[0]
+    return index_entry(query.gsi, image) == (query.pk, sort)

@@ -1,0 +1,23 @@
+"""The Lua scripts, each known to a server by its digest."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from importlib import resources
+from typing import NamedTuple
+
+
+class Script(NamedTuple):
+    """A script and the digest under which a server remembers it."""
+
+    text: str
+    digest: str
+
+
+def _load(name: str) -> Script:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+COMMIT = _load("commit.lua")
+SWEEP = _load("sweep.lua")

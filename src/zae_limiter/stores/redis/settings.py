@@ -1,0 +1,174 @@
+"""What a Redis URL says: where the servers are, who we are there, and how long we wait.
+
+``redis://user:password@host:6379/0?prefix=zae&timeout=5``; several hosts, with commas, for a cluster or for sentinels;
+``redis+sentinel://host:26379/service/0`` names the service in its path.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from ...core.errors import ValidationError
+from ..urls import masked, options_of, split
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+PREFIX = "zae"
+_PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(?P<port>\d{1,5}))?")
+_DATABASES = 1_000_000
+
+_OPTIONS: dict[str, type] = {
+    "prefix": str,
+    "timeout": float,
+    "connect_timeout": float,
+    "max_connections": int,
+    "db": str,
+    "username": str,
+    "password": str,
+    "client_name": str,
+    "sentinel_username": str,
+    "sentinel_password": str,
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_cert_reqs": str,
+}
+
+
+class Address(NamedTuple):
+    """Where a server listens; a port of 0 makes the host the path of a Unix socket."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return self.host if not self.port else f"{self.host}:{self.port}"
+
+
+class Scheme(NamedTuple):
+    """What a scheme stands for."""
+
+    kind: str
+    tls: bool = False
+    port: int = 6379
+
+
+SCHEMES = {
+    "redis": Scheme("single"),
+    "rediss": Scheme("single", tls=True),
+    "valkey": Scheme("single"),
+    "valkeys": Scheme("single", tls=True),
+    "unix": Scheme("single"),
+    "redis+cluster": Scheme("cluster"),
+    "rediss+cluster": Scheme("cluster", tls=True),
+    "redis+sentinel": Scheme("sentinel", port=26379),
+    "rediss+sentinel": Scheme("sentinel", tls=True, port=26379),
+}
+
+
+class Settings(NamedTuple):
+    """Everything a URL says."""
+
+    kind: str
+    addresses: tuple[Address, ...]
+    login: dict[str, Any]
+    """Arguments of every connection to a data node, as redis-py names them."""
+    sentinel_login: dict[str, Any]
+    service: str = ""
+    prefix: str = PREFIX
+    timeout: float = 5.0
+    connect_timeout: float = 2.0
+    max_connections: int = 50
+
+
+def parse(url: str) -> Settings:
+    """Take a URL apart; nothing is asked of any server."""
+    parts = split(url)
+    scheme = SCHEMES[parts.scheme.lower()]
+    given = options_of(url, parts, _OPTIONS)
+    if parts.fragment:
+        raise ValidationError("url", masked(url), "has a fragment; write # in a name or password as %23")
+    who, at, hosts = parts.netloc.rpartition("@")
+    login = _login(who if at else "", given)
+    tls = _tls(url, scheme, given)
+    addresses: tuple[Address, ...]
+    if parts.scheme.lower() == "unix":
+        addresses, service, db = (_socket(url, parts, hosts),), "", given.pop("db", "0")
+    else:
+        addresses = tuple(_address(url, scheme, host) for host in hosts.split(","))
+        service, db = _path(url, scheme, parts.path, given)
+    sentinel_login = {name: given.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    if scheme.kind == "single" and len(addresses) > 1:
+        raise ValidationError("url", masked(url), "has several hosts; use redis+cluster:// or redis+sentinel://")
+    if scheme.kind != "sentinel" and any(sentinel_login.values()):
+        raise ValidationError("url", masked(url), "has sentinel options, which only redis+sentinel:// takes")
+    login |= {"db": _database(url, scheme, db), "client_name": given.pop("client_name", None)} | tls
+    _check_prefix(url, given.get("prefix", PREFIX))
+    return Settings(scheme.kind, addresses, login, sentinel_login | tls, service, **given)
+
+
+def _login(who: str, given: dict[str, Any]) -> dict[str, Any]:
+    name, _, secret = who.partition(":")
+    username = given.pop("username", None)
+    password = given.pop("password", None)
+    return {"username": unquote(name) or username, "password": unquote(secret) or password}
+
+
+def _tls(url: str, scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
+    options = {name: given.pop(name) for name in list(given) if name.startswith("ssl_")}
+    if options and not scheme.tls:
+        raise ValidationError("url", masked(url), f"has {', '.join(options)} without TLS; use the scheme with ss")
+    if options.get("ssl_cert_reqs", "required") not in ("required", "none"):
+        raise ValidationError("url", masked(url), "option ssl_cert_reqs must be required or none")
+    if scheme.tls:
+        options.setdefault("ssl_cert_reqs", "required")
+        options["ssl_check_hostname"] = options["ssl_cert_reqs"] == "required"
+    return options
+
+
+def _socket(url: str, parts: SplitResult, hosts: str) -> Address:
+    if hosts or not parts.path.strip("/"):
+        raise ValidationError("url", masked(url), "needs the path of a socket: unix:///run/redis.sock?db=0")
+    return Address(unquote(parts.path), 0)
+
+
+def _address(url: str, scheme: Scheme, text: str) -> Address:
+    found = _HOST.fullmatch(text)
+    port = int(found["port"] or scheme.port) if found else 0
+    if found is None or not 0 < port < 65536:
+        raise ValidationError("url", masked(url), f"has no valid host and port in {text!r}; write host:{scheme.port}")
+    return Address(unquote(found["host"].strip("[]")) or "localhost", port)
+
+
+def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[str, str]:
+    """The service and the database that the path names."""
+    words = [unquote(word) for word in path.strip("/").split("/") if word]
+    service = ""
+    if scheme.kind == "sentinel":
+        if not words:
+            raise ValidationError(
+                "url", masked(url), "needs the name of the master: redis+sentinel://host:26379/mymaster/0"
+            )
+        service = words.pop(0)
+    if len(words) > 1 or (words and "db" in given):
+        raise ValidationError("url", masked(url), "names more than one database; write it once, as /0 or ?db=0")
+    return service, words[0] if words else given.pop("db", "0")
+
+
+def _database(url: str, scheme: Scheme, text: str) -> int:
+    if not (text.isdecimal() and text.isascii()) or int(text) > _DATABASES:
+        raise ValidationError("url", masked(url), f"has the database {text!r}, which must be a number such as 0")
+    if scheme.kind == "cluster" and int(text):
+        raise ValidationError("url", masked(url), "names a database, but a Redis Cluster has only database 0")
+    return int(text)
+
+
+def _check_prefix(url: str, prefix: str) -> None:
+    if not _PREFIX.fullmatch(prefix):
+        raise ValidationError(
+            "url", masked(url), f"has the prefix {prefix!r}; use 1 to 64 letters, digits, '_', '.', ':', '/' and '-'"
+        )

@@ -1,0 +1,153 @@
+"""The Redis store: guarded writes as one script call, over connections that are async or blocking."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ...core.errors import CorruptRecordError, InfrastructureError
+from ...core.values import BackendCapabilities, BackendStats
+from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..server_clock import ServerClock
+from . import ranges, scripts
+from .client import Client
+from .layout import CLUSTER_CELLS, Layout
+from .nodes import Nodes
+from .sweeping import Sweeper
+from .topology import open_topology
+from .values import INDEX, can_change_index, decode, dumps, encode_write
+from .wires import AsyncWire, BlockingWire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...clock import Clock
+    from .settings import Settings
+
+SINGLE = BackendCapabilities(
+    name="redis",
+    instant=False,
+    free_atomic_commit=True,
+    own_clock=True,
+    several_processes=True,
+    several_hosts=True,
+)
+
+CLUSTER = BackendCapabilities(
+    name="redis-cluster",
+    instant=False,
+    free_atomic_commit=False,
+    own_clock=True,
+    several_processes=True,
+    several_hosts=True,
+    wide_commits=False,
+)
+
+
+class RedisStore:
+    """Records in Redis or Valkey. Usable from any number of threads and event loops at once.
+
+    ``clock`` stands in for the server's own clock, by which all clients decide otherwise; records then expire by it and
+    not by themselves.
+    """
+
+    def __init__(self, client: Client, layout: Layout, server_clock: ServerClock, clock: Clock | None = None) -> None:
+        self.capabilities = SINGLE if layout.cells == 1 else CLUSTER
+        self.client = client
+        self.layout = layout
+        self.clock: Clock = clock or server_clock
+        self._server_clock = server_clock
+        self._own_time = clock is None
+        self._sweeper = Sweeper(client, layout, self.clock, self.now)
+
+    def now(self) -> str:
+        """The present instant as the scripts want it: nothing, as the server knows it best."""
+        return "" if self._own_time else str(self.clock.now_ms())
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """The current images, in the order of the keys."""
+        return await self.fetch(keys, self.client.deadline(timeout))
+
+    async def fetch(self, keys: Sequence[Key], deadline: float) -> list[Image | None]:
+        """The same, until ``deadline``."""
+        found: dict[Key, Image | None] = {}
+        for cell, writes in self._by_cell([Write(key) for key in dict.fromkeys(keys)]).items():
+            _, images = await self._run(cell, writes, deadline)
+            found |= images
+        return [found[key] for key in keys]
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        deadline = self.client.deadline(timeout)
+        groups = self._by_cell(writes)
+        found: dict[Key, Image | None] = {}
+        for cell, group in _deciding_first(groups):
+            committed, images = await self._run(cell, group, deadline)
+            found |= images
+            if not committed:
+                self.client.conflicts += 1
+                return Conflict(images)
+        await self._sweeper.follow(groups, deadline)
+        return Committed(tuple([found[write.key] for write in writes]))
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """One page of a range."""
+        return await ranges.query(self, query, self.client.deadline(timeout))
+
+    def stats(self) -> BackendStats:
+        """What was called."""
+        return self.client.stats()
+
+    async def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        await self.client.close()
+
+    def _by_cell(self, writes: Sequence[Write]) -> dict[int, list[Write]]:
+        if self.layout.cells == 1:
+            return {0: list(writes)} if writes else {}
+        groups: dict[int, list[Write]] = {}
+        for write in writes:
+            groups.setdefault(self.layout.cell(write.key), []).append(write)
+        return groups
+
+    async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, dict[Key, Image | None]]:
+        """Commit inside one cell: whether all guards held, and the images then."""
+        layout, clock = self.layout, self._server_clock
+        keys = [layout.record(write.key, cell) for write in writes]
+        position = len(keys) + 1
+        encoded = [encode_write(write, position if can_change_index(write) else 0) for write in writes]
+        if any(write[INDEX] for write in encoded):
+            keys += layout.index(cell), layout.expiries(cell)
+        sent_ms = clock.host.now_ms()
+        answer = await self.client.run(scripts.COMMIT, keys, (dumps(encoded), self.now()), deadline)
+        status, seconds, microseconds, *flats = json.loads(answer)
+        now_ms = seconds * 1000 + microseconds // 1000
+        clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
+        if status < 0:
+            where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes)
+            raise CorruptRecordError(f"A value of {where} is not a number that can be added to; nothing was changed.")
+        return status == 1, {write.key: decode(write.key, flat) for write, flat in zip(writes, flats, strict=True)}
+
+
+def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Write]]]:
+    """The groups of several cells: the one that decides, then those that only delete, which nothing can hold back."""
+    if len(groups) < 2:
+        return list(groups.items())
+    deciding = {cell: group for cell, group in groups.items() if not all(write.blind for write in group)}
+    if len(deciding) > 1:
+        names = " and ".join(group[0].key.pk for group in deciding.values())
+        raise InfrastructureError(
+            f"A Redis Cluster cannot change {names} at once: they live in different slots, and nothing was changed."
+        )
+    return [*deciding.items(), *((cell, group) for cell, group in groups.items() if cell not in deciding)]
+
+
+def open_redis(
+    settings: Settings, *, blocking: bool, host_clock: Clock | None = None, clock: Clock | None = None
+) -> RedisStore:
+    """A store for the deployment that a URL names; nothing is connected before the first call."""
+    wire = BlockingWire() if blocking else AsyncWire()
+    nodes = Nodes(wire, settings.login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
+    client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
+    layout = Layout(settings.prefix, CLUSTER_CELLS if settings.kind == "cluster" else 1)
+    return RedisStore(client, layout, ServerClock("Redis", host_clock), clock)

@@ -1,0 +1,75 @@
+"""Sweeping: index entries of records that have expired are taken out in passing, by whoever writes.
+
+Redis drops an expired record by itself, but not what the index says of it. Every so often a commit is followed by a
+look at the expiries that are due: after as many new records as it then takes away half, so that the index cannot grow
+under a flood of new keys, and at least every few seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+from ...core.errors import InfrastructureError
+from ...records.algebra import Key, Write
+from . import scripts
+from .values import can_change_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...clock import Clock
+    from .client import Client
+    from .layout import Layout
+
+BATCH = 200
+_EVERY_NEW = BATCH // 2
+_EVERY_SECONDS = 10.0
+
+
+class Sweeper:
+    """Keeps the index of one client's cells short."""
+
+    def __init__(self, client: Client, layout: Layout, clock: Clock, now: Callable[[], str]) -> None:
+        self._client = client
+        self._layout = layout
+        self._clock = clock
+        self._now = now
+        self._new = [0] * layout.cells
+        self._next = 0
+        self._due = time.monotonic() + _EVERY_SECONDS
+
+    async def follow(self, groups: Mapping[int, Sequence[Write]], deadline: float) -> None:
+        """Sweep after a commit, where that is due. The commit has been made: no failure is told."""
+        cell = self._chosen(groups)
+        if cell is not None:
+            with contextlib.suppress(InfrastructureError):
+                await self.sweep(cell, deadline)
+
+    async def sweep(self, cell: int, deadline: float) -> int:
+        """Take the next batch of expired records out of a cell's index; how many there were."""
+        layout, expiries = self._layout, self._layout.expiries(cell)
+        until = self._clock.now_ms() // 1000
+        due = ("ZRANGEBYSCORE", expiries, "-inf", until, "LIMIT", 0, BATCH)
+        members = await self._client.command(expiries, due, deadline)
+        if not members:
+            return 0
+        records = [layout.record(Key(*json.loads(member)[:2]), cell) for member in members]
+        keys = (layout.index(cell), expiries, *records)
+        gone: int = await self._client.run(scripts.SWEEP, keys, (self._now(), *members), deadline)
+        return gone
+
+    def _chosen(self, groups: Mapping[int, Sequence[Write]]) -> int | None:
+        """The cell to be swept now, if any. Two threads may choose the same one, which does no harm."""
+        for cell, writes in groups.items():
+            self._new[cell] += sum(write.expires_at_ms is not None and can_change_index(write) for write in writes)
+            if self._new[cell] >= _EVERY_NEW:
+                self._new[cell] = 0
+                return cell
+        if time.monotonic() < self._due:
+            return None
+        self._due = time.monotonic() + _EVERY_SECONDS
+        self._next = (self._next + 1) % self._layout.cells
+        return self._next

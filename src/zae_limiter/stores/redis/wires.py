@@ -1,0 +1,184 @@
+"""The two wires: all that differs between blocking and async calls, over redis-py's connections.
+
+A call is sent once: redis-py's own retries, which would send a command again that may have been carried out, are part
+of its clients and not of its connections. Every timeout raises `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import redis
+import redis.asyncio
+
+from ..turns import LoopTurns, ThreadTurns, Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .settings import Address
+
+_FRESH_SECONDS = 0.25
+"""A connection used so recently is taken to be alive."""
+
+PROTOCOL = 2
+
+
+class Link(Protocol):
+    """One connection, ready for commands."""
+
+    idle_since: float
+
+    def usable(self) -> bool:
+        """Whether the other side is still there."""
+        ...
+
+    def close(self) -> object:
+        """Let go of it, without waiting."""
+        ...
+
+    async def call(self, command: Sequence[Any], timeout: float) -> Any:
+        """Send a command and return its answer; an error that the server answers with is raised."""
+        ...
+
+
+class Wire(Protocol):
+    """What a client needs of the network."""
+
+    def home(self) -> object:
+        """What connections belong to: the running loop, or the one home of all threads."""
+        ...
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for the present home."""
+        ...
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
+        """Connect, encrypt, log in and choose the database."""
+        ...
+
+
+def _arguments(address: Address, login: dict[str, Any], timeout: float) -> dict[str, Any]:
+    place = {"host": address.host, "port": address.port, "socket_keepalive": True}
+    return {
+        **(place if address.port else {"path": address.host}),
+        **login,
+        "protocol": PROTOCOL,
+        "socket_connect_timeout": timeout,
+    }
+
+
+class BlockingLink:
+    """A connection that blocks the calling thread."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.idle_since = 0.0
+
+    def usable(self) -> bool:
+        """Whether the other side is still there: an idle connection has nothing to read but its end."""
+        if time.monotonic() - self.idle_since < _FRESH_SECONDS:
+            return True
+        try:
+            return not self._connection.can_read(timeout=0)
+        except redis.ConnectionError:
+            return False
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._connection.disconnect()
+
+    async def call(self, command: Sequence[Any], timeout: float) -> Any:
+        """Send a command and wait for its answer."""
+        connection = self._connection
+        try:
+            connection.send_command(*command)
+            if not connection.can_read(timeout=timeout):
+                raise TimeoutError
+            return connection.read_response()
+        except redis.TimeoutError as error:
+            raise TimeoutError(str(error)) from error
+
+
+class BlockingWire:
+    """Blocks the calling thread; all threads share the connections."""
+
+    def home(self) -> object:
+        """All threads share the connections."""
+        return BlockingWire
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for all threads."""
+        return ThreadTurns(count)
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
+        """Connect and log in; what is read later in pieces has as long for each of them."""
+        kinds = redis.Connection, redis.SSLConnection, redis.UnixDomainSocketConnection
+        connection = _kind(kinds, address, login)(**_arguments(address, login, timeout), socket_timeout=timeout)
+        try:
+            connection.connect()
+        except redis.TimeoutError as error:
+            raise TimeoutError(str(error)) from error
+        return BlockingLink(connection)
+
+
+class AsyncLink:
+    """A connection that suspends the running task; it belongs to one loop."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.idle_since = 0.0
+
+    def usable(self) -> bool:
+        """Whether the other side is still there; the loop has noticed if it is not."""
+        reader = self._connection._reader
+        return reader is not None and not reader.at_eof()
+
+    def close(self) -> None:
+        """Close the stream; the connection of a loop that has ended has gone with it."""
+        with contextlib.suppress(StopIteration, RuntimeError):
+            self._connection.disconnect(nowait=True).send(None)  # it does not suspend
+
+    async def call(self, command: Sequence[Any], timeout: float) -> Any:
+        """Send a command and wait for its answer."""
+        connection = self._connection
+        async with asyncio.timeout(timeout):
+            await connection.send_command(*command)
+            return await connection.read_response()
+
+
+class AsyncWire:
+    """Suspends the running task; serves several loops at once."""
+
+    def home(self) -> object:
+        """A connection belongs to the loop that opened it."""
+        return asyncio.get_running_loop()
+
+    def turns(self, count: int) -> Turns:
+        """``count`` turns for the tasks of the running loop."""
+        return LoopTurns(count)
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
+        """Connect and log in. The time of a call is kept around it, which spares redis-py a task for each."""
+        module = redis.asyncio
+        kinds = module.Connection, module.SSLConnection, module.UnixDomainSocketConnection
+        connection = _kind(kinds, address, login)(**_arguments(address, login, timeout))
+        try:
+            async with asyncio.timeout(timeout):
+                await connection.connect()
+        except redis.TimeoutError as error:
+            raise TimeoutError(str(error)) from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return AsyncLink(connection)
+
+
+def _kind(kinds: tuple[Any, Any, Any], address: Address, login: dict[str, Any]) -> Any:
+    plain, encrypted, local = kinds
+    if not address.port:
+        return local
+    return encrypted if "ssl_cert_reqs" in login else plain

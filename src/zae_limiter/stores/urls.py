@@ -1,0 +1,56 @@
+"""Store URLs: taking them apart, and showing them without their secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from ..core.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LOGIN = re.compile(r"(?<=://)([^/?#@]*):[^/?#]*@")
+_SECRET = re.compile(r"((?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
+
+
+def masked(url: str) -> str:
+    """A URL as it may be shown to anybody.
+
+    >>> masked("redis://me:secret@host/0?sentinel_password=x&timeout=1")
+    'redis://me:***@host/0?sentinel_password=***&timeout=1'
+    """
+    return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1:***@", url))
+
+
+def split(url: str) -> SplitResult:
+    """The parts of a URL."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise ValidationError("url", masked(url), f"is no URL: {error}") from None
+
+
+def options_of(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[str, Any]:
+    """The options after the question mark, each of its type; numbers are above 0."""
+    options: dict[str, Any] = {}
+    for option, text in parse_qsl(parts.query, keep_blank_values=True):
+        if option not in known:
+            raise ValidationError("url", masked(url), f"has the unknown option {option!r}; known: {', '.join(known)}")
+        options[option] = _option(url, option, text, known[option])
+    return options
+
+
+def _option(url: str, option: str, text: str, kind: type) -> Any:
+    if kind is str:
+        if not text:
+            raise ValidationError("url", masked(url), f"option {option} is empty")
+        return text
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValidationError("url", masked(url), f"option {option} must be a number, not {text!r}") from None
+    if not 0 < value <= 1e9:
+        raise ValidationError("url", masked(url), f"option {option} must be above 0 and finite")
+    return value
