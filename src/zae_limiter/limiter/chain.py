@@ -90,7 +90,18 @@ class Chain:
     ``steps`` are the shards that are charged first; where nothing is split they are all there is.
     """
 
-    __slots__ = ("generation", "given", "lane", "levels", "names", "rungs", "since_ms", "steps", "valid_until_ms")
+    __slots__ = (
+        "generation",
+        "given",
+        "lane",
+        "levels",
+        "names",
+        "rungs",
+        "sharded",
+        "since_ms",
+        "steps",
+        "valid_until_ms",
+    )
 
     def __init__(
         self,
@@ -104,6 +115,8 @@ class Chain:
         self.rungs = rungs
         self.steps = tuple(rung.home for rung in rungs)
         self.levels = tuple(step.level for step in self.steps)
+        self.sharded = any(level.count > 1 for level in self.levels)
+        """Whether one of the buckets is split."""
         self.names = frozenset(name for level in self.levels for name in level.slots)
         self.given = given
         self.since_ms = since_ms
@@ -120,11 +133,6 @@ class Chain:
         """The buckets as wholes."""
         return tuple(rung.root for rung in self.rungs)
 
-    @property
-    def sharded(self) -> bool:
-        """Whether one of the buckets is split."""
-        return any(level.count > 1 for level in self.levels)
-
     def shards(self) -> Iterator[Step]:
         """Every shard of every bucket."""
         for rung in self.rungs:
@@ -132,7 +140,7 @@ class Chain:
 
     def instant(self, now_ms: int) -> int:
         """The instant of a decision: now, but never before what was seen last, should the clock step back."""
-        return max(now_ms, *(sight.seen_ms for _, sight in self.steps))
+        return max(now_ms, *[sight.seen_ms for _, sight in self.steps])
 
     def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
         """The chain as last seen, or with some images as given."""

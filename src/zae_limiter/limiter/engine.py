@@ -146,8 +146,8 @@ class Engine:
 
     async def _queue(self, lane: Lane, chain: Chain, ask: Ask, timeout: float | None) -> None:
         try:
-            gate = self._runtime.gate()
-            if not lane.enter(ask, gate):
+            gate = lane.enter(ask, self._runtime.gate)
+            if gate is not None:
                 if not await gate.wait(timeout):
                     raise RateLimiterUnavailable(f"No decision within {timeout:g} s: others were ahead.")
                 if not ask.leads:
@@ -163,7 +163,7 @@ class Engine:
 
     async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
         batch = lane.batch(leader)
-        failure: Exception = RateLimiterUnavailable("The write that was to decide was interrupted.")
+        failure: Exception | None = None
         try:
             await self._charge(chain, batch, timeout)
         except Exception as error:
@@ -171,10 +171,11 @@ class Engine:
         finally:
             for ask in batch:
                 if ask.grant is None and ask.error is None:
-                    ask.error = failure
+                    ask.error = failure or RateLimiterUnavailable("The write that was to decide was interrupted.")
             lost = lane.land(batch)
             lane.leave()
-        await self._give_back(lost, timeout)
+        if lost:
+            await self._give_back(lost, timeout)
 
     # Deciding.
 
@@ -189,7 +190,7 @@ class Engine:
             if not pending:
                 return
             certain = certain and chain is before
-            wide = certain or not (lost or self._stale(chain, now_ms))
+            wide = certain or not (lost or (chain.sharded and self._stale(chain, now_ms)))
             draft = _draft(chain, pending, now_ms, wide=wide)
             if draft is None:
                 if await self._refuse(chain, pending, now_ms, certain, timeout):
@@ -202,8 +203,8 @@ class Engine:
                 # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
                 now_ms = chain.instant(self._clock.now_ms())
                 draft = _draft(chain, pending, now_ms, wide=wide) or draft
-            sights = [part.step.sight.image for part in draft.parts]
             atomic = any(ask.atomic for ask in draft.asks)
+            sights = [part.step.sight.image for part in draft.parts] if atomic else ()
             outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic)
             certain = not chain.sharded
             grant = self.landed(chain, draft, outcome, now_ms)
@@ -212,8 +213,11 @@ class Engine:
             if grant is not None:
                 _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
                 pending = [ask for ask in pending if ask.grant is None]
-                await self._relieve(chain, draft, now_ms, timeout)
-                chain = await self._rehomed(chain, draft, now_ms, timeout)
+                if self._splits:
+                    await self._relieve(chain, draft, now_ms, timeout)
+                    chain = await self._rehomed(chain, draft, now_ms, timeout)
+                if not pending:
+                    return
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 
     async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> Chain:
@@ -233,9 +237,8 @@ class Engine:
         return any(now_ms - rung.seen_ms > _RECENT_MS for rung in chain.rungs)
 
     async def _relieve(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> None:
-        if self._splits:
-            with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-                await relieve(self._backend, chain, draft.asks[0].cost, now_ms, timeout)
+        with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+            await relieve(self._backend, chain, draft.asks[0].cost, now_ms, timeout)
 
     async def _follow(self, chain: Chain, pending: list[Ask], timeout: float | None) -> tuple[Chain, list[Ask]]:
         """Go on under newer config if a bucket has met it; an ask for a limit that is gone is an error."""
@@ -312,6 +315,9 @@ def _fitting(readings: list[Reading], pending: list[Ask], now_ms: int) -> list[A
 
 def _share(grant: Grant, asks: list[Ask], others: Mapping[str, int]) -> None:
     """Give each ask its part of what was granted to all of them, with what others took on top."""
+    if len(asks) == 1 and not others:
+        asks[0].grant = grant
+        return
     later = dict(others)
     for ask in reversed(asks):
         ask.grant = grant._replace(cost=ask.cost, later=dict(later))

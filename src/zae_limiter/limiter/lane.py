@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..runtime.port import Gate
     from .engine import Grant
@@ -52,15 +52,15 @@ class Lane:
         self._busy = False
         self._queue: deque[Ask] = deque()
 
-    def enter(self, ask: Ask, gate: Gate) -> bool:
-        """Take the lead if the lane is free; otherwise queue behind ``gate`` and return False."""
+    def enter(self, ask: Ask, new_gate: Callable[[], Gate]) -> Gate | None:
+        """Take the lead if the lane is free; otherwise queue behind the gate that is returned."""
         with self.lock:
             if not self._busy:
                 self._busy = True
-                return True
-            ask.gate = gate
+                return None
+            ask.gate = new_gate()
             self._queue.append(ask)
-            return False
+            return ask.gate
 
     def batch(self, leader: Ask) -> list[Ask]:
         """The leader and everybody who waits, in the order of their coming."""

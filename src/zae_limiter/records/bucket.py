@@ -15,6 +15,7 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.bucket import Pot, Rule, between, first_instant
@@ -121,16 +122,11 @@ def full_at(image: Image) -> int:
 
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
-    wrong = [attr for attr in (ANCHOR, CONFIG_VERSION) if type(image.get(attr)) is not int]
-    count = image.get(SHARDS, 1)
-    if type(count) is not int or count < 1:
-        wrong.append(SHARDS)
-    for name in {attr[2:-3] for attr in image if attr.startswith("b_")}:
-        for field in FIELDS:
-            value = image.get(attribute(name, field))
-            least = 1 if field in ("cp", "ra", "rp") else -_FAR
-            if type(value) is not int or not least <= value <= _FAR:
-                wrong.append(attribute(name, field))
+    wrong = []
+    for attr, least in _numbers(tuple(image)):
+        value = image.get(attr)
+        if type(value) is not int or not least <= value <= _FAR:
+            wrong.append(attr)
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
         found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in wrong)
@@ -139,6 +135,17 @@ def inspect(key: Key, image: Image) -> Image:
             f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
     return image
+
+
+@lru_cache(maxsize=1024)
+def _numbers(attrs: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """What must be a number in a bucket with these attributes, and the least that each can be."""
+    wanted = [(ANCHOR, -_FAR), (CONFIG_VERSION, -_FAR)]
+    if SHARDS in attrs:
+        wanted.append((SHARDS, 1))
+    for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
+        wanted += ((attribute(name, field), 1 if field in ("cp", "ra", "rp") else -_FAR) for field in FIELDS)
+    return tuple(wanted)
 
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:

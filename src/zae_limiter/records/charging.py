@@ -315,8 +315,12 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
             if image.get(attr) != value:
                 return None
     rf = image[ANCHOR]
+    known = level.anchored
+    if known is not None and known[0] == rf and known[2] is slots:
+        return known
     terms = {name: (*slot.rule, produced(rf, slot.rule), slot.tk, slot.tc, slot.fl) for name, slot in slots.items()}
-    return rf, terms
+    level.anchored = known = (rf, terms, slots)
+    return known
 
 
 def _expiry(level: Level, image: Image, now_ms: int) -> int | None:

@@ -29,8 +29,8 @@ class Slot(NamedTuple):
 
 Slots: TypeAlias = dict[str, Slot]
 
-Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, str, str, str]]]
-"""An anchor and, per limit: the rule, what it had produced by then, and the names of tk, tc and fl."""
+Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, str, str, str]], Slots]
+"""An anchor and, per limit: the rule, what it had produced by then, and the names of tk, tc and fl; of which slots."""
 
 
 class Level:
@@ -42,6 +42,7 @@ class Level:
 
     __slots__ = (
         "_shares",
+        "anchored",
         "cascade",
         "count",
         "entity_id",
@@ -89,6 +90,7 @@ class Level:
         self.shard = shard
         self.count = count
         self.slots: Slots = {limit.name: _slot(limit) for limit in limits}
+        self.anchored: Anchor | None = None
         self.trusted: tuple[Image, Anchor] | None = None
         self._shares: dict[int, Slots] = {1: self.slots}
 

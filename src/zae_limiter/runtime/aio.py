@@ -60,9 +60,11 @@ class AsyncioRuntime:
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:
-                await asyncio.wait((task,))
+                await asyncio.shield(task)
             except asyncio.CancelledError as error:
                 cancelled = error
+            except BaseException:  # what the task has raised is raised below
+                break
         if cancelled is not None:
             if not task.cancelled():
                 task.exception()  # seen: the cancellation is what the caller hears of

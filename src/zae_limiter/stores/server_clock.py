@@ -76,6 +76,7 @@ class ServerClock:
         self._offset_ms = 0
         self._last_ms = 0
         self._warned = False
+        self._learned_ms = 0
 
     def now_ms(self) -> int:
         """The present instant."""
@@ -90,10 +91,18 @@ class ServerClock:
         """How far the host is ahead of the service."""
         return -self._offset_ms
 
+    def wants(self, host_ms: int) -> bool:
+        """Whether the service should tell its time again, where that costs extra: after a second."""
+        return self.interval is None or host_ms - self._learned_ms >= 1000
+
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
         """The service's clock was within the first two at some instant between the last two, by the host's clock."""
-        seen = Interval(earliest_ms - received_ms - 1, latest_ms - sent_ms, received_ms)
+        low, high = earliest_ms - received_ms - 1, latest_ms - sent_ms
+        self._learned_ms = received_ms
         known = self.interval
+        if known is not None and low <= known[0] and known[1] <= high and received_ms - known[2] < _MS_PER_DRIFT:
+            return  # nothing new
+        seen = Interval(low, high, received_ms)
         self.interval = seen if known is None else known.aged(received_ms).meet(seen) or seen
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:

@@ -1,255 +1,229 @@
 -- Guarded writes: all of them take effect if every guard holds, else none. A write without any change is a read.
 --
 -- KEYS     the records in the order of the writes, then the index and expiry sets that the writes name by position
--- ARGV[1]  the writes as JSON: [guards, put, add, remove, expires, kind, index, pk, sk] each
---            guards   [[attr, op, value, value], ...]
---            put      [attr, value, ...], add [attr, amount, ...], remove [attr, ...]
---            expires  seconds since the epoch; '' keeps the expiry, '0' takes it away
---            kind     0 checks only, 1 changes, 2 deletes
---            index    the position in KEYS of the record's index set, its expiry set comes next; 0: no entry can change
--- ARGV[2]  the present instant in milliseconds, '' for the server's own clock
--- answer   JSON: [1 committed | 0 conflict | -1 not a number, seconds, microseconds, record | null, ...]
+-- ARGV[1]  the writes, a token a line; each is
+--            kind      0 checks only, 1 changes, 2 deletes
+--            index     the position in KEYS of the record's index set, its expiry set comes next; 0: no entry can change
+--            expires   seconds since the epoch; - keeps the expiry, 0 takes it away
+--            how many guards, puts, adds and removes follow
+--            attr, op, value (two for between, none for absent and present) per guard
+--            attr, value per put; attr, amount per add; attr per remove
+--            pk, sk, where there is an index
+-- ARGV[2]  the instant in milliseconds by which records expire; '' leaves that to the server, and 'T' asks for its time
+-- answer   the outcome (1 committed, 0 conflict, -1 an attribute that cannot be added to), then seconds and microseconds
+--          of the server's clock if asked for, then the records, each after a zero byte; an empty text where there is none
 --
--- A record is a hash. Values are JSON texts, so whole numbers are plain digits: they are added by HINCRBY and compared
--- digit by digit beyond 15 of them, never as Lua's doubles. An empty record holds the one field ''.
+-- A record is a string: a line break, then attr=value and a line break for each attribute. Values are JSON texts, in
+-- which a line break cannot occur. Whole numbers are plain digits; Lua's doubles are exact up to 2^53, and what may lie
+-- beyond is compared digit by digit and never added to.
 -- An index entry is "n\0partition\0sort\0pk\0sk" (n = 1..4) or "0\0pk\0sk", all at score 0, so in the order of bytes.
 
-local writes = cjson.decode(ARGV[1])
-local time = redis.call('TIME')
-local now = ARGV[2] ~= '' and tonumber(ARGV[2]) or time[1] * 1000 + math.floor(time[2] / 1000)
+local find, sub, format, call = string.find, string.sub, string.format, redis.call
+local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
+local now = tonumber(ARGV[2])
 
-local function is_number(text)
-  local first = string.byte(text)
-  return first == 45 or (first >= 48 and first <= 57)
+-- The value of an attribute, and where its line begins and ends.
+local function get(record, attr)
+  local first, last = find(record, '\n' .. attr .. '=', 1, true)
+  if first then
+    local stop = find(record, '\n', last + 1, true)
+    return sub(record, last + 1, stop - 1), first, stop
+  end
 end
 
-local function is_whole(text)
-  return string.find(text, '^%-?%d+$')
+-- The record with another value of an attribute, or without it.
+local function set(record, attr, value)
+  local _, first, stop = get(record, attr)
+  local line = value and attr .. '=' .. value .. '\n' or ''
+  return first and sub(record, 1, first) .. line .. sub(record, stop + 1) or record .. line
 end
 
--- Negative, 0 or positive like a - b; nil where they cannot be compared.
+-- A number that a double holds exactly, or nil.
+local function exact(text)
+  local number = tonumber(text)
+  return number and (#text < 16 or format('%.0f', number) == text) and number
+end
+
+-- Below 0, 0 or above 0 like a - b; nil where they cannot be compared.
 local function compare(a, b)
-  if not (is_number(a) and is_number(b)) then
-    return nil
+  local x, y = tonumber(a), tonumber(b)
+  if not x or not y or x ~= y or (#a < 16 and #b < 16) then
+    return x and y and x - y
   end
-  if (#a < 16 and #b < 16) or not (is_whole(a) and is_whole(b)) then
-    return tonumber(a) - tonumber(b)
+  local whole = '^%-?%d+$'
+  if a == b or not (find(a, whole) and find(b, whole)) then
+    return 0
   end
-  local below_a, below_b = string.byte(a) == 45, string.byte(b) == 45
-  if below_a ~= below_b then
-    return below_a and -1 or 1
-  end
-  local order = #a - #b
-  if order == 0 and a ~= b then
-    order = a < b and -1 or 1
-  end
-  return below_a and -order or order
+  local order = #a == #b and (a < b and -1 or 1) or #a - #b
+  return x < 0 and -order or order
 end
 
-local function is_met(value, op, low, high)
-  if op == '=' then
-    return value == low and value ~= 'null'
-  end
-  local order = compare(value, low)
-  if not order then
-    return false
-  elseif op == '<' then
-    return order < 0
-  elseif op == '<=' then
-    return order <= 0
-  elseif op == '>' then
-    return order > 0
-  elseif op == '>=' then
-    return order >= 0
-  end
-  local above = compare(value, high)
-  return order >= 0 and above ~= nil and above <= 0
-end
-
-local function holds(record, guards)
-  for _, guard in ipairs(guards) do
-    local op, value = guard[2], record and record[guard[1]]
+-- Read the guards off the tokens; whether all of them hold.
+local function holds(record, count)
+  local met = true
+  for _ = 1, count do
+    local attr, op = tokens(), tokens()
     if op == 'absent' then
-      if record then
-        return false
-      end
+      met = met and not record
     elseif op == 'present' then
-      if not record then
-        return false
-      end
-    elseif not value or not is_met(value, op, guard[3], guard[4]) then
-      return false
-    end
-  end
-  return true
-end
-
--- The record as a table and as the flat list that Redis gave; one that has expired comes third, and counts as absent.
-local function load(key)
-  local flat = redis.call('HGETALL', key)
-  if #flat == 0 then
-    return nil, nil
-  end
-  local record = {}
-  for place = 1, #flat, 2 do
-    record[flat[place]] = flat[place + 1]
-  end
-  if record.ttl and record.ttl * 1000 <= now then
-    return nil, nil, record
-  end
-  return record, flat
-end
-
--- Whether every amount can be added; if not, nothing may be written.
-local function can_add(record, put, add)
-  for place = 1, #add, 2 do
-    local value = record and record[add[place]]
-    for other = 1, #put, 2 do
-      if put[other] == add[place] then
-        value = put[other + 1]
+      met = met and record
+    else
+      local low, high = tokens(), op == 'between' and tokens()
+      local value = record and get(record, attr)
+      if op == '=' then
+        met = met and value == low and value ~= 'null'
+      else
+        local order = value and compare(value, low)
+        local above = order and high and compare(value, high)
+        met = met and order and (
+          (high and order >= 0 and above and above <= 0)
+          or (order < 0 and (op == '<' or op == '<='))
+          or (order == 0 and (op == '<=' or op == '>='))
+          or (order > 0 and (op == '>' or op == '>='))
+        )
       end
     end
-    if #add[place + 1] > 18 or (value and (#value > 18 or not is_whole(value))) then
-      return false
+  end
+  return met
+end
+
+-- Read the changes off the tokens; the record after them, or nil where an amount cannot be added.
+local function changed(record, puts, adds, removes)
+  local possible = true
+  for _ = 1, puts do
+    record = set(record, tokens(), tokens())
+  end
+  for _ = 1, adds do
+    local attr, amount = tokens(), tokens()
+    local value, first, stop = get(record, attr)
+    local x, y = exact(value or '0'), exact(amount)
+    local sum = x and y and x + y
+    if not sum or sum > 9007199254740992 or sum < -9007199254740992 then
+      possible = false
+    elseif first then
+      record = sub(record, 1, first) .. attr .. '=' .. format('%.0f', sum) .. sub(record, stop)
+    else
+      record = record .. attr .. '=' .. format('%.0f', sum) .. '\n'
     end
   end
-  return true
+  for _ = 1, removes do
+    record = set(record, tokens())
+  end
+  return possible and record
 end
 
-local function after(record, put, remove)
-  local new = {}
-  for attr, value in pairs(record or {}) do
-    new[attr] = value
+-- A write: kind, index, what is stored, the record before and after, its new expiry, pk and sk.
+local KIND, INDEX, STORED, OLD, NEW, EXPIRES, PK, SK = 1, 2, 3, 4, 5, 6, 7, 8
+local writes, outcome = {}, '1'
+for kind in tokens do
+  local index, expires = tonumber(tokens()), tokens()
+  local guards, puts, adds, removes = tokens(), tokens(), tokens(), tokens()
+  local stored = call('GET', KEYS[#writes + 1])
+  local ttl = stored and get(stored, 'ttl')
+  local old = stored and not (now and ttl and ttl * 1000 <= now) and stored
+  if not holds(old, guards) then
+    outcome = '0'
   end
-  for place = 1, #put, 2 do
-    new[put[place]] = put[place + 1]
+  local new = changed(old or '\n', puts, adds, removes)
+  if not new then
+    outcome = outcome == '1' and '-1' or outcome
+  elseif expires == '0' then
+    new = set(new, 'ttl')
+  elseif expires ~= '-' and not (old and ttl and compare(ttl, expires) >= 0) then
+    new = set(new, 'ttl', expires)
+  else
+    expires = false
   end
-  for _, attr in ipairs(remove) do
-    new[attr] = nil
-  end
-  return new
+  writes[#writes + 1] = {kind, index, stored, old, new, expires, index > 0 and tokens(), index > 0 and tokens()}
 end
 
-local function entries(record, pk, sk)
-  local found = {'0\0' .. pk .. '\0' .. sk}
-  for n = 1, 4 do
-    local partition, sort = record['GSI' .. n .. 'PK'], record['GSI' .. n .. 'SK']
-    if partition then
-      local plain = cjson.decode('[' .. partition .. ',' .. (sort or '""') .. ']')
-      found[#found + 1] = n .. '\0' .. plain[1] .. '\0' .. plain[2] .. '\0' .. pk .. '\0' .. sk
+-- What becomes of the index; first what is added, then what goes.
+local function indexing()
+  local function entries(record, write)
+    local tail = '\0' .. write[PK] .. '\0' .. write[SK]
+    local found = {'0' .. tail}
+    for n = 1, 4 do
+      local partition = get(record, 'GSI' .. n .. 'PK')
+      if partition then
+        local plain = cjson.decode('[' .. partition .. ',' .. (get(record, 'GSI' .. n .. 'SK') or '""') .. ']')
+        found[#found + 1] = n .. '\0' .. plain[1] .. '\0' .. plain[2] .. tail
+      end
+    end
+    return found, cjson.encode({write[PK], write[SK], found})
+  end
+
+  local function list(write)
+    local found, listed = entries(write[NEW], write)
+    for _, entry in ipairs(found) do
+      call('ZADD', KEYS[write[INDEX]], 0, entry)
+    end
+    local ttl = get(write[NEW], 'ttl')
+    if ttl then
+      call('ZADD', KEYS[write[INDEX] + 1], ttl, listed)
     end
   end
-  return found
-end
 
--- What is refused when memory is short comes first, so that nothing at all is done then: HSET, HINCRBY, ZADD.
-local function grow(key, write, record, expired)
-  local _, put, add, remove, expires, _, index, pk, sk = unpack(write)
-  if expired then
-    redis.call('DEL', key)
-  end
-  if expires ~= '' and expires ~= '0' and not (record and record.ttl and compare(record.ttl, expires) >= 0) then
-    put[#put + 1] = 'ttl'
-    put[#put + 1] = expires
-    write.expires = expires
-  end
-  if #put > 0 then
-    redis.call('HSET', key, unpack(put))
-  elseif not record and #add == 0 then
-    redis.call('HSET', key, '', '')
-  end
-  for place = 1, #add, 2 do
-    redis.call('HINCRBY', key, add[place], add[place + 1])
-  end
-  if index > 0 then
-    local new = after(record, put, remove)
-    write.entries = entries(new, pk, sk)
-    for _, entry in ipairs(write.entries) do
-      redis.call('ZADD', KEYS[index], 0, entry)
+  local function unlist(write)
+    local kept = {}
+    if write[KIND] == '1' then
+      local found, listed = entries(write[NEW], write)
+      for _, entry in ipairs(found) do
+        kept[entry] = true
+      end
+      kept[listed] = get(write[NEW], 'ttl')
     end
-    if new.ttl and expires ~= '0' then
-      write.listed = cjson.encode({pk, sk, write.entries})
-      redis.call('ZADD', KEYS[index + 1], new.ttl, write.listed)
+    local found, listed = entries(write[STORED], write)
+    for _, entry in ipairs(found) do
+      if not kept[entry] then
+        call('ZREM', KEYS[write[INDEX]], entry)
+      end
+    end
+    if not kept[listed] then
+      call('ZREM', KEYS[write[INDEX] + 1], listed)
     end
   end
+  return list, unlist
 end
 
--- The index entries that the record no longer has.
-local function unlist(write, record)
-  local index, pk, sk = write[7], write[8], write[9]
-  if index == 0 or not record then
-    return
+local answer = {outcome}
+if ARGV[2] == 'T' then
+  local time = call('TIME')
+  answer[1] = outcome .. ' ' .. time[1] .. ' ' .. time[2]
+end
+if outcome ~= '1' then
+  for place, write in ipairs(writes) do
+    answer[place + 1] = write[OLD] or ''
   end
-  local old = entries(record, pk, sk)
-  local kept = {}
-  for _, entry in ipairs(write.entries or {}) do
-    kept[entry] = true
-  end
-  for _, entry in ipairs(old) do
-    if not kept[entry] then
-      redis.call('ZREM', KEYS[index], entry)
-    end
-  end
-  local listed = cjson.encode({pk, sk, old})
-  if record.ttl and listed ~= write.listed then
-    redis.call('ZREM', KEYS[index + 1], listed)
-  end
+  return table.concat(answer, '\0')
 end
 
-local function shrink(key, write, record)
-  local remove, expires, kind = write[4], write[5], write[6]
-  unlist(write, record)
-  if kind == 2 then
-    redis.call('DEL', key)
-    return
-  end
-  if expires == '0' then
-    redis.call('HDEL', key, 'ttl')
-    redis.call('PERSIST', key)
-  elseif write.expires and ARGV[2] == '' then
-    redis.call('EXPIREAT', key, write.expires)
-  end
-  if #remove > 0 then
-    redis.call('HDEL', key, unpack(remove))
-    if redis.call('EXISTS', key) == 0 then
-      redis.call('HSET', key, '', '')
-    end
-  end
-end
-
-local function answer(status, flats)
-  local parts = {status, time[1], time[2]}
-  for place = 1, #writes do
-    parts[#parts + 1] = flats[place] and cjson.encode(flats[place]) or 'null'
-  end
-  return '[' .. table.concat(parts, ',') .. ']'
-end
-
-local records, flats, expired = {}, {}, {}
-local status = 1
+-- What is refused when memory is short comes first, so that then nothing at all is done: SET and ZADD.
+local list, unlist
 for place, write in ipairs(writes) do
-  records[place], flats[place], expired[place] = load(KEYS[place])
-  if not holds(records[place], write[1]) then
-    status = 0
+  if write[INDEX] > 0 and not list then
+    list, unlist = indexing()
   end
-end
-if status == 0 then
-  return answer(0, flats)
-end
-for place, write in ipairs(writes) do
-  if not can_add(records[place], write[2], write[3]) then
-    return answer(-1, flats)
-  end
-end
-for place, write in ipairs(writes) do
-  if write[6] == 1 then
-    grow(KEYS[place], write, records[place], expired[place])
+  if write[KIND] == '1' then
+    if write[EXPIRES] or not get(write[NEW], 'ttl') then
+      call('SET', KEYS[place], write[NEW])
+    else
+      call('SET', KEYS[place], write[NEW], 'KEEPTTL')
+    end
+    if write[INDEX] > 0 then
+      list(write)
+    end
   end
 end
 for place, write in ipairs(writes) do
-  if write[6] > 0 then
-    shrink(KEYS[place], write, records[place] or expired[place])
-    flats[place] = write[6] == 1 and redis.call('HGETALL', KEYS[place]) or nil
+  local kind, expires = write[KIND], write[EXPIRES]
+  if kind ~= '0' and write[INDEX] > 0 and write[STORED] then
+    unlist(write)
   end
+  if kind == '2' then
+    call('DEL', KEYS[place])
+  elseif kind == '1' and expires and expires ~= '0' and not now then
+    call('EXPIREAT', KEYS[place], expires)
+  end
+  answer[place + 1] = kind == '1' and write[NEW] or kind == '0' and write[OLD] or ''
 end
-return answer(1, flats)
+return table.concat(answer, '\0')

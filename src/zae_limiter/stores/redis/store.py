@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from ...core.errors import CorruptRecordError, InfrastructureError
@@ -15,7 +14,7 @@ from .layout import CLUSTER_CELLS, Layout
 from .nodes import Nodes
 from .sweeping import Sweeper
 from .topology import open_topology
-from .values import INDEX, can_change_index, decode, dumps, encode_write
+from .values import Decoder, add_tokens, can_change_index
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
     from ...clock import Clock
     from .settings import Settings
+
+_TELL = "T"
+"""Asks the server for its time."""
 
 SINGLE = BackendCapabilities(
     name="redis",
@@ -58,10 +60,11 @@ class RedisStore:
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
         self._own_time = clock is None
+        self._decoder = Decoder()
         self._sweeper = Sweeper(client, layout, self.clock, self.now)
 
     def now(self) -> str:
-        """The present instant as the scripts want it: nothing, as the server knows it best."""
+        """The instant by which records expire, as the scripts want it: nothing, as the server knows it best."""
         return "" if self._own_time else str(self.clock.now_ms())
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
@@ -70,24 +73,39 @@ class RedisStore:
 
     async def fetch(self, keys: Sequence[Key], deadline: float) -> list[Image | None]:
         """The same, until ``deadline``."""
+        wanted = list(dict.fromkeys(keys))
         found: dict[Key, Image | None] = {}
-        for cell, writes in self._by_cell([Write(key) for key in dict.fromkeys(keys)]).items():
+        for cell, writes in self._by_cell([Write(key) for key in wanted]).items():
             _, images = await self._run(cell, writes, deadline)
-            found |= images
+            found.update((write.key, image) for write, image in zip(writes, images, strict=True))
         return [found[key] for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         deadline = self.client.deadline(timeout)
-        groups = self._by_cell(writes)
+        if self.layout.cells > 1:
+            return await self._commit_widely(writes, deadline)
+        if not writes:
+            return Committed(())
+        committed, images = await self._run(0, writes, deadline)
+        if committed:
+            await self._sweeper.follow(0, writes, deadline)
+            return Committed(tuple(images))
+        self.client.conflicts += 1
+        return Conflict({write.key: image for write, image in zip(writes, images, strict=True)})
+
+    async def _commit_widely(self, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
+        """A commit that may touch several cells: one of them decides, the others only delete."""
         found: dict[Key, Image | None] = {}
-        for cell, group in _deciding_first(groups):
+        groups = _deciding_first(self._by_cell(writes))
+        for cell, group in groups:
             committed, images = await self._run(cell, group, deadline)
-            found |= images
+            found.update((write.key, image) for write, image in zip(group, images, strict=True))
             if not committed:
                 self.client.conflicts += 1
-                return Conflict(images)
-        await self._sweeper.follow(groups, deadline)
+                return Conflict(found)
+        for cell, group in groups:
+            await self._sweeper.follow(cell, group, deadline)
         return Committed(tuple([found[write.key] for write in writes]))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
@@ -110,23 +128,30 @@ class RedisStore:
             groups.setdefault(self.layout.cell(write.key), []).append(write)
         return groups
 
-    async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, dict[Key, Image | None]]:
-        """Commit inside one cell: whether all guards held, and the images then."""
+    async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, list[Image | None]]:
+        """Commit inside one cell: whether all guards held, and the images then, in the order of the writes."""
         layout, clock = self.layout, self._server_clock
         keys = [layout.record(write.key, cell) for write in writes]
         position = len(keys) + 1
-        encoded = [encode_write(write, position if can_change_index(write) else 0) for write in writes]
-        if any(write[INDEX] for write in encoded):
-            keys += layout.index(cell), layout.expiries(cell)
+        lines: list[str] = []
+        for write in writes:
+            moves = can_change_index(write)
+            if moves and len(keys) < position:
+                keys += layout.index(cell), layout.expiries(cell)
+            add_tokens(lines, write, position if moves else 0)
         sent_ms = clock.host.now_ms()
-        answer = await self.client.run(scripts.COMMIT, keys, (dumps(encoded), self.now()), deadline)
-        status, seconds, microseconds, *flats = json.loads(answer)
-        now_ms = seconds * 1000 + microseconds // 1000
-        clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
-        if status < 0:
+        now = _TELL if self._own_time and clock.wants(sent_ms) else self.now()
+        answer: bytes = await self.client.run(scripts.COMMIT, keys, ("\n".join(lines) + "\n", now), deadline)
+        outcome, *records = answer.decode().split("\0")
+        if now == _TELL:
+            outcome, seconds, microseconds = outcome.split(" ")
+            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+            clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
+        if outcome == "-1":
             where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes)
             raise CorruptRecordError(f"A value of {where} is not a number that can be added to; nothing was changed.")
-        return status == 1, {write.key: decode(write.key, flat) for write, flat in zip(writes, flats, strict=True)}
+        images = [self._decoder.decode(write.key, record) for write, record in zip(writes, records, strict=True)]
+        return outcome == "1", images
 
 
 def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Write]]]:

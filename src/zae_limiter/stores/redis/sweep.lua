@@ -13,13 +13,12 @@ local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time[1] * 1000 + math.floor(t
 local gone = 0
 for place = 3, #KEYS do
   local member = ARGV[place - 1]
-  local ttl = redis.call('HGET', KEYS[place], 'ttl')
-  if redis.call('EXISTS', KEYS[place]) == 1 and (not ttl or ttl * 1000 > now) then
-    if ttl then
-      redis.call('ZADD', KEYS[2], 'XX', ttl, member)
-    else
-      redis.call('ZREM', KEYS[2], member)
-    end
+  local record = redis.call('GET', KEYS[place])
+  local ttl = record and string.match(record, '\nttl=(%d+)\n')
+  if record and not ttl then
+    redis.call('ZREM', KEYS[2], member)
+  elseif record and ttl * 1000 > now then
+    redis.call('ZADD', KEYS[2], 'XX', ttl, member)
   else
     redis.call('ZREM', KEYS[1], unpack(cjson.decode(member)[3]))
     redis.call('ZREM', KEYS[2], member)

@@ -18,7 +18,7 @@ from . import scripts
 from .values import can_change_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ...clock import Clock
     from .client import Client
@@ -41,12 +41,20 @@ class Sweeper:
         self._next = 0
         self._due = time.monotonic() + _EVERY_SECONDS
 
-    async def follow(self, groups: Mapping[int, Sequence[Write]], deadline: float) -> None:
+    async def follow(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
         """Sweep after a commit, where that is due. The commit has been made: no failure is told."""
-        cell = self._chosen(groups)
-        if cell is not None:
-            with contextlib.suppress(InfrastructureError):
-                await self.sweep(cell, deadline)
+        for write in writes:
+            if write.expires_at_ms is not None and can_change_index(write):
+                self._new[cell] += 1
+        if self._new[cell] >= _EVERY_NEW:
+            self._new[cell] = 0
+        elif time.monotonic() >= self._due:
+            self._due = time.monotonic() + _EVERY_SECONDS
+            self._next = cell = (self._next + 1) % self._layout.cells
+        else:
+            return
+        with contextlib.suppress(InfrastructureError):
+            await self.sweep(cell, deadline)
 
     async def sweep(self, cell: int, deadline: float) -> int:
         """Take the next batch of expired records out of a cell's index; how many there were."""
@@ -60,16 +68,3 @@ class Sweeper:
         keys = (layout.index(cell), expiries, *records)
         gone: int = await self._client.run(scripts.SWEEP, keys, (self._now(), *members), deadline)
         return gone
-
-    def _chosen(self, groups: Mapping[int, Sequence[Write]]) -> int | None:
-        """The cell to be swept now, if any. Two threads may choose the same one, which does no harm."""
-        for cell, writes in groups.items():
-            self._new[cell] += sum(write.expires_at_ms is not None and can_change_index(write) for write in writes)
-            if self._new[cell] >= _EVERY_NEW:
-                self._new[cell] = 0
-                return cell
-        if time.monotonic() < self._due:
-            return None
-        self._due = time.monotonic() + _EVERY_SECONDS
-        self._next = (self._next + 1) % self._layout.cells
-        return self._next

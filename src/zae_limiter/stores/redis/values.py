@@ -1,22 +1,20 @@
-"""Writes and images as the script takes and gives them: JSON texts, whole numbers as plain digits."""
+"""Writes and records as the script takes and keeps them: texts of lines.
+
+A record is a line break, then ``attr=value`` and a line break for each attribute. Values are JSON, in which a line
+break cannot occur; whole numbers are plain digits.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import Image, Key, Write, expiry_seconds
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+_CHECK, _CHANGE, _DELETE = "0", "1", "2"
+_KEEP = "-"
 
-CHECK, CHANGE, DELETE = 0, 1, 2
-
-INDEX = 6
-"""Where an encoded write says whether it may change the index."""
-
-dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True).encode
 
 
@@ -25,54 +23,96 @@ def encode(value: Any) -> str:
     return str(value) if type(value) is int else _canonical(value)
 
 
-def encode_write(write: Write, index: int) -> list[Any]:
-    """A write for the script; ``index`` is the position of the record's index set among its keys, or 0."""
-    (pk, sk), guards, put, add, remove, expires_at_ms, delete = write
-    kind = DELETE if delete else CHECK if write.is_check else CHANGE
-    return [
-        [_guard(*guard) for guard in guards],
-        [text for attr, value in put.items() for text in (attr, encode(value))],
-        [text for attr, amount in add.items() for text in (attr, str(amount))],
-        remove,
-        "" if expires_at_ms is None else str(expiry_seconds(expires_at_ms)),
-        kind,
-        index,
-        pk if index else "",
-        sk if index else "",
-    ]
-
-
-def _guard(attr: str, op: str, value: Any) -> list[str]:
-    if op == "between":
-        return [attr, op, encode(value[0]), encode(value[1])]
-    return [attr, op] if value is None else [attr, op, encode(value)]
+def add_tokens(lines: list[str], write: Write, index: int) -> None:
+    """Write a write down for the script; ``index`` is the position of the record's index set among its keys, or 0."""
+    key, guards, put, add, remove, expires_at_ms, delete = write
+    lines += (
+        _DELETE if delete else _CHECK if write.is_check else _CHANGE,
+        str(index),
+        _KEEP if expires_at_ms is None else str(expiry_seconds(expires_at_ms)),
+        f"{len(guards)}\n{len(put)}\n{len(add)}\n{len(remove)}",
+    )
+    for attr, op, value in guards:
+        if op == "between":
+            lines += (attr, op, encode(value[0]), encode(value[1]))
+        elif op in ("absent", "present"):
+            lines += (attr, op)
+        else:
+            lines += (attr, op, encode(value))
+    for attr, value in put.items():
+        lines += (attr, encode(value))
+    for attr, amount in add.items():
+        lines += (attr, str(amount))
+    lines += remove
+    if index:
+        lines += key
 
 
 def can_change_index(write: Write) -> bool:
     """Whether index entries may come or go with a write: it may create or delete the record, or moves it."""
-    if write.delete:
+    _, guards, put, _, remove, _, delete = write
+    if delete:
         return True
-    if any(attr.startswith("GSI") for attr in (*write.put, *write.remove)):
-        return True
-    return not write.is_check and all(guard[1] == "absent" for guard in write.guards)
+    for attrs in (put, remove):
+        for attr in attrs:
+            if attr.startswith("GSI"):
+                return True
+    for guard in guards:
+        if guard[1] != "absent":
+            return False
+    return not write.is_check
 
 
-def decode(key: Key, flat: Sequence[str] | None) -> Image | None:
-    """The image of a record, from the fields and values that Redis gave."""
-    if flat is None:
-        return None
-    image: Image = {}
+class Decoder:
+    """Decodes records, and keeps the last one of each key: of most lines the next one differs in a few only."""
+
+    def __init__(self, max_entries: int = 10_000) -> None:
+        self._max_entries = max_entries
+        self._last: dict[Key, tuple[list[str], Image]] = {}
+
+    def decode(self, key: Key, record: str) -> Image | None:
+        """The image of a record; None for the empty text, which is no record."""
+        if not record:
+            return None
+        lines = record[1:-1].split("\n") if len(record) > 1 else []
+        known, last = self._last.get(key) or _NOTHING
+        image = _updated(key, lines, known, last) if len(known) == len(lines) else None
+        if image is None:
+            image = {attr: _value(key, attr, value) for attr, _, value in (line.partition("=") for line in lines)}
+        self._keep(key, lines, image)
+        return image
+
+    def _keep(self, key: Key, lines: list[str], image: Image) -> None:
+        if key not in self._last and len(self._last) >= self._max_entries:
+            self._last.clear()
+        self._last[key] = lines, image
+
+
+_NOTHING: tuple[list[str], Image] = [], {}
+
+
+def _updated(key: Key, lines: list[str], known: list[str], last: Image) -> Image | None:
+    """The last image with the lines that have changed; None where the attributes are others."""
+    image = last.copy()
+    for line, old in zip(lines, known, strict=True):
+        if line != old:
+            attr, _, value = line.partition("=")
+            if not old.startswith(f"{attr}="):
+                return None
+            image[attr] = _value(key, attr, value)
+    return image
+
+
+def _value(key: Key, attr: str, value: str) -> Any:
     try:
-        fields = iter(flat)
-        for attr in fields:
-            text = next(fields)
-            if text[:1] == '"' and "\\" not in text:
-                image[attr] = text[1:-1]
-            elif attr:
-                image[attr] = json.loads(text)
-    except (ValueError, StopIteration):
+        if value[0] == '"' and "\\" not in value:
+            return value[1:-1]
+        return int(value) if value[-1] in _DIGITS else json.loads(value)
+    except (ValueError, IndexError):
         raise CorruptRecordError(
-            f"The record {key.pk} {key.sk} is no record of ours: {attr} cannot be read. "
+            f"The record {key.pk} {key.sk} is no record of ours: it holds {attr[:40]}={value[:40]}. "
             "Delete it; a bucket goes with reset_bucket()."
         ) from None
-    return image
+
+
+_DIGITS = frozenset("0123456789")

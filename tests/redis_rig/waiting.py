@@ -1,0 +1,34 @@
+"""Waiting for another process, with a bound."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAUSE = 0.005
+PATIENCE = 20.0
+"""Seconds: far more than anything here takes, so that only what will never happen runs into it."""
+
+
+class NeverHappened(Exception):
+    """What was waited for did not come."""
+
+
+def until(condition: Callable[[], object], what: str, *, seconds: float = PATIENCE, pause: float = PAUSE) -> None:
+    """Look until ``condition`` holds. A server that cannot be asked yet counts as one that says no."""
+    end = time.monotonic() + seconds
+    last: RedisError | None = None
+    while True:
+        try:
+            if condition():
+                return
+        except RedisError as error:
+            last = error
+        if time.monotonic() > end:
+            raise NeverHappened(f"{what}: not within {seconds:g} s") from last
+        time.sleep(pause)
