@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tests.aws import engine
 from tests.aws.plain import Plain
+from tests.redis_rig import shared
 from zae_limiter.stores.dynamodb.client import Client, open_client
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.table import definition
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
+from zae_limiter.stores.redis.settings import parse
+from zae_limiter.stores.redis.store import open_redis
 from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
@@ -79,6 +82,25 @@ def _dynamodb(folder: Path) -> Iterator[Opener]:
         yield lambda clock, blocking: DynamoStore(dynamodb_client(name, blocking=blocking), clock)
 
 
+@contextlib.contextmanager
+def _redis(folder: Path) -> Iterator[Opener]:
+    with _redis_at(shared.server().url) as opener:
+        yield opener
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path) -> Iterator[Opener]:
+    with _redis_at(shared.cluster().url) as opener:
+        yield opener
+
+
+@contextlib.contextmanager
+def _redis_at(url: str) -> Iterator[Opener]:
+    """Keys of its own in a server that all share; nobody clears it, as it is gone with the run."""
+    settings = parse(f"{url}?prefix=t{os.getpid()}-{next(_COUNT)}")
+    yield lambda clock, blocking: open_redis(settings, blocking=blocking, clock=clock)
+
+
 @dataclass(frozen=True)
 class Backend:
     """A kind of store and a mode."""
@@ -109,8 +131,6 @@ class Backend:
                     made.run(store.close())
 
 
-BACKENDS = [
-    Backend(kind, blocking, opener)
-    for kind, opener in (("memory", _memory), ("sqlite", _sqlite), ("dynamodb", _dynamodb))
-    for blocking in (False, True)
-]
+_KINDS = {"memory": _memory, "sqlite": _sqlite, "dynamodb": _dynamodb, "redis": _redis, "redis-cluster": _cluster}
+
+BACKENDS = [Backend(kind, blocking, opener) for kind, opener in _KINDS.items() for blocking in (False, True)]

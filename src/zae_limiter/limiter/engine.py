@@ -87,19 +87,27 @@ class Engine:
         self._splits = able.partition_writes > 0
         self._merges = merges
 
-    def landed(self, chain: Chain, draft: Draft, outcome: Committed | Conflict, now_ms: int) -> Grant | None:
+    def landed(
+        self,
+        chain: Chain,
+        parts: Sequence[Part],
+        cost: Mapping[str, int],
+        outcome: Committed | Conflict,
+        now_ms: int,
+        *,
+        wide: bool = False,
+    ) -> Grant | None:
         """Learn from the outcome of a planned commit; None where the race was lost."""
-        cost = _total(draft.asks)
         if isinstance(outcome, Conflict):
             self._learn(chain, outcome, cost, now_ms)
             return None
-        for (step, taken, _), image in zip(draft.parts, outcome.images, strict=True):
+        for (step, taken, _), image in zip(parts, outcome.images, strict=True):
             level, sight = step
             if sight.hot and charging.undisturbed(level, sight.image, image, taken):
                 sight.hot = frozenset()
             sight.lost = 0
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(draft.parts) if draft.wide else None))
+        return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool = False) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
@@ -207,7 +215,7 @@ class Engine:
             sights = [part.step.sight.image for part in draft.parts] if atomic else ()
             outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic)
             certain = not chain.sharded
-            grant = self.landed(chain, draft, outcome, now_ms)
+            grant = self.landed(chain, draft.parts, _total(draft.asks), outcome, now_ms, wide=draft.wide)
             lost = grant is None
             tries = tries + 1 if lost else 0
             if grant is not None:

@@ -52,6 +52,13 @@ class Lane:
         self._busy = False
         self._queue: deque[Ask] = deque()
 
+    def lead(self) -> bool:
+        """Take the lead if the lane is free."""
+        with self.lock:
+            free = not self._busy
+            self._busy = True
+        return free
+
     def enter(self, ask: Ask, new_gate: Callable[[], Gate]) -> Gate | None:
         """Take the lead if the lane is free; otherwise queue behind the gate that is returned."""
         with self.lock:

@@ -90,19 +90,28 @@ class LeaseCore:
         """Take the tokens where that needs no wait at all."""
         if self._open or self._grant is not None:
             raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
-        self._grant = grant = self._limiter._take_at_once(self, self._cost)
+        try:
+            self._grant = grant = self._limiter._take_at_once(self, self._cost)
+        except RateLimiterUnavailable as error:
+            self._do_without(error)
+            return True
         self._open = grant is not None
         return self._open
+
+    def _do_without(self, error: RateLimiterUnavailable) -> None:
+        """Go on without a store, or raise, as the unavailability policy says."""
+        if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+            raise error
+        self.degraded = True
+        self._delta = self._cost
+        self._open = True
 
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
         try:
             self._grant = await self._limiter._take(self, self._cost, self._terms.max_wait_ms)
-        except RateLimiterUnavailable:
-            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
-                raise
-            self.degraded = True
-            self._delta = self._cost
+        except RateLimiterUnavailable as error:
+            self._do_without(error)
         self._open = True
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:

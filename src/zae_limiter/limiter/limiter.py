@@ -10,15 +10,14 @@ from weakref import WeakSet
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
-from ..records.charging import spend
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
-from ..stores.port import Lender
 from .amounts import check_amounts, check_known
 from .chains import Chains
-from .engine import NOTHING, Engine, new_grant
+from .engine import Engine
+from .express import express
 from .lease import Lease, Terms
 from .looking import LookOperations
 from .waiting import Lines
@@ -74,8 +73,10 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = Terms(None, self._policy, 0, self._timeout, atomic)
-        store = self._backend.store
-        self._lender = store if isinstance(store, Lender) and speculative_writes else None
+        blocking = self._repository_type._blocking
+        self._express = (
+            express(self._backend, self._engine, self._timeout, blocking=blocking) if speculative_writes else None
+        )
         self._up = True
         _LIMITERS.add(self)
 
@@ -172,8 +173,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             else:
                 grant = await self._engine.admit(chain, cost, timeout, atomic)
         except RateLimiterUnavailable as error:
-            error.entity_id, error.resource = lease._entity_id, lease._resource
-            self._note(False, error)
+            self._tell(lease, error)
             raise
         except RateLimitExceeded:
             if chain is not None and any(sight.seen_ms >= started_ms for _, sight in chain.steps):
@@ -192,22 +192,22 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         return left
 
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
-        """Take ``cost`` without any wait from a store that lends its records; None where it takes more than that."""
-        lender = self._lender
-        if lender is None or lease._terms is not self._usual or self._lines.waiting:
+        """Take ``cost`` without any detour; None where it takes more than that."""
+        express = self._express
+        if express is None or lease._terms is not self._usual or self._lines.waiting:
             return None
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(lease._entity_id, lease._resource, None, now_ms)
-        if chain is None or len(chain.steps) != 1:
+        if chain is None:
             return None
-        level, sight = chain.steps[0]
-        if sight.seen_ms > now_ms:  # the clock has stepped back
-            now_ms = sight.seen_ms
-        image = lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
-        if image is None:
-            return None
-        sight.show(image, now_ms)
-        return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
+        try:
+            grant = express.take(chain, cost, now_ms)
+        except RateLimiterUnavailable as error:
+            self._tell(lease, error)
+            raise
+        if grant is not None and not self._up:
+            self._note(True)
+        return grant
 
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None, atomic: bool
@@ -231,6 +231,11 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""
         return lease._terms.policy or self._chains.system_policy or OnUnavailable.BLOCK
+
+    def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable) -> None:
+        """Say who could not be served."""
+        error.entity_id, error.resource = lease._entity_id, lease._resource
+        self._note(False, error)
 
     def _note(self, up: bool, error: BaseException | None = None) -> None:
         """One log line per change of state."""

@@ -15,8 +15,10 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.bucket import Pot, Rule, between, first_instant
 from ..core.decide import Reading
@@ -122,8 +124,14 @@ def full_at(image: Image) -> int:
 
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
+    numbers = _numbers(tuple(image))
+    if numbers.complete:
+        values = numbers.whole(image)
+        sound = set(map(type, values)) == _WHOLE and min(values) >= -_FAR and max(values) <= _FAR
+        if sound and min(numbers.sizes(image)) >= 1:
+            return image
     wrong = []
-    for attr, least in _numbers(tuple(image)):
+    for attr, least in numbers.least.items():
         value = image.get(attr)
         if type(value) is not int or not least <= value <= _FAR:
             wrong.append(attr)
@@ -137,15 +145,32 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
+class _Numbers(NamedTuple):
+    """What must be whole numbers in a bucket, with the least that each can be."""
+
+    least: dict[str, int]
+    complete: bool
+    """Whether all of them are there, so that the quick ways to them lead somewhere."""
+    whole: Callable[[Image], tuple[Any, ...]]
+    sizes: Callable[[Image], tuple[int, ...]]
+    """Those from 1 on."""
+
+
+_WHOLE = {int}
+
+
 @lru_cache(maxsize=1024)
-def _numbers(attrs: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """What must be a number in a bucket with these attributes, and the least that each can be."""
-    wanted = [(ANCHOR, -_FAR), (CONFIG_VERSION, -_FAR)]
-    if SHARDS in attrs:
-        wanted.append((SHARDS, 1))
+def _numbers(attrs: tuple[str, ...]) -> _Numbers:
+    """What must be numbers in a bucket with these attributes."""
+    least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
+    if SHARDS not in attrs:
+        del least[SHARDS]
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
-        wanted += ((attribute(name, field), 1 if field in ("cp", "ra", "rp") else -_FAR) for field in FIELDS)
-    return tuple(wanted)
+        for field in FIELDS:
+            least[attribute(name, field)] = 1 if field in ("cp", "ra", "rp") else -_FAR
+    sizes = [attr for attr, floor in least.items() if floor == 1]
+    complete = least.keys() <= set(attrs) and len(sizes) > 1
+    return _Numbers(least, complete, itemgetter(*least), itemgetter(*(sizes or least)))
 
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:

@@ -187,7 +187,10 @@ def owner(key: Key) -> str:
     """Whose a record is, where records are spread: an entity's counters are its own, all else the namespace's.
 
     So the buckets of different entities can live apart, and every change of names, limits and audit stays in one place.
+    The version of a namespace is written when it is registered, so it is the registry's.
     """
+    if key.sk == VERSION:
+        return RESERVED_NAMESPACE
     namespace_id, _, rest = key.pk.partition("/")
     kind, _, whose = rest.partition("#")
     if kind == "BUCKET" or (kind == "ENTITY" and key.sk.startswith(USAGE_PREFIX)):
@@ -201,7 +204,8 @@ def owners(query: Query) -> tuple[str, ...] | None:
     kind, _, whose = rest.partition("#")
     entity = f"{namespace_id}/{whose.partition('#')[0]}"
     if query.gsi is None:
-        return (namespace_id, entity) if kind in ("BUCKET", "ENTITY") else (namespace_id,)
+        other = {"BUCKET": entity, "ENTITY": entity, "SYSTEM": RESERVED_NAMESPACE}.get(kind)
+        return (namespace_id,) if other is None else (namespace_id, other)
     if query.gsi == "GSI1" and kind == "PARENT":
         return (namespace_id,)
     if query.gsi == "GSI3" and kind in ("ENTITY", "ENTITY_CONFIG"):

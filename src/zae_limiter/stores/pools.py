@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from ..forks import protect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .turns import Turns
 
 
@@ -44,6 +46,10 @@ class Homes(Protocol):
         """``count`` turns for the present home."""
         ...
 
+    def attend(self, close: Callable[[], None]) -> object:
+        """Have ``close`` called when the present home ends, if it does; as long as the answer is kept."""
+        ...
+
 
 C = TypeVar("C", bound=Kept)
 
@@ -53,6 +59,7 @@ class Pool(Generic[C]):
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
+        self.ending: object = None
         self._idle: list[C] = []
 
     def reuse(self) -> C | None:
@@ -110,4 +117,6 @@ class Pools(Generic[C]):
                 if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
                     del self._pools[other]
                     pool.close()
-            return self._pools.setdefault(home, Pool(self._homes.turns(self.limit)))
+            pool = self._pools.setdefault(home, Pool(self._homes.turns(self.limit)))
+            pool.ending = pool.ending or self._homes.attend(pool.close)
+            return pool

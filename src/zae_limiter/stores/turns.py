@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
+from queue import Empty, SimpleQueue
 from typing import Protocol
+
+_MOST = 10_000
+"""No process has more connections than that."""
 
 
 class Turns(Protocol):
     """The right to use one of the allowed connections."""
+
+    def take_now(self) -> bool:
+        """Take a turn if there is one."""
+        ...
 
     async def take(self, timeout: float) -> None:
         """Wait for a turn; `TimeoutError` if none comes."""
@@ -23,16 +31,28 @@ class ThreadTurns:
     """Turns shared by threads."""
 
     def __init__(self, count: int) -> None:
-        self._free = threading.BoundedSemaphore(count)
+        self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
+        for _ in range(min(count, _MOST)):
+            self._free.put(None)
+
+    def take_now(self) -> bool:
+        """Take a turn if there is one."""
+        try:
+            self._free.get_nowait()
+        except Empty:
+            return False
+        return True
 
     async def take(self, timeout: float) -> None:
         """Block the thread until there is one."""
-        if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=max(0.0, timeout)):
-            raise TimeoutError
+        try:
+            self._free.get(timeout=max(0.0, timeout))
+        except Empty:
+            raise TimeoutError from None
 
     def give_back(self) -> None:
         """Let the next one in."""
-        self._free.release()
+        self._free.put(None)
 
 
 class LoopTurns:
@@ -41,11 +61,16 @@ class LoopTurns:
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
 
+    def take_now(self) -> bool:
+        """Take a turn if there is one."""
+        if self._free.locked():
+            return False
+        with contextlib.suppress(StopIteration):
+            self._free.acquire().send(None)  # it does not suspend
+        return True
+
     async def take(self, timeout: float) -> None:
         """Suspend the task until there is one."""
-        if not self._free.locked():
-            await self._free.acquire()  # does not suspend
-            return
         async with asyncio.timeout(timeout):
             await self._free.acquire()
 

@@ -146,7 +146,8 @@ class Connections:
             raise NotSent("no time was left")
         pool = self._pools.here()
         try:
-            await pool.turns.take(timeout)
+            if not pool.turns.take_now():
+                await pool.turns.take(timeout)
         except TimeoutError as error:
             raise NotSent(f"all {self._pools.limit} connections were busy for {timeout:g} s") from error
         try:

@@ -34,6 +34,10 @@ class Sockets(Protocol):
         """``count`` turns for the present home."""
         ...
 
+    def attend(self, close: Callable[[], None]) -> object:
+        """Have ``close`` called when the present home ends, where that is needed."""
+        ...
+
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host."""
         ...
@@ -77,6 +81,10 @@ class BlockingSockets:
     def turns(self, count: int) -> Turns:
         """``count`` turns for all threads."""
         return ThreadTurns(count)
+
+    def attend(self, close: Callable[[], None]) -> object:
+        """Threads have no end."""
+        return None
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host; the system's resolver keeps its own time."""
@@ -124,6 +132,10 @@ class AsyncSockets:
     def turns(self, count: int) -> Turns:
         """``count`` turns for the tasks of the running loop."""
         return LoopTurns(count)
+
+    def attend(self, close: Callable[[], None]) -> object:
+        """The sockets are ours and not the loop's: nothing has to be closed with it."""
+        return None
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host."""

@@ -74,7 +74,7 @@ class Client:
         target: Address | None = None
         for tries in range(1, _MAX_TRIES + 1):
             asking = target is not None
-            address = target or await self._located(key, deadline)
+            address = target or self.topology.known(key) or await self._located(key, deadline)
             target = None
             self._calls[command[0]] += 1
             try:

@@ -23,8 +23,8 @@ local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
 local now = tonumber(ARGV[2])
 
 -- The value of an attribute, and where its line begins and ends.
-local function get(record, attr)
-  local first, last = find(record, '\n' .. attr .. '=', 1, true)
+local function get(record, attr, from)
+  local first, last = find(record, '\n' .. attr .. '=', from or 1, true)
   if first then
     local stop = find(record, '\n', last + 1, true)
     return sub(record, last + 1, stop - 1), first, stop
@@ -93,19 +93,25 @@ local function changed(record, puts, adds, removes)
   for _ = 1, puts do
     record = set(record, tokens(), tokens())
   end
+  local done, from = '', 1 -- attributes mostly come in the order of the record: each goes on behind the one before
   for _ = 1, adds do
     local attr, amount = tokens(), tokens()
-    local value, first, stop = get(record, attr)
+    local value, first, stop = get(record, attr, from)
+    if not first then
+      record, done, from = done .. sub(record, from), '', 1
+      value, first, stop = get(record, attr)
+    end
     local x, y = exact(value or '0'), exact(amount)
     local sum = x and y and x + y
     if not sum or sum > 9007199254740992 or sum < -9007199254740992 then
       possible = false
     elseif first then
-      record = sub(record, 1, first) .. attr .. '=' .. format('%.0f', sum) .. sub(record, stop)
+      done, from = done .. sub(record, from, first) .. attr .. '=' .. format('%.0f', sum), stop
     else
       record = record .. attr .. '=' .. format('%.0f', sum) .. '\n'
     end
   end
+  record = done .. sub(record, from)
   for _ = 1, removes do
     record = set(record, tokens())
   end

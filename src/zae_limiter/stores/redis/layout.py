@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ...records.algebra import Key, Query
 
-CLUSTER_CELLS = 256
-"""As many as spread well over a few dozen nodes; part of the stored format."""
+CLUSTER_CELLS = 64
+"""As many as spread well over a dozen nodes; part of the stored format."""
 
 
 class Layout:

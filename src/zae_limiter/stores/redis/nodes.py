@@ -49,7 +49,8 @@ class Nodes:
         pool = self._pools_of(address).here()
         left = deadline - time.monotonic()
         try:
-            await pool.turns.take(left)
+            if not pool.turns.take_now():
+                await pool.turns.take(left)
         except TimeoutError as error:
             raise NotSent(f"all {self._limit} connections to {address} were busy for {left:.3g} s") from error
         try:

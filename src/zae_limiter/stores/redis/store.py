@@ -89,7 +89,8 @@ class RedisStore:
             return Committed(())
         committed, images = await self._run(0, writes, deadline)
         if committed:
-            await self._sweeper.follow(0, writes, deadline)
+            if self._sweeper.due(0, writes) is not None:
+                await self._sweeper.sweep(0, deadline)
             return Committed(tuple(images))
         self.client.conflicts += 1
         return Conflict({write.key: image for write, image in zip(writes, images, strict=True)})
@@ -105,7 +106,9 @@ class RedisStore:
                 self.client.conflicts += 1
                 return Conflict(found)
         for cell, group in groups:
-            await self._sweeper.follow(cell, group, deadline)
+            swept = self._sweeper.due(cell, group)
+            if swept is not None:
+                await self._sweeper.sweep(swept, deadline)
         return Committed(tuple([found[write.key] for write in writes]))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:

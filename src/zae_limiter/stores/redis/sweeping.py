@@ -7,7 +7,6 @@ under a flood of new keys, and at least every few seconds.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from typing import TYPE_CHECKING
@@ -41,23 +40,31 @@ class Sweeper:
         self._next = 0
         self._due = time.monotonic() + _EVERY_SECONDS
 
-    async def follow(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
-        """Sweep after a commit, where that is due. The commit has been made: no failure is told."""
+    def due(self, cell: int, writes: Sequence[Write]) -> int | None:
+        """The cell that is to be swept after a commit, if any."""
         for write in writes:
             if write.expires_at_ms is not None and can_change_index(write):
                 self._new[cell] += 1
         if self._new[cell] >= _EVERY_NEW:
             self._new[cell] = 0
-        elif time.monotonic() >= self._due:
-            self._due = time.monotonic() + _EVERY_SECONDS
-            self._next = cell = (self._next + 1) % self._layout.cells
-        else:
-            return
-        with contextlib.suppress(InfrastructureError):
-            await self.sweep(cell, deadline)
+            return cell
+        if time.monotonic() < self._due:
+            return None
+        self._due = time.monotonic() + _EVERY_SECONDS
+        self._next = (self._next + 1) % self._layout.cells
+        return self._next
 
     async def sweep(self, cell: int, deadline: float) -> int:
-        """Take the next batch of expired records out of a cell's index; how many there were."""
+        """Take the next batch of expired records out of a cell's index; how many there were.
+
+        The commit before it has been made, so no failure is told.
+        """
+        try:
+            return await self._swept(cell, deadline)
+        except InfrastructureError:
+            return 0
+
+    async def _swept(self, cell: int, deadline: float) -> int:
         layout, expiries = self._layout, self._layout.expiries(cell)
         until = self._clock.now_ms() // 1000
         due = ("ZRANGEBYSCORE", expiries, "-inf", until, "LIMIT", 0, BATCH)

@@ -23,8 +23,12 @@ class Topology(Protocol):
     movable: bool
     """Whether the data may be found elsewhere when a server fails."""
 
+    def known(self, key: str) -> Address | None:
+        """The server that holds a key, as far as is known without asking."""
+        ...
+
     async def locate(self, key: str, deadline: float) -> Address:
-        """The server that holds a key."""
+        """Find out which server holds a key."""
         ...
 
     def moved(self, key: str, target: Address | None) -> None:
@@ -43,6 +47,10 @@ class Single:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+
+    def known(self, key: str) -> Address | None:
+        """Always the same."""
+        return self._address
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Always the same."""
@@ -66,11 +74,14 @@ class Sentinels:
         self._nodes = nodes
         self._master: Address | None = None
 
-    async def locate(self, key: str, deadline: float) -> Address:
-        """The master; the first sentinel that knows it is asked first the next time."""
-        if self._master is None:
-            self._master = await self._ask(deadline)
+    def known(self, key: str) -> Address | None:
+        """The master that was named last."""
         return self._master
+
+    async def locate(self, key: str, deadline: float) -> Address:
+        """Ask for the master; the first sentinel that knows it is asked first the next time."""
+        self._master = found = await self._ask(deadline)
+        return found
 
     def moved(self, key: str, target: Address | None) -> None:
         """Ask the sentinels again."""
@@ -109,15 +120,16 @@ class Cluster:
         self._masters: list[Address] = []
         self._slots: dict[int, Address] = {}
 
-    async def locate(self, key: str, deadline: float) -> Address:
+    def known(self, key: str) -> Address | None:
         """The node that has the key's slot."""
-        slot = key_slot(key.encode())
-        found = self._slots.get(slot)
+        return self._slots.get(key_slot(key.encode()))
+
+    async def locate(self, key: str, deadline: float) -> Address:
+        """Ask for all slots."""
+        await self._refresh(deadline)
+        found = self.known(key)
         if found is None:
-            await self._refresh(deadline)
-            found = self._slots.get(slot)
-        if found is None:
-            raise NotSent(f"no node of the cluster has slot {slot}")
+            raise NotSent(f"no node of the cluster has slot {key_slot(key.encode())}")
         return found
 
     def moved(self, key: str, target: Address | None) -> None:

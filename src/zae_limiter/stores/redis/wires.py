@@ -17,7 +17,7 @@ import redis.asyncio
 from ..turns import LoopTurns, ThreadTurns, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from .settings import Address
 
@@ -56,9 +56,22 @@ class Wire(Protocol):
         """``count`` turns for the present home."""
         ...
 
+    def attend(self, close: Callable[[], None]) -> object:
+        """Have ``close`` called when the present home ends."""
+        ...
+
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
         """Connect, encrypt, log in and choose the database."""
         ...
+
+
+def packed(command: Sequence[Any]) -> bytes:
+    """A command as the protocol has it; redis-py's own way takes three times as long."""
+    parts = [b"*%d\r\n" % len(command)]
+    for argument in command:
+        data = argument if type(argument) is bytes else str(argument).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
 
 
 def _arguments(address: Address, login: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -95,7 +108,7 @@ class BlockingLink:
         """Send a command and wait for its answer."""
         connection = self._connection
         try:
-            connection.send_command(*command)
+            connection.send_packed_command((packed(command),))
             if not connection.can_read(timeout=timeout):
                 raise TimeoutError
             return connection.read_response()
@@ -113,6 +126,10 @@ class BlockingWire:
     def turns(self, count: int) -> Turns:
         """``count`` turns for all threads."""
         return ThreadTurns(count)
+
+    def attend(self, close: Callable[[], None]) -> object:
+        """Threads have no end."""
+        return None
 
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
         """Connect and log in; what is read later in pieces has as long for each of them."""
@@ -146,7 +163,7 @@ class AsyncLink:
         """Send a command and wait for its answer."""
         connection = self._connection
         async with asyncio.timeout(timeout):
-            await connection.send_command(*command)
+            await connection.send_packed_command(packed(command))
             return await connection.read_response()
 
 
@@ -160,6 +177,13 @@ class AsyncWire:
     def turns(self, count: int) -> Turns:
         """``count`` turns for the tasks of the running loop."""
         return LoopTurns(count)
+
+    def attend(self, close: Callable[[], None]) -> object:
+        """A loop closes the asynchronous generators that were begun in it, as the last thing before it ends."""
+        waiting = _until_the_end(close)
+        with contextlib.suppress(StopIteration):
+            waiting.__anext__().send(None)
+        return waiting
 
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
         """Connect and log in. The time of a call is kept around it, which spares redis-py a task for each."""
@@ -175,6 +199,13 @@ class AsyncWire:
             await connection.disconnect(nowait=True)
             raise
         return AsyncLink(connection)
+
+
+async def _until_the_end(close: Callable[[], None]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        close()
 
 
 def _kind(kinds: tuple[Any, Any, Any], address: Address, login: dict[str, Any]) -> Any:

@@ -1,0 +1,91 @@
+"""Express: the acquire that everybody makes all the time, in one go.
+
+A known chain, nobody waiting or in flight, and a store that answers inside the call: then there is nothing to merge, to
+queue for or to shield, and what the engine needs for these is left out. Whatever is not like that, a lost race too, is
+None here and the engine's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ..records.charging import is_ahead, spend
+from ..runtime.blocking import run
+from ..stores.port import Lender
+from .engine import NOTHING, new_grant
+from .planning import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..repository.backend import Backend
+    from .chain import Chain
+    from .engine import Engine, Grant
+
+
+class Express(Protocol):
+    """Takes tokens at once, or not at all."""
+
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+        """Take ``cost``; None where it takes more than that."""
+        ...
+
+
+class Lent:
+    """From a store that lends its records."""
+
+    def __init__(self, lender: Lender) -> None:
+        self._lender = lender
+
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+        """Take ``cost`` from a chain of one level."""
+        if len(chain.steps) != 1:
+            return None
+        level, sight = chain.steps[0]
+        if sight.seen_ms > now_ms:  # the clock has stepped back
+            now_ms = sight.seen_ms
+        image = self._lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
+        if image is None:
+            return None
+        sight.show(image, now_ms)
+        return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
+
+
+class Prompt:
+    """From a store that blocks until it has answered, with one commit."""
+
+    def __init__(self, backend: Backend, engine: Engine, timeout: float | None) -> None:
+        self._store = backend.store
+        self._engine = engine
+        self._timeout = timeout
+        self._atomic = backend.store.capabilities.free_atomic_commit
+
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+        """Take ``cost`` at every level with the one write that the last sights call for."""
+        if chain.sharded or not (self._atomic or len(chain.steps) == 1) or not cost.keys() <= chain.names:
+            return None
+        if not chain.lane.lead():
+            return None
+        try:
+            return self._taken(chain, cost, chain.instant(now_ms))
+        finally:
+            chain.lane.leave()
+
+    def _taken(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+        for level, sight in chain.steps:
+            if sight.image is None or is_ahead(level, sight.image):
+                return None
+        parts = plan(chain, cost, now_ms)
+        if parts is None:
+            return None
+        outcome = run(self._store.commit([part.write for part in parts], timeout=self._timeout))
+        return self._engine.landed(chain, parts, cost, outcome, now_ms)
+
+
+def express(backend: Backend, engine: Engine, timeout: float | None, *, blocking: bool) -> Express | None:
+    """The express lane of a store, where it has one."""
+    store = backend.store
+    if isinstance(store, Lender):
+        return Lent(store)
+    able = store.capabilities
+    return Prompt(backend, engine, timeout) if blocking and not able.instant and not able.partition_writes else None
