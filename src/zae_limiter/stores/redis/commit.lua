@@ -38,10 +38,10 @@ local function set(record, attr, value)
   return first and sub(record, 1, first) .. line .. sub(record, stop + 1) or record .. line
 end
 
--- A number that a double holds exactly, or nil.
+-- A whole number that a double holds exactly, or nil.
 local function exact(text)
   local number = tonumber(text)
-  return number and (#text < 16 or format('%.0f', number) == text) and number
+  return number and number % 1 == 0 and (#text < 16 or format('%.0f', number) == text) and number
 end
 
 -- Below 0, 0 or above 0 like a - b; nil where they cannot be compared.

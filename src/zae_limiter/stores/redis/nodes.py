@@ -6,11 +6,10 @@ been carried out, `Refusal` that it was not.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
 from ..pools import Pools
 from .answers import refusal
@@ -19,7 +18,6 @@ from .wires import Link
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..pools import Pool
     from .settings import Address
     from .wires import Wire
 
@@ -42,10 +40,16 @@ class Nodes:
         self._connect_timeout = connect_timeout
         self._limit = limit
         self._pools: dict[Address, Pools[Link]] = {}
-        self._lock = threading.Lock()
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float, *, asking: bool = False) -> Any:
         """Send a command to one server and return its answer; ``asking`` is for a slot that is moving there."""
+        answer = (await self.call_all(address, (("ASKING",), command) if asking else (command,), deadline))[-1]
+        if isinstance(answer, Exception):
+            raise refusal(answer, str(address)) from answer
+        return answer
+
+    async def call_all(self, address: Address, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
+        """Send commands to one server, all at once; an error that it answers with takes the place of the answer."""
         pool = self._pools_of(address).here()
         left = deadline - time.monotonic()
         try:
@@ -55,9 +59,9 @@ class Nodes:
             raise NotSent(f"all {self._limit} connections to {address} were busy for {left:.3g} s") from error
         try:
             link = pool.reuse() or await self._open(address, deadline)
-            if asking:
-                await _exchange(pool, link, ("ASKING",), deadline, address, keep=False)
-            return await _exchange(pool, link, command, deadline, address)
+            answers = await _exchange(link, commands, deadline, address)
+            pool.keep(link)
+            return answers
         finally:
             pool.turns.give_back()
 
@@ -83,7 +87,7 @@ class Nodes:
             link = await self._wire.open(address, self._login, left)
         except TimeoutError as error:
             raise NotSent(f"no connection to {address} in time") from error
-        except (ResponseError, AuthenticationError) as error:
+        except (ResponseError, BusyLoadingError, AuthenticationError) as error:
             raise refusal(error, str(address)) from error
         except (RedisError, OSError) as error:
             raise NotSent(f"no connection to {address}: {error}") from error
@@ -91,16 +95,15 @@ class Nodes:
         return link
 
 
-async def _exchange(
-    pool: Pool[Link], link: Link, command: Sequence[Any], deadline: float, address: Address, *, keep: bool = True
-) -> Any:
+async def _exchange(link: Link, commands: Sequence[Sequence[Any]], deadline: float, address: Address) -> list[Any]:
+    """The answers; a connection on which anything else has happened is closed."""
+    left = deadline - time.monotonic()
     try:
-        left = deadline - time.monotonic()
         if left <= 0:
             raise NotSent(f"no time was left to ask {address}")
-        answer = await link.call(command, left)
-    except ResponseError as error:
-        pool.keep(link)
+        return await link.call(commands, left)
+    except (BusyLoadingError, AuthenticationError) as error:  # redis-py counts these among broken connections
+        link.close()
         raise refusal(error, str(address)) from error
     except TimeoutError as error:
         link.close()
@@ -111,6 +114,3 @@ async def _exchange(
     except BaseException:
         link.close()
         raise
-    if keep:
-        pool.keep(link)
-    return answer

@@ -71,14 +71,11 @@ async def _entries(
         verb, bounds = "ZREVRANGEBYLEX", (wanted.high, wanted.low)
     else:
         verb, bounds = "ZRANGEBYLEX", (wanted.low, wanted.high)
-    found: list[bytes] = []
-    ends: list[bytes] = []
-    for cell in cells:
-        key = store.layout.index(cell)
-        given = await store.client.command(key, (verb, key, *bounds, "LIMIT", 0, count), deadline)
-        found += given
-        if len(given) == count:
-            ends.append(given[-1])
+    keys = [store.layout.index(cell) for cell in cells]
+    commands = [(key, (verb, key, *bounds, "LIMIT", 0, count)) for key in keys]
+    given = await store.client.commands(commands, deadline)
+    found = [entry for entries in given for entry in entries]
+    ends = [entries[-1] for entries in given if len(entries) == count]
     found.sort(reverse=query.descending)
     if ends and query.descending:
         found = [entry for entry in found if entry >= max(ends)]

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities, BackendStats
+from ...records import bucket
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ...records.keys import STATE
 from ..server_clock import ServerClock
 from . import ranges, scripts
 from .client import Client
@@ -150,11 +152,22 @@ class RedisStore:
             outcome, seconds, microseconds = outcome.split(" ")
             now_ms = int(seconds) * 1000 + int(microseconds) // 1000
             clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
-        if outcome == "-1":
-            where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes)
-            raise CorruptRecordError(f"A value of {where} is not a number that can be added to; nothing was changed.")
         images = [self._decoder.decode(write.key, record) for write, record in zip(writes, records, strict=True)]
+        if outcome == "-1":
+            raise _not_a_number(writes, images)
         return outcome == "1", images
+
+
+def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
+    """What is wrong with a record to which nothing can be added."""
+    for (pk, sk), image in zip([write.key for write in writes], images, strict=True):
+        if sk == STATE and image is not None:
+            try:
+                bucket.inspect(Key(pk, sk), image)
+            except CorruptRecordError as error:
+                return error
+    where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes if write.add)
+    return CorruptRecordError(f"An attribute of {where} is no whole number below 2^53; nothing was changed.")
 
 
 def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Write]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from redis.crc import key_slot
@@ -117,12 +119,18 @@ class Cluster:
     def __init__(self, seeds: Sequence[Address], nodes: Nodes) -> None:
         self._seeds = tuple(seeds)
         self._nodes = nodes
-        self._masters: list[Address] = []
-        self._slots: dict[int, Address] = {}
+        self._masters: set[Address] = set()
+        self._ranges: list[tuple[int, int, Address]] = []
+        self._moved: dict[int, Address] = {}
 
     def known(self, key: str) -> Address | None:
         """The node that has the key's slot."""
-        return self._slots.get(key_slot(key.encode()))
+        slot = key_slot(key.encode())
+        if slot in self._moved:
+            return self._moved[slot]
+        ranges = self._ranges
+        place = bisect_right(ranges, slot, key=itemgetter(0)) - 1
+        return ranges[place][2] if place >= 0 and slot <= ranges[place][1] else None
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for all slots."""
@@ -135,9 +143,9 @@ class Cluster:
     def moved(self, key: str, target: Address | None) -> None:
         """Note where one slot has gone; if nobody knows, ask for all of them the next time."""
         if target is None:
-            self._slots = {}
+            self._ranges, self._moved = [], {}
         else:
-            self._slots[key_slot(key.encode())] = target
+            self._moved[key_slot(key.encode())] = target
 
     def close(self) -> None:
         """All connections are those of the data nodes."""
@@ -150,12 +158,9 @@ class Cluster:
             except (NotSent, Unknown, Refusal) as error:
                 problems.append(_survived(error))
                 continue
-            self._slots = {
-                slot: _address(master, address.host)
-                for first, last, master, *_ in table
-                for slot in range(first, last + 1)
-            }
-            self._masters = list(dict.fromkeys(self._slots.values()))
+            self._ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
+            self._moved = {}
+            self._masters = {master for _, _, master in self._ranges}
             return
         raise NotSent(f"no node of the cluster answers: {'; '.join(problems)}")
 

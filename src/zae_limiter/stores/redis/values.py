@@ -7,6 +7,7 @@ break cannot occur; whole numbers are plain digits.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from ...core.errors import CorruptRecordError
@@ -15,7 +16,8 @@ from ...records.algebra import Image, Key, Write, expiry_seconds
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
 _KEEP = "-"
 
-_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True).encode
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
 def encode(value: Any) -> str:
@@ -104,15 +106,12 @@ def _updated(key: Key, lines: list[str], known: list[str], last: Image) -> Image
 
 
 def _value(key: Key, attr: str, value: str) -> Any:
+    if value[:1] == '"' and "\\" not in value:
+        return value[1:-1]
     try:
-        if value[0] == '"' and "\\" not in value:
-            return value[1:-1]
-        return int(value) if value[-1] in _DIGITS else json.loads(value)
-    except (ValueError, IndexError):
+        return int(value) if _WHOLE.fullmatch(value) else json.loads(value)
+    except ValueError:
         raise CorruptRecordError(
             f"The record {key.pk} {key.sk} is no record of ours: it holds {attr[:40]}={value[:40]}. "
             "Delete it; a bucket goes with reset_bucket()."
         ) from None
-
-
-_DIGITS = frozenset("0123456789")

@@ -40,8 +40,8 @@ class Link(Protocol):
         """Let go of it, without waiting."""
         ...
 
-    async def call(self, command: Sequence[Any], timeout: float) -> Any:
-        """Send a command and return its answer; an error that the server answers with is raised."""
+    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
+        """Send commands, all at once; an error that the server answers with takes the place of the answer."""
         ...
 
 
@@ -104,16 +104,23 @@ class BlockingLink:
         """Close the socket."""
         self._connection.disconnect()
 
-    async def call(self, command: Sequence[Any], timeout: float) -> Any:
-        """Send a command and wait for its answer."""
+    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
+        """Send commands and wait for all answers."""
         connection = self._connection
+        answers: list[Any] = []
         try:
-            connection.send_packed_command((packed(command),))
-            if not connection.can_read(timeout=timeout):
-                raise TimeoutError
-            return connection.read_response()
+            connection.send_packed_command([packed(command) for command in commands])
+            deadline = time.monotonic() + timeout
+            for _ in commands:
+                if not connection.can_read(timeout=max(0.001, deadline - time.monotonic())):
+                    raise TimeoutError
+                try:
+                    answers.append(connection.read_response())
+                except redis.ResponseError as error:
+                    answers.append(error)
         except redis.TimeoutError as error:
             raise TimeoutError(str(error)) from error
+        return answers
 
 
 class BlockingWire:
@@ -159,12 +166,18 @@ class AsyncLink:
         with contextlib.suppress(StopIteration, RuntimeError):
             self._connection.disconnect(nowait=True).send(None)  # it does not suspend
 
-    async def call(self, command: Sequence[Any], timeout: float) -> Any:
-        """Send a command and wait for its answer."""
+    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
+        """Send commands and wait for all answers."""
         connection = self._connection
+        answers: list[Any] = []
         async with asyncio.timeout(timeout):
-            await connection.send_packed_command(packed(command))
-            return await connection.read_response()
+            await connection.send_packed_command([packed(command) for command in commands])
+            for _ in commands:
+                try:
+                    answers.append(await connection.read_response())
+                except redis.ResponseError as error:
+                    answers.append(error)
+        return answers
 
 
 class AsyncWire:
