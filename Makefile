@@ -45,7 +45,7 @@ $(AWS)/.ready: tests/aws/requirements.txt
 # The rivals live in an environment of their own: nothing of them can reach the product.
 $(BENCH)/.ready: pyproject.toml bench/requirements.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/$(PIP) -e ".[dynamodb]" -r bench/requirements.txt
+	$(BENCH)/bin/$(PIP) -e ".[dynamodb,redis,local]" -r bench/requirements.txt
 	touch $@
 
 $(REFERENCE)/.ready: bench/reference.txt

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import calls, dynamodb, imports, memory_pair
+from bench import calls, dynamodb, imports, memory_pair, redis_pair
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -63,11 +63,21 @@ def beside_the_reference() -> dict[str, Any]:
     return found
 
 
+def on_redis() -> dict[str, Any]:
+    """On one server."""
+    found = redis_pair.measure()
+    print("\nRedis, two limits for one key (limits: two hits, fixed window)")
+    for line in redis_pair.report(found):
+        print(f"  {line}")
+    return found
+
+
 SECTIONS = {
     "machine": machine,
     "memory_us": memory,
     "import_ms": importing,
     "calls_per_decision": counted,
+    "redis": on_redis,
     "dynamodb": beside_the_reference,
 }
 

@@ -1,0 +1,144 @@
+"""Redis: a two-limit acquire beside a script that does nothing and beside `limits`, on one server in one run.
+
+Times are round trips as a caller waits for them; all sides in turn, many short rounds, the best of each. Commands are
+counted by the server, bytes by the server too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+import redis.asyncio
+from limits import parse
+from limits.storage import RedisStorage
+from limits.strategies import FixedWindowRateLimiter
+
+from tests.redis_rig.server import Server
+from zae_limiter import Limit, RateLimiter, SyncRateLimiter
+
+LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_000)]
+COST = {"rpm": 1, "tpm": 500}
+CALLS, ROUNDS, COUNTED = 100, 60, 50
+
+Work = Callable[[int], None]
+
+
+def measure() -> dict[str, Any]:
+    """Microseconds per piece of work, and what each asks of the server."""
+    with Server() as server, asyncio.Runner() as runner:
+        blocking = {"no-op EVALSHA": nothing(server.url), "ours": ours(server.url), "limits": rival(server.url)}
+        concurrent = {"no-op EVALSHA": nothing_async(server.url, runner), "ours": ours_async(server.url, runner)}
+        return {
+            "blocking_us": best_of(blocking),
+            "async_us": best_of(concurrent),
+            "asked": {name: asked(server, work) for name, work in blocking.items()},
+        }
+
+
+def best_of(sides: dict[str, Work]) -> dict[str, float]:
+    """Microseconds per call, waited for."""
+    for work in sides.values():
+        work(CALLS)
+    best = dict.fromkeys(sides, float("inf"))
+    for _ in range(ROUNDS):
+        for name, work in sides.items():
+            started = time.perf_counter_ns()
+            work(CALLS)
+            best[name] = min(best[name], (time.perf_counter_ns() - started) / CALLS / 1000)
+    return best
+
+
+def asked(server: Server, work: Work) -> dict[str, float]:
+    """Commands and bytes per call, in and out, by the server's own count."""
+    server.reset_stats()
+    work(COUNTED)
+    stats = server.command_stats()
+    sent = {name: count / COUNTED for name, count in stats.items() if name in ("evalsha", "eval", "incrby", "expire")}
+    told = dict(line.split(":", 1) for line in str(server.command("INFO", "stats")).splitlines() if ":" in line)
+    volume = int(told["total_net_input_bytes"]) + int(told["total_net_output_bytes"])
+    return {"evalsha": sent.get("evalsha", 0.0), "bytes": round(volume / COUNTED)}
+
+
+def nothing(url: str) -> Work:
+    """The least that a script call costs with redis-py."""
+    client = redis.Redis.from_url(url)
+    digest = client.script_load("return 1")
+
+    def work(calls: int) -> None:
+        for _ in range(calls):
+            client.evalsha(digest, 0)
+
+    return work
+
+
+def nothing_async(url: str, runner: asyncio.Runner) -> Work:
+    """The same in an event loop."""
+    client = redis.asyncio.Redis.from_url(url)
+    digest = runner.run(client.script_load("return 1"))
+
+    async def calls_of(calls: int) -> None:
+        for _ in range(calls):
+            await client.evalsha(digest, 0)
+
+    return lambda calls: runner.run(calls_of(calls))
+
+
+def ours(url: str) -> Work:
+    """A two-limit lease: acquire and exit."""
+    limiter = SyncRateLimiter(url)
+    limiter.set_system_defaults(LIMITS)
+
+    def work(calls: int) -> None:
+        for _ in range(calls):
+            with limiter.acquire("key", "gpt-4", COST):
+                pass
+
+    return work
+
+
+def ours_async(url: str, runner: asyncio.Runner) -> Work:
+    """The same in an event loop."""
+    limiter = RateLimiter(url)
+
+    async def leases(calls: int) -> None:
+        for _ in range(calls):
+            async with limiter.acquire("key", "gpt-4", COST):
+                pass
+
+    return lambda calls: runner.run(leases(calls))
+
+
+def rival(url: str) -> Work:
+    """Two hits with `limits`, its cheapest strategy."""
+    strategy = FixedWindowRateLimiter(RedisStorage(url))
+    rpm, tpm = parse("1000000/minute"), parse("1000000000/minute")
+
+    def work(calls: int) -> None:
+        for _ in range(calls):
+            strategy.hit(rpm, "key", "gpt-4")
+            strategy.hit(tpm, "key", "gpt-4", cost=500)
+
+    return work
+
+
+def report(found: dict[str, Any]) -> list[str]:
+    """Lines to read."""
+    lines = []
+    for mode in ("blocking", "async"):
+        times = found[f"{mode}_us"]
+        for name, microseconds in times.items():
+            lines.append(
+                f"{mode:9s} {name:14s} {microseconds:8.1f} us   {microseconds / times['no-op EVALSHA']:5.2f} x no-op"
+                + (f"   {microseconds / times['limits']:5.2f} x limits" if "limits" in times else "")
+            )
+    for name, counts in found["asked"].items():
+        lines.append(f"per call  {name:14s} {counts['evalsha']:5.2f} EVALSHA   {counts['bytes']:6.0f} bytes in and out")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(report(measure())))
