@@ -13,10 +13,11 @@ from ..server_clock import ServerClock
 from . import ranges, scripts
 from .client import Client
 from .layout import CLUSTER_CELLS, Layout
+from .mirror import Mirror, expectations
 from .nodes import Nodes
 from .sweeping import Sweeper
 from .topology import open_topology
-from .values import Decoder, add_tokens, can_change_index
+from .values import add_tokens, can_change_index
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RedisStore:
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
         self._own_time = clock is None
-        self._decoder = Decoder()
+        self._mirror = Mirror()
         self._sweeper = Sweeper(client, layout, self.clock, self.now)
 
     def now(self) -> str:
@@ -135,7 +136,7 @@ class RedisStore:
 
     async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, list[Image | None]]:
         """Commit inside one cell: whether all guards held, and the images then, in the order of the writes."""
-        layout, clock = self.layout, self._server_clock
+        layout = self.layout
         keys = [layout.record(write.key, cell) for write in writes]
         position = len(keys) + 1
         lines: list[str] = []
@@ -144,18 +145,38 @@ class RedisStore:
             if moves and len(keys) < position:
                 keys += layout.index(cell), layout.expiries(cell)
             add_tokens(lines, write, position if moves else 0)
-        sent_ms = clock.host.now_ms()
-        now = _TELL if self._own_time and clock.wants(sent_ms) else self.now()
-        answer: bytes = await self.client.run(scripts.COMMIT, keys, ("\n".join(lines) + "\n", now), deadline)
-        outcome, *records = answer.decode().split("\0")
-        if now == _TELL:
-            outcome, seconds, microseconds = outcome.split(" ")
-            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-            clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
-        images = [self._decoder.decode(write.key, record) for write, record in zip(writes, records, strict=True)]
+        foreseen = None
+        if len(keys) < position:
+            foreseen = self._mirror.foresee(writes, None if self._own_time else self.clock.now_ms())
+        arguments = ["\n".join(lines) + "\n", self._told()]
+        if foreseen:
+            arguments += expectations(foreseen)
+        outcome, records = await self._called(keys, arguments, deadline)
+        if outcome == "=" and foreseen:
+            for write, (_, after) in zip(writes, foreseen, strict=True):
+                self._mirror.keep(write.key, after)
+            return True, [after.image for _, after in foreseen]
+        images = [self._mirror.show(write.key, record) for write, record in zip(writes, records, strict=True)]
         if outcome == "-1":
             raise _not_a_number(writes, images)
         return outcome == "1", images
+
+    def _told(self) -> str:
+        """What the script is told about time."""
+        clock = self._server_clock
+        return _TELL if self._own_time and clock.wants(clock.host.now_ms()) else self.now()
+
+    async def _called(self, keys: Sequence[str], arguments: Sequence[str], deadline: float) -> tuple[str, list[str]]:
+        """Run the script: its outcome and the records, with its time learned."""
+        clock = self._server_clock
+        sent_ms = clock.host.now_ms()
+        answer: bytes = await self.client.run(scripts.COMMIT, keys, arguments, deadline)
+        outcome, *records = answer.decode().split("\0")
+        if arguments[1] == _TELL:
+            outcome, seconds, microseconds = outcome.split(" ")
+            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+            clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
+        return outcome, records
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:

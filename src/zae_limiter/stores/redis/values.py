@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ...core.errors import CorruptRecordError
-from ...records.algebra import Image, Key, Write, expiry_seconds
+from ...records.algebra import Key, Write, expiry_seconds
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
 _KEEP = "-"
@@ -65,47 +65,8 @@ def can_change_index(write: Write) -> bool:
     return not write.is_check
 
 
-class Decoder:
-    """Decodes records, and keeps the last one of each key: of most lines the next one differs in a few only."""
-
-    def __init__(self, max_entries: int = 10_000) -> None:
-        self._max_entries = max_entries
-        self._last: dict[Key, tuple[list[str], Image]] = {}
-
-    def decode(self, key: Key, record: str) -> Image | None:
-        """The image of a record; None for the empty text, which is no record."""
-        if not record:
-            return None
-        lines = record[1:-1].split("\n") if len(record) > 1 else []
-        known, last = self._last.get(key) or _NOTHING
-        image = _updated(key, lines, known, last) if len(known) == len(lines) else None
-        if image is None:
-            image = {attr: _value(key, attr, value) for attr, _, value in (line.partition("=") for line in lines)}
-        self._keep(key, lines, image)
-        return image
-
-    def _keep(self, key: Key, lines: list[str], image: Image) -> None:
-        if key not in self._last and len(self._last) >= self._max_entries:
-            self._last.clear()
-        self._last[key] = lines, image
-
-
-_NOTHING: tuple[list[str], Image] = [], {}
-
-
-def _updated(key: Key, lines: list[str], known: list[str], last: Image) -> Image | None:
-    """The last image with the lines that have changed; None where the attributes are others."""
-    image = last.copy()
-    for line, old in zip(lines, known, strict=True):
-        if line != old:
-            attr, _, value = line.partition("=")
-            if not old.startswith(f"{attr}="):
-                return None
-            image[attr] = _value(key, attr, value)
-    return image
-
-
-def _value(key: Key, attr: str, value: str) -> Any:
+def decode(key: Key, attr: str, value: str) -> Any:
+    """One attribute's value."""
     if value[:1] == '"' and "\\" not in value:
         return value[1:-1]
     try:
