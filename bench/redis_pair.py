@@ -1,14 +1,14 @@
 """Redis: a two-limit acquire beside a script that does nothing and beside `limits`, on one server in one run.
 
-Times are round trips as a caller waits for them; all sides in turn, many short rounds, the best of each. Commands are
-counted by the server, bytes by the server too.
+Times are round trips as a caller waits for them; all sides in turn, many short rounds, the best of each; ``at_once`` is
+the time per call of 32 concurrent callers of one key. Commands and bytes are counted by the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import redis
@@ -16,13 +16,13 @@ import redis.asyncio
 from limits import parse
 from limits.storage import RedisStorage
 from limits.strategies import FixedWindowRateLimiter
-
 from tests.redis_rig.server import Server
+
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 
 LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_000)]
 COST = {"rpm": 1, "tpm": 500}
-CALLS, ROUNDS, COUNTED = 100, 60, 50
+CALLS, ROUNDS, COUNTED, MANY = 96, 60, 50, 32
 
 Work = Callable[[int], None]
 
@@ -31,10 +31,17 @@ def measure() -> dict[str, Any]:
     """Microseconds per piece of work, and what each asks of the server."""
     with Server() as server, asyncio.Runner() as runner:
         blocking = {"no-op EVALSHA": nothing(server.url), "ours": ours(server.url), "limits": rival(server.url)}
-        concurrent = {"no-op EVALSHA": nothing_async(server.url, runner), "ours": ours_async(server.url, runner)}
+        waiting = {
+            callers: {
+                "no-op EVALSHA": nothing_async(server.url, runner, callers),
+                "ours": ours_async(server.url, runner, callers),
+            }
+            for callers in (1, MANY)
+        }
         return {
             "blocking_us": best_of(blocking),
-            "async_us": best_of(concurrent),
+            "async_us": best_of(waiting[1]),
+            "at_once_us": best_of(waiting[MANY]),
             "asked": {name: asked(server, work) for name, work in blocking.items()},
         }
 
@@ -75,16 +82,15 @@ def nothing(url: str) -> Work:
     return work
 
 
-def nothing_async(url: str, runner: asyncio.Runner) -> Work:
+def nothing_async(url: str, runner: asyncio.Runner, callers: int) -> Work:
     """The same in an event loop."""
     client = redis.asyncio.Redis.from_url(url)
-    digest = runner.run(client.script_load("return 1"))
+    digest = redis.Redis.from_url(url).script_load("return 1")
 
-    async def calls_of(calls: int) -> None:
-        for _ in range(calls):
-            await client.evalsha(digest, 0)
+    async def one() -> None:
+        await client.evalsha(digest, 0)
 
-    return lambda calls: runner.run(calls_of(calls))
+    return in_loop(one, runner, callers)
 
 
 def ours(url: str) -> Work:
@@ -100,16 +106,28 @@ def ours(url: str) -> Work:
     return work
 
 
-def ours_async(url: str, runner: asyncio.Runner) -> Work:
+def ours_async(url: str, runner: asyncio.Runner, callers: int) -> Work:
     """The same in an event loop."""
     limiter = RateLimiter(url)
 
-    async def leases(calls: int) -> None:
-        for _ in range(calls):
-            async with limiter.acquire("key", "gpt-4", COST):
-                pass
+    async def one() -> None:
+        async with limiter.acquire("key", "gpt-4", COST):
+            pass
 
-    return lambda calls: runner.run(leases(calls))
+    return in_loop(one, runner, callers)
+
+
+def in_loop(one: Callable[[], Coroutine[Any, Any, None]], runner: asyncio.Runner, callers: int) -> Work:
+    """So many calls, by some callers at a time."""
+
+    async def calling(calls: int) -> None:
+        for _ in range(calls):
+            await one()
+
+    async def all_of(calls: int) -> None:
+        await asyncio.gather(*(calling(calls // callers) for _ in range(callers)))
+
+    return lambda calls: runner.run(calling(calls) if callers == 1 else all_of(calls))
 
 
 def rival(url: str) -> Work:
@@ -128,7 +146,7 @@ def rival(url: str) -> Work:
 def report(found: dict[str, Any]) -> list[str]:
     """Lines to read."""
     lines = []
-    for mode in ("blocking", "async"):
+    for mode in ("blocking", "async", "at_once"):
         times = found[f"{mode}_us"]
         for name, microseconds in times.items():
             lines.append(

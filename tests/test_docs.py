@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.aws import engine
+from tests.redis_rig import shared
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,10 +30,12 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "text"), blocks("python"), ids=lambda value: value[:40])
 def test_python_blocks_run(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As typed; what talks to AWS finds the engine of the tests."""
+    """As typed; what talks to AWS or to Redis finds the engine of the tests."""
     monkeypatch.chdir(tmp_path)
     if "dynamodb://" in text:
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", engine.endpoint())
+    if "redis://" in text:
+        text = text.replace("redis://localhost:6379/0", f"{shared.server().url}?prefix=docs")
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
 
 
@@ -54,7 +57,9 @@ def test_shell_lines_run(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("module", ["core.bucket", "core.limit", "testing", "testing.clock"], ids=lambda name: name)
+@pytest.mark.parametrize(
+    "module", ["core.bucket", "core.limit", "stores.urls", "testing", "testing.clock"], ids=lambda name: name
+)
 def test_docstring_examples(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"zae_limiter.{module}"))
     assert result.attempted > 0

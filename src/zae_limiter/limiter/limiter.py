@@ -72,7 +72,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._chains = Chains(self._backend, bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = Terms(None, self._policy, 0, self._timeout, atomic)
+        self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic))
         blocking = self._repository_type._blocking
         self._express = (
             express(self._backend, self._engine, self._timeout, blocking=blocking) if speculative_writes else None
@@ -154,8 +154,15 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             self._policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
-            self._usual.atomic if atomic is None else atomic,
+            self._usual.atomic if atomic is None else self._checked_atomic(atomic),
         )
+
+    def _checked_atomic(self, atomic: bool) -> bool:
+        able = self._backend.store.capabilities
+        if atomic and not able.wide_commits:
+            reason = f"cannot be had on {able.name}, where entities live in different slots; leave it out"
+            raise ValidationError("atomic", atomic, f"{reason}: what was taken goes back when a level refuses")
+        return atomic
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
