@@ -15,6 +15,7 @@ from ..core.decide import fitting, refusal
 from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket, charging
 from ..records.algebra import Committed, Conflict, Image
+from ..stores.port import Swapper
 from .amounts import check_known
 from .committing import commit_parts
 from .lane import Ask, Lane, Place
@@ -64,6 +65,12 @@ new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
 
 
+def seen_grant(chain: Chain, cost: Mapping[str, int], image: Image, now_ms: int) -> Grant:
+    """The grant that has left a chain of one level with ``image``."""
+    chain.steps[0].sight.show(image, now_ms)
+    return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
+
+
 class Draft(NamedTuple):
     """Who is to be served by one commit, and what it writes; ``wide`` if not by the home shards alone."""
 
@@ -85,6 +92,7 @@ class Engine:
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         self._splits = able.partition_writes > 0
+        self._swapper = backend.store if isinstance(backend.store, Swapper) else None
         self._merges = merges
 
     def landed(
@@ -120,6 +128,15 @@ class Engine:
             raise ask.error
         assert ask.grant is not None  # an ask without an error was granted
         return ask.grant
+
+    async def swap(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant | None:
+        """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""
+        if self._swapper is None or len(chain.steps) != 1:
+            return None
+        level = chain.levels[0]
+        now_ms = chain.instant(self._clock.now_ms())
+        image = await self._swapper.swap(level.key, now_ms, timeout, charging.spend, level, cost, now_ms)
+        return None if image is None else seen_grant(chain, cost, image, now_ms)
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
         """Add ``delta`` to what a grant has consumed; runs to its end also if the caller is cancelled."""
@@ -189,6 +206,10 @@ class Engine:
 
     async def _charge(self, chain: Chain, asks: list[Ask], timeout: float | None) -> None:
         """Decide every ask: as many as fit, in order, go into one write; the others are refused."""
+        if len(asks) == 1:
+            asks[0].grant = await self.swap(chain, asks[0].cost, timeout)
+            if asks[0].grant is not None:
+                return
         now_ms = chain.instant(self._clock.now_ms())
         pending = asks
         certain = lost = False

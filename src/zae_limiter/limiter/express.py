@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..records.charging import is_ahead, spend
 from ..runtime.blocking import run
 from ..stores.port import Lender
-from .engine import NOTHING, new_grant
+from .engine import seen_grant
 from .planning import plan
 
 if TYPE_CHECKING:
@@ -42,13 +42,9 @@ class Lent:
         if len(chain.steps) != 1:
             return None
         level, sight = chain.steps[0]
-        if sight.seen_ms > now_ms:  # the clock has stepped back
-            now_ms = sight.seen_ms
+        now_ms = max(now_ms, sight.seen_ms)  # the clock may have stepped back
         image = self._lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
-        if image is None:
-            return None
-        sight.show(image, now_ms)
-        return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
+        return None if image is None else seen_grant(chain, cost, image, now_ms)
 
 
 class Prompt:
@@ -62,6 +58,9 @@ class Prompt:
 
     def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
         """Take ``cost`` at every level with the one write that the last sights call for."""
+        grant = run(self._engine.swap(chain, cost, self._timeout))
+        if grant is not None:
+            return grant
         if chain.sharded or not (self._atomic or len(chain.steps) == 1) or not cost.keys() <= chain.names:
             return None
         if not chain.lane.lead():
@@ -88,4 +87,6 @@ def express(backend: Backend, engine: Engine, timeout: float | None, *, blocking
     if isinstance(store, Lender):
         return Lent(store)
     able = store.capabilities
-    return Prompt(backend, engine, timeout) if blocking and not able.instant and not able.partition_writes else None
+    if not blocking or able.instant or able.partition_writes:
+        return None
+    return Prompt(backend, engine, timeout)

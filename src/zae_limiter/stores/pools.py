@@ -64,13 +64,14 @@ class Pool(Generic[C]):
 
     def reuse(self) -> C | None:
         """The connection used last, if it is still fresh: the others then get old and go."""
-        with contextlib.suppress(IndexError):
-            while True:
+        while True:
+            try:
                 connection = self._idle.pop()
-                if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.usable():
-                    return connection
-                connection.close()
-        return None
+            except IndexError:
+                return None
+            if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.usable():
+                return connection
+            connection.close()
 
     def keep(self, connection: C) -> None:
         """Take a connection back."""

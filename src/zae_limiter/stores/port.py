@@ -51,6 +51,20 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class Swapper(Protocol):
+    """An extra ability of a store far away: it replaces a record that is still what this client last saw of it.
+
+    Nothing has to be found out about it then. Stores without it are served by `Store.commit`.
+    """
+
+    async def swap(
+        self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
+    ) -> Image | None:
+        """Replace a record's image by what ``change`` makes of it; None where nothing was changed."""
+        ...
+
+
+@runtime_checkable
 class Lender(Protocol):
     """An extra ability of a store inside the process: it lends out one record at a time.
 

@@ -10,9 +10,7 @@
 --            attr, value per put; attr, amount per add; attr per remove
 --            pk, sk, where there is an index
 -- ARGV[2]  the instant in milliseconds by which records expire; '' leaves that to the server, and 'T' asks for its time
--- ARGV[3..] for each record, where the writer believes to know it: the digest of what it is, what becomes of it, and its
---          new expiry or ''. If all are what he believes, his guards hold, and there is nothing more to find out
--- answer   the outcome (= as believed, 1 committed, 0 conflict, -1 an attribute that cannot be added to), then seconds and microseconds
+-- answer   the outcome (1 committed, 0 conflict, -1 an attribute that cannot be added to), then seconds and microseconds
 --          of the server's clock if asked for, then the records, each after a zero byte; an empty text where there is none
 --
 -- A record is a string: a line break, then attr=value and a line break for each attribute. Values are JSON texts, in
@@ -20,37 +18,7 @@
 -- beyond is compared digit by digit and never added to.
 -- An index entry is "n\0partition\0sort\0pk\0sk" (n = 1..4) or "0\0pk\0sk", all at score 0, so in the order of bytes.
 
-local call = redis.call
-
-local function tell(outcome)
-  if ARGV[2] ~= 'T' then
-    return outcome
-  end
-  local time = call('TIME')
-  return outcome .. ' ' .. time[1] .. ' ' .. time[2]
-end
-
-if ARGV[3] then
-  local believed = true
-  for place, key in ipairs(KEYS) do
-    local stored = call('GET', key)
-    believed = believed and stored and redis.sha1hex(stored) == ARGV[place * 3]
-  end
-  if believed then
-    for place, key in ipairs(KEYS) do
-      call('SET', key, ARGV[place * 3 + 1], 'KEEPTTL')
-    end
-    for place, key in ipairs(KEYS) do
-      local expires = ARGV[place * 3 + 2]
-      if expires ~= '' and not tonumber(ARGV[2]) then
-        call('EXPIREAT', key, expires)
-      end
-    end
-    return tell('=')
-  end
-end
-
-local find, sub, format = string.find, string.sub, string.format
+local find, sub, format, call = string.find, string.sub, string.format, redis.call
 local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
 local now = tonumber(ARGV[2])
 
@@ -223,7 +191,11 @@ local function indexing()
   return list, unlist
 end
 
-local answer = {tell(outcome)}
+local answer = {outcome}
+if ARGV[2] == 'T' then
+  local time = call('TIME')
+  answer[1] = outcome .. ' ' .. time[1] .. ' ' .. time[2]
+end
 if outcome ~= '1' then
   for place, write in ipairs(writes) do
     answer[place + 1] = write[OLD] or ''

@@ -1,34 +1,49 @@
 """The mirror: what was last seen of records, as text and as images.
 
-A commit can then tell the script what it expects to find and what becomes of it. Where that is so, which is nearly
-always unless several clients write the same bucket at the same time, the script has next to nothing to do and to
-answer; where it is not, it evaluates the guards as ever. And of a record that has changed only the changed lines are
-decoded.
+Of a record that has changed only the changed lines are decoded. And a record that nobody else writes can be replaced as
+a whole, which spares the script the guards: it only has to find what was seen last.
 """
 
 from __future__ import annotations
 
+import time
 from hashlib import sha1
-from typing import TYPE_CHECKING, NamedTuple
+from operator import is_
+from typing import NamedTuple
 
-from ...core.errors import CorruptRecordError
-from ...records.algebra import TTL, Image, Key, Write, applied, holds, is_live
+from ...records.algebra import Image, Key
 from .values import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EXACT = 2**53
 _MAX_ENTRIES = 5_000
+_DOUBT_SECONDS = 1.0
 
 
 class Seen(NamedTuple):
-    """A record: its text, its lines, which line holds which attribute, and its image."""
+    """A record: its text, its lines, and its image, with the attributes in the order of the lines."""
 
     text: str
     lines: list[str]
-    places: dict[str, int]
     image: Image
+
+    @property
+    def digest(self) -> str:
+        """What the text is recognised by."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def changed(self, image: Image) -> Seen | None:
+        """The record with another image; None where more than some whole numbers have changed."""
+        before, attrs = self.image, list(image)
+        if attrs != list(before):
+            return None
+        lines = self.lines.copy()
+        places = [place for place, same in enumerate(map(is_, before.values(), image.values())) if not same]
+        for place in places:
+            value = image[attrs[place]]
+            if type(value) is not int or not -_EXACT <= value <= _EXACT:
+                return None
+            lines[place] = f"{attrs[place]}={value}"
+        return Seen("\n" + "\n".join(lines) + "\n", lines, image)
 
 
 class Mirror:
@@ -36,6 +51,16 @@ class Mirror:
 
     def __init__(self) -> None:
         self._seen: dict[Key, Seen] = {}
+        self._doubts: dict[Key, float] = {}
+
+    def of(self, key: Key) -> Seen | None:
+        """What was last seen of a record, unless others have written it lately: then it is hardly still that."""
+        doubtful = self._doubts.get(key)
+        if doubtful is not None:
+            if time.monotonic() < doubtful:
+                return None
+            self._doubts.pop(key, None)
+        return self._seen.get(key)
 
     def show(self, key: Key, text: str) -> Image | None:
         """Keep what a record is now, and return its image; the empty text is no record."""
@@ -44,77 +69,28 @@ class Mirror:
             return None
         lines = text[1:-1].split("\n") if len(text) > 1 else []
         before = self._seen.get(key)
-        seen = None
+        image = None
         if before is not None and len(before.lines) == len(lines):
-            seen = _updated(key, text, lines, before)
-        self.keep(key, seen or _decoded(key, text, lines))
-        return self._seen[key].image
+            image = _updated(key, lines, before)
+        if image is None:
+            image = {attr: decode(key, attr, value) for attr, _, value in (line.partition("=") for line in lines)}
+        self.keep(key, Seen(text, lines, image))
+        return image
 
     def keep(self, key: Key, seen: Seen) -> None:
         """Keep what a record is now."""
         if key not in self._seen and len(self._seen) >= _MAX_ENTRIES:
             self._seen.clear()
+            self._doubts.clear()
         self._seen[key] = seen
 
-    def foresee(self, writes: Sequence[Write], now_ms: int | None) -> list[tuple[Seen, Seen]] | None:
-        """What the records are if nobody else has written them, and what they become.
-
-        None where that is not known, or where it takes more than to replace some lines. ``now_ms`` is the instant by
-        which records expire, if they do not by themselves.
-        """
-        pairs = []
-        for write in writes:
-            before = self._seen.get(write.key)
-            if before is None or write.delete or write.remove or write.expires_at_ms == 0 or write.is_check:
-                return None
-            if not holds(before.image, write.guards) or (now_ms is not None and not is_live(before.image, now_ms)):
-                return None
-            after = _after(before, write)
-            if after is None:
-                return None
-            pairs.append((before, after))
-        return pairs
+    def doubt(self, key: Key) -> None:
+        """Somebody else has written a record: for a while it is not taken for what was last seen of it."""
+        self._doubts[key] = time.monotonic() + _DOUBT_SECONDS
 
 
-def expectations(pairs: Sequence[tuple[Seen, Seen]]) -> list[str]:
-    """What is foreseen, as the script wants it: a digest, a text and a new expiry for each record."""
-    found: list[str] = []
-    for before, after in pairs:
-        expires = after.image.get(TTL)
-        moved = expires is not None and expires != before.image.get(TTL)
-        found += (
-            sha1(before.text.encode(), usedforsecurity=False).hexdigest(),
-            after.text,
-            str(expires) if moved else "",
-        )
-    return found
-
-
-def _after(before: Seen, write: Write) -> Seen | None:
-    """The record after a write that changes nothing but some of its lines."""
-    try:
-        image = applied(before.image, write)
-    except CorruptRecordError:
-        return None
-    if image is None or len(image) != len(before.image):
-        return None
-    lines = before.lines.copy()
-    for attr in (*write.put, *write.add, *((TTL,) if write.expires_at_ms else ())):
-        value = image[attr]
-        if type(value) is not int or not -_EXACT <= value <= _EXACT or attr.startswith("GSI"):
-            return None
-        lines[before.places[attr]] = f"{attr}={value}"
-    return Seen("\n" + "\n".join(lines) + "\n", lines, before.places, image)
-
-
-def _decoded(key: Key, text: str, lines: list[str]) -> Seen:
-    pairs = [line.partition("=") for line in lines]
-    image = {attr: decode(key, attr, value) for attr, _, value in pairs}
-    return Seen(text, lines, {attr: place for place, attr in enumerate(image)}, image)
-
-
-def _updated(key: Key, text: str, lines: list[str], before: Seen) -> Seen | None:
-    """The record with the lines that have changed; None where the attributes are others."""
+def _updated(key: Key, lines: list[str], before: Seen) -> Image | None:
+    """The image with the lines that have changed; None where the attributes are others."""
     image = before.image.copy()
     for line, old in zip(lines, before.lines, strict=True):
         if line != old:
@@ -122,4 +98,4 @@ def _updated(key: Key, text: str, lines: list[str], before: Seen) -> Seen | None
             if not old.startswith(f"{attr}="):
                 return None
             image[attr] = decode(key, attr, value)
-    return Seen(text, lines, before.places, image)
+    return image

@@ -20,4 +20,5 @@ def _load(name: str) -> Script:
 
 
 COMMIT = _load("commit.lua")
+SWAP = _load("swap.lua")
 SWEEP = _load("sweep.lua")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities, BackendStats
 from ...records import bucket
-from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ...records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, is_live
 from ...records.keys import STATE
 from ..server_clock import ServerClock
 from . import ranges, scripts
 from .client import Client
 from .layout import CLUSTER_CELLS, Layout
-from .mirror import Mirror, expectations
+from .mirror import Mirror, Seen
 from .nodes import Nodes
 from .sweeping import Sweeper
 from .topology import open_topology
@@ -21,10 +21,12 @@ from .values import add_tokens, can_change_index
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...clock import Clock
     from .settings import Settings
+
+Ts = TypeVarTuple("Ts")
 
 _TELL = "T"
 """Asks the server for its time."""
@@ -114,6 +116,38 @@ class RedisStore:
                 await self._sweeper.sweep(swept, deadline)
         return Committed(tuple([found[write.key] for write in writes]))
 
+    async def swap(
+        self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
+    ) -> Image | None:
+        """Replace a record if it is still what was last seen of it; None also where it is not, or not known."""
+        seen = self._mirror.of(key)
+        if seen is None or not (self._own_time or is_live(seen.image, now_ms)):
+            return None
+        image = change(seen.image, *args)
+        after = None if image is None else seen.changed(image)
+        if after is None or not await self._swapped(key, seen, after, self.client.deadline(timeout)):
+            return None
+        return image
+
+    async def _swapped(self, key: Key, seen: Seen, after: Seen, deadline: float) -> bool:
+        sent_ms = self._server_clock.host.now_ms()
+        told = self._told(sent_ms)
+        expires = after.image.get(TTL)
+        moved = self._own_time and expires is not None and expires != seen.image.get(TTL)
+        arguments = (seen.digest, after.text, str(expires) if moved else "", told)
+        name = self.layout.record(key, self.layout.cell(key))
+        answer: bytes = await self.client.run(scripts.SWAP, (name,), arguments, deadline)
+        text = answer.decode()
+        if told == _TELL:
+            text, _, clock = text.rpartition("\0")
+            self._learn(clock, sent_ms)
+        if text == "=":
+            self._mirror.keep(key, after)
+            return True
+        self._mirror.show(key, text)
+        self._mirror.doubt(key)
+        return False
+
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
         return await ranges.query(self, query, self.client.deadline(timeout))
@@ -145,38 +179,29 @@ class RedisStore:
             if moves and len(keys) < position:
                 keys += layout.index(cell), layout.expiries(cell)
             add_tokens(lines, write, position if moves else 0)
-        foreseen = None
-        if len(keys) < position:
-            foreseen = self._mirror.foresee(writes, None if self._own_time else self.clock.now_ms())
-        arguments = ["\n".join(lines) + "\n", self._told()]
-        if foreseen:
-            arguments += expectations(foreseen)
-        outcome, records = await self._called(keys, arguments, deadline)
-        if outcome == "=" and foreseen:
-            for write, (_, after) in zip(writes, foreseen, strict=True):
-                self._mirror.keep(write.key, after)
-            return True, [after.image for _, after in foreseen]
+        sent_ms = self._server_clock.host.now_ms()
+        told = self._told(sent_ms)
+        answer: bytes = await self.client.run(scripts.COMMIT, keys, ("\n".join(lines) + "\n", told), deadline)
+        outcome, *records = answer.decode().split("\0")
+        if told == _TELL:
+            outcome, _, clock = outcome.partition(" ")
+            self._learn(clock, sent_ms)
         images = [self._mirror.show(write.key, record) for write, record in zip(writes, records, strict=True)]
         if outcome == "-1":
             raise _not_a_number(writes, images)
         return outcome == "1", images
 
-    def _told(self) -> str:
+    def _told(self, sent_ms: int) -> str:
         """What the script is told about time."""
-        clock = self._server_clock
-        return _TELL if self._own_time and clock.wants(clock.host.now_ms()) else self.now()
+        if not self._own_time:
+            return str(self.clock.now_ms())
+        return _TELL if self._server_clock.wants(sent_ms) else ""
 
-    async def _called(self, keys: Sequence[str], arguments: Sequence[str], deadline: float) -> tuple[str, list[str]]:
-        """Run the script: its outcome and the records, with its time learned."""
-        clock = self._server_clock
-        sent_ms = clock.host.now_ms()
-        answer: bytes = await self.client.run(scripts.COMMIT, keys, arguments, deadline)
-        outcome, *records = answer.decode().split("\0")
-        if arguments[1] == _TELL:
-            outcome, seconds, microseconds = outcome.split(" ")
-            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-            clock.learn(now_ms, now_ms + 1, sent_ms, clock.host.now_ms())
-        return outcome, records
+    def _learn(self, told: str, sent_ms: int) -> None:
+        """Learn the server's time from the seconds and microseconds that it has told."""
+        seconds, _, microseconds = told.partition(" ")
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._server_clock.host.now_ms())
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
