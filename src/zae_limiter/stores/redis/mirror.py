@@ -7,7 +7,6 @@ a whole, which spares the script the guards: it only has to find what was seen l
 from __future__ import annotations
 
 import time
-from hashlib import sha1
 from operator import is_
 from typing import NamedTuple
 
@@ -25,11 +24,6 @@ class Seen(NamedTuple):
     text: str
     lines: list[str]
     image: Image
-
-    @property
-    def digest(self) -> str:
-        """What the text is recognised by."""
-        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def changed(self, image: Image) -> Seen | None:
         """The record with another image; None where more than some whole numbers have changed."""

@@ -134,7 +134,7 @@ class RedisStore:
         told = self._told(sent_ms)
         expires = after.image.get(TTL)
         moved = self._own_time and expires is not None and expires != seen.image.get(TTL)
-        arguments = (seen.digest, after.text, str(expires) if moved else "", told)
+        arguments = (seen.text, after.text, str(expires) if moved else "", told)
         name = self.layout.record(key, self.layout.cell(key))
         answer: bytes = await self.client.run(scripts.SWAP, (name,), arguments, deadline)
         text = answer.decode()

@@ -1,7 +1,7 @@
 -- Replaces a record if it is still what the writer last saw of it, without looking into it.
 --
 -- KEYS[1]  the record
--- ARGV[1]  the digest of what it was
+-- ARGV[1]  what it was
 -- ARGV[2]  what becomes of it
 -- ARGV[3]  its new expiry in seconds since the epoch, '' to keep it
 -- ARGV[4]  'T' to be told the time
@@ -10,7 +10,7 @@
 
 local stored = redis.call('GET', KEYS[1])
 local answer = stored or ''
-if stored and redis.sha1hex(stored) == ARGV[1] then
+if stored == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
   if ARGV[3] ~= '' then
     redis.call('EXPIREAT', KEYS[1], ARGV[3])
