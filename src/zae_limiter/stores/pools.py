@@ -61,6 +61,7 @@ class Pool(Generic[C]):
         self.turns = turns
         self.ending: object = None
         self._idle: list[C] = []
+        self._over = False
 
     def reuse(self) -> C | None:
         """The connection used last, if it is still fresh: the others then get old and go."""
@@ -74,12 +75,15 @@ class Pool(Generic[C]):
             connection.close()
 
     def keep(self, connection: C) -> None:
-        """Take a connection back."""
+        """Take a connection back, or close it where nobody would use it again."""
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
+        if self._over:
+            self.close()
 
     def close(self) -> None:
-        """Close what is idle; what is in use goes with the pool."""
+        """Close what is idle, and what is in use when it comes back."""
+        self._over = True
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()

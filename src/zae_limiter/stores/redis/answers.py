@@ -75,6 +75,8 @@ _CODES: dict[type[Exception], str] = {
 """redis-py's classes for the codes that it strips from the text."""
 
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
+_DENIED = "The user executing the script can't"
+"""How version 6 says NOPERM inside a script."""
 _OTHER = Meaning(Remedy.NONE, reason="it refused the command")
 
 
@@ -85,7 +87,7 @@ class Refusal(Exception):
         super().__init__(str(error))
         self.remedy = meaning.remedy
         self.target = str(error).rpartition(" ")[2]
-        self.asking = isinstance(error, exceptions.AskError) or str(error).startswith("ASK ")
+        self.asking = type(error) is exceptions.AskError or str(error).startswith("ASK ")  # MovedError is an AskError
         message = f"Redis at {where}: {meaning.reason} ({error})."
         kind = meaning.kind
         self.error = kind(message, error) if kind is RateLimiterUnavailable else kind(message)
@@ -96,5 +98,5 @@ def refusal(error: Exception, where: str) -> Refusal:
     code = _CODES.get(type(error))
     if code is None:
         found = _ANY.search(str(error))
-        code = found[1] if found else ""
+        code = found[1] if found else "NOPERM" if _DENIED in str(error) else ""
     return Refusal(_MEANINGS.get(code, _OTHER), error, where)

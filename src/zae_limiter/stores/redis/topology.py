@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from redis.crc import key_slot
 
@@ -14,9 +15,11 @@ from .nodes import Nodes, NotSent, Unknown
 from .settings import Address, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .wires import Wire
+
+    Ranges: TypeAlias = list[tuple[int, int, Address]]
 
 
 class Topology(Protocol):
@@ -95,17 +98,14 @@ class Sentinels:
 
     async def _ask(self, deadline: float) -> Address:
         problems = []
-        for sentinel in tuple(self._sentinels):
+        for sentinel, until in _shares(tuple(self._sentinels), deadline):
             try:
-                found = await self._nodes.call(
-                    sentinel, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service), deadline
-                )
+                found = await self._nodes.call(sentinel, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service), until)
             except (NotSent, Unknown, Refusal) as error:
                 problems.append(_survived(error))
                 continue
             if found is not None:
-                self._sentinels.remove(sentinel)
-                self._sentinels.insert(0, sentinel)
+                self._sentinels = [sentinel, *(other for other in self._sentinels if other != sentinel)]
                 return _address(found)
             problems.append(f"{sentinel} does not know {self._service!r}")
         raise NotSent(f"no sentinel names a master: {'; '.join(problems)}")
@@ -119,50 +119,63 @@ class Cluster:
     def __init__(self, seeds: Sequence[Address], nodes: Nodes) -> None:
         self._seeds = tuple(seeds)
         self._nodes = nodes
-        self._masters: set[Address] = set()
-        self._ranges: list[tuple[int, int, Address]] = []
+        self._order = list(seeds)
+        """Whom to ask: first who answered last, last who failed last."""
+        self._ranges: Ranges = []
         self._moved: dict[int, Address] = {}
 
     def known(self, key: str) -> Address | None:
         """The node that has the key's slot."""
         slot = key_slot(key.encode())
-        if slot in self._moved:
-            return self._moved[slot]
-        ranges = self._ranges
-        place = bisect_right(ranges, slot, key=itemgetter(0)) - 1
-        return ranges[place][2] if place >= 0 and slot <= ranges[place][1] else None
+        return self._moved.get(slot) or _holder(self._ranges, slot)
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for all slots."""
-        await self._refresh(deadline)
-        found = self.known(key)
+        slot = key_slot(key.encode())
+        found = _holder(await self._refresh(deadline), slot)  # what others lose meanwhile does not matter
         if found is None:
-            raise NotSent(f"no node of the cluster has slot {key_slot(key.encode())}")
+            raise NotSent(f"no node of the cluster has slot {slot}")
         return found
 
     def moved(self, key: str, target: Address | None) -> None:
-        """Note where one slot has gone; if nobody knows, ask for all of them the next time."""
-        if target is None:
-            self._ranges, self._moved = [], {}
-        else:
+        """Note where one slot has gone; if nobody knows, forget what its node had, and ask that node last."""
+        if target is not None:
             self._moved[key_slot(key.encode())] = target
+            return
+        gone = self.known(key)
+        if gone is not None:
+            self._moved = {slot: node for slot, node in self._moved.items() if node != gone}
+            self._ranges = [span for span in self._ranges if span[2] != gone]
+            self._order = sorted(self._order, key=lambda node: node == gone)
 
     def close(self) -> None:
         """All connections are those of the data nodes."""
 
-    async def _refresh(self, deadline: float) -> None:
+    async def _refresh(self, deadline: float) -> Ranges:
         problems = []
-        for address in dict.fromkeys((*self._masters, *self._seeds)):
+        for address, until in _shares(self._order, deadline):
             try:
-                table = await self._nodes.call(address, ("CLUSTER", "SLOTS"), deadline)
+                table = await self._nodes.call(address, ("CLUSTER", "SLOTS"), until)
             except (NotSent, Unknown, Refusal) as error:
                 problems.append(_survived(error))
                 continue
-            self._ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
-            self._moved = {}
-            self._masters = {master for _, _, master in self._ranges}
-            return
+            ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
+            self._ranges, self._moved = ranges, {}
+            self._order = list(dict.fromkeys((address, *(master for _, _, master in ranges), *self._seeds)))
+            return ranges
         raise NotSent(f"no node of the cluster answers: {'; '.join(problems)}")
+
+
+def _holder(ranges: Ranges, slot: int) -> Address | None:
+    place = bisect_right(ranges, slot, key=itemgetter(0)) - 1
+    return ranges[place][2] if place >= 0 and slot <= ranges[place][1] else None
+
+
+def _shares(addresses: Sequence[Address], deadline: float) -> Iterator[tuple[Address, float]]:
+    """Each address, and until when it may answer: one that hangs leaves as much for each of the others."""
+    for left in range(len(addresses), 0, -1):
+        now = time.monotonic()
+        yield addresses[-left], now + (deadline - now) / left
 
 
 def _survived(error: Exception) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
 import redis.asyncio
+from redis.connection import AbstractConnection
 
 from ..turns import LoopTurns, ThreadTurns, Turns
 
@@ -78,11 +79,20 @@ def packed(command: Sequence[Any]) -> bytes:
     return "".join(parts).encode(errors=_ANY_BYTES)
 
 
+_ANONYMOUS: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in signature(AbstractConnection).parameters
+    else {"lib_name": None, "lib_version": None}
+)
+"""Spares every connection two commands that only tell the name of the library."""
+
+
 def _arguments(address: Address, login: dict[str, Any], timeout: float) -> dict[str, Any]:
     place = {"host": address.host, "port": address.port, "socket_keepalive": True}
     return {
         **(place if address.port else {"path": address.host}),
         **login,
+        **_ANONYMOUS,
         "protocol": PROTOCOL,
         "socket_connect_timeout": timeout,
     }
