@@ -245,7 +245,7 @@ class Engine:
                 if self._splits:
                     await self._relieve(chain, draft, now_ms, timeout)
                     chain = await self._rehomed(chain, draft, now_ms, timeout)
-                if not pending:
+                elif not pending:
                     return
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 

@@ -65,7 +65,6 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         self._skew_ms = _skew(store, clock)
         self._stack_options = stack_options
         self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout)
-        self._closed = False
 
     def _opened(
         self,
@@ -160,9 +159,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
 
     async def close(self) -> None:
         """Close the store; closing twice is fine."""
-        if not self._closed:
-            self._closed = True
-            await self._backend.store.close()
+        await self._backend.store.close()
 
     async def __aenter__(self) -> Repository:
         return self

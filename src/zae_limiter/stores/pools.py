@@ -21,6 +21,9 @@ IDLE_SECONDS = 20.0
 """Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""
 
 
+_FORSAKEN: list[object] = []
+
+
 class Kept(Protocol):
     """A connection that can wait for its next use."""
 
@@ -102,19 +105,29 @@ class Pools(Generic[C]):
 
     def here(self) -> Pool[C]:
         """The pool of the present home."""
-        if self._pid != os.getpid():  # the parent's connections carry the parent's requests
+        if self._pid != os.getpid():
             self.close()
-            self._pid = os.getpid()
         home = self._homes.home()
         return self._pools.get(home) or self._new(home)
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
         with self._lock:
+            if self._pid != os.getpid():
+                self._forsake_loops()
             pools = list(self._pools.values())
             self._pools.clear()
         for pool in pools:
             pool.close()
+
+    def _forsake_loops(self) -> None:
+        """In a fork: the parent's connections carry the parent's requests, and its loops share their selectors with us.
+
+        What a loop knows of is not even closed, nor collected: the parent would never hear of it again.
+        """
+        self._pid = os.getpid()
+        loops = [home for home in self._pools if hasattr(home, "is_closed")]
+        _FORSAKEN.extend((home, self._pools.pop(home)) for home in loops)
 
     def _new(self, home: object) -> Pool[C]:
         with self._lock:

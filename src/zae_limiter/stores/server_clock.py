@@ -93,7 +93,7 @@ class ServerClock:
 
     def wants(self, host_ms: int) -> bool:
         """Whether the service should tell its time again, where that costs extra: after a second."""
-        return self.interval is None or host_ms - self._learned_ms >= 1000
+        return self.interval is None or not 0 <= host_ms - self._learned_ms < 1000
 
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
         """The service's clock was within the first two at some instant between the last two, by the host's clock."""

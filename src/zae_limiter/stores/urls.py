@@ -11,7 +11,7 @@ from ..core.errors import ValidationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOGIN = re.compile(r"(?<=://)([^/?#@]*):[^/?#]*@")
+_LOGIN = re.compile(r"(?<=://)([^/?#:]*):.*@", re.DOTALL)
 _SECRET = re.compile(r"((?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
 
 
@@ -20,8 +20,18 @@ def masked(url: str) -> str:
 
     >>> masked("redis://me:secret@host/0?sentinel_password=x&timeout=1")
     'redis://me:***@host/0?sentinel_password=***&timeout=1'
+
+    Also one whose password lacks its escapes:
+
+    >>> masked("redis://me:sec/ret@host")
+    'redis://me:***@host'
     """
     return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1:***@", url))
+
+
+def visible(part: str, shown: str) -> str:
+    """A part of a URL as it may be shown beside the masked URL: not if it was masked there."""
+    return repr(part) if part in shown else "***"
 
 
 def split(url: str) -> SplitResult:
@@ -37,7 +47,9 @@ def options_of(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[
     options: dict[str, Any] = {}
     for option, text in parse_qsl(parts.query, keep_blank_values=True):
         if option not in known:
-            raise ValidationError("url", masked(url), f"has the unknown option {option!r}; known: {', '.join(known)}")
+            shown = masked(url)
+            reason = f"has the unknown option {visible(option, shown)}; known: {', '.join(known)}"
+            raise ValidationError("url", shown.partition("?")[0], reason)
         options[option] = _option(url, option, text, known[option])
     return options
 

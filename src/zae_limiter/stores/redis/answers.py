@@ -36,8 +36,8 @@ class Meaning(NamedTuple):
 
 _MEANINGS = {
     "NOSCRIPT": Meaning(Remedy.LOAD, reason="it does not know our script"),
-    "MOVED": Meaning(Remedy.FOLLOW, reason="it is a node of a cluster; use redis+cluster://"),
-    "ASK": Meaning(Remedy.FOLLOW, reason="it is a node of a cluster; use redis+cluster://"),
+    "MOVED": Meaning(Remedy.FOLLOW, InfrastructureError, "it is a node of a cluster; use redis+cluster://"),
+    "ASK": Meaning(Remedy.FOLLOW, InfrastructureError, "it is a node of a cluster; use redis+cluster://"),
     "READONLY": Meaning(Remedy.LOCATE, reason="it is a read-only replica; name the master, or use redis+sentinel://"),
     "LOADING": Meaning(Remedy.LOCATE, reason="it is loading its data"),
     "MASTERDOWN": Meaning(Remedy.LOCATE, reason="it is a replica that has lost its master"),
@@ -56,7 +56,27 @@ _MEANINGS = {
     ),
     "NOAUTH": Meaning(Remedy.NONE, AccessDeniedError, "it wants a password; write redis://user:password@host"),
     "WRONGPASS": Meaning(Remedy.NONE, AccessDeniedError, "user and password do not fit"),
+    "NOSENTINEL": Meaning(Remedy.NONE, InfrastructureError, "it is no sentinel; use redis://"),
+    "NOCLUSTER": Meaning(Remedy.NONE, InfrastructureError, "it is no node of a cluster; use redis://"),
+    "UNTRUSTED": Meaning(Remedy.NONE, InfrastructureError, "its certificate is not trusted; see ?ssl_ca_certs="),
+    "NODB": Meaning(Remedy.NONE, InfrastructureError, "it has no such database"),
+    "NOCOMMAND": Meaning(
+        Remedy.NONE, InfrastructureError, "a command is disabled there; docs/redis.md lists those in use"
+    ),
 }
+
+_PHRASES = {
+    "The user executing the script can't": "NOPERM",
+    "ACL failure in script": "NOPERM",
+    "Authentication required": "NOAUTH",
+    "DB index is out of range": "NODB",
+    "unknown command `SENTINEL`": "NOSENTINEL",
+    "unknown command 'SENTINEL'": "NOSENTINEL",
+    "unknown command": "NOCOMMAND",
+    "cluster support disabled": "NOCLUSTER",
+    "CERTIFICATE_VERIFY_FAILED": "UNTRUSTED",
+}
+"""Texts that come without a code of their own."""
 
 _CODES: dict[type[Exception], str] = {
     exceptions.NoScriptError: "NOSCRIPT",
@@ -75,8 +95,6 @@ _CODES: dict[type[Exception], str] = {
 """redis-py's classes for the codes that it strips from the text."""
 
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
-_DENIED = "The user executing the script can't"
-"""How version 6 says NOPERM inside a script."""
 _OTHER = Meaning(Remedy.NONE, reason="it refused the command")
 
 
@@ -88,15 +106,16 @@ class Refusal(Exception):
         self.remedy = meaning.remedy
         self.target = str(error).rpartition(" ")[2]
         self.asking = type(error) is exceptions.AskError or str(error).startswith("ASK ")  # MovedError is an AskError
-        message = f"Redis at {where}: {meaning.reason} ({error})."
+        message = f"Redis at {where}: {meaning.reason} ({str(error).rstrip('.')})."
         kind = meaning.kind
         self.error = kind(message, error) if kind is RateLimiterUnavailable else kind(message)
 
 
 def refusal(error: Exception, where: str) -> Refusal:
     """What an error answer of the server at ``where`` means."""
-    code = _CODES.get(type(error))
+    text = str(error)
+    code = next((code for phrase, code in _PHRASES.items() if phrase in text), None) or _CODES.get(type(error))
     if code is None:
-        found = _ANY.search(str(error))
-        code = found[1] if found else "NOPERM" if _DENIED in str(error) else ""
+        found = _ANY.search(text)
+        code = found[1] if found else ""
     return Refusal(_MEANINGS.get(code, _OTHER), error, where)

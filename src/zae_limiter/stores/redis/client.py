@@ -106,7 +106,7 @@ class Client:
                 message = f"Redis gave no whole answer, so the outcome is unknown: {error}."
                 raise RateLimiterUnavailable(message, error) from error
             except Refusal as refused:
-                if tries == _MAX_TRIES or not self.topology.movable:
+                if not self.topology.movable or tries == _MAX_TRIES:
                     self._leave(address, refused)
                     raise
                 target = self._redirected(key, address, refused)

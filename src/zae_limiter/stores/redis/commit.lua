@@ -3,22 +3,24 @@
 -- KEYS     the records in the order of the writes, then the index and expiry sets that the writes name by position
 -- ARGV[1]  the writes, a token a line; each is
 --            kind      0 checks only, 1 changes, 2 deletes
---            index     the position in KEYS of the record's index set, its expiry set comes next; 0: no entry can change
+--            index     the position in KEYS of the record's index set, its expiry set comes next; 0: no entry can change;
+--                      negative: only if the record begins to expire
 --            expires   seconds since the epoch; - keeps the expiry, 0 takes it away
 --            how many guards, puts, adds and removes follow
 --            attr, op, value (two for between, none for absent and present) per guard
 --            attr, value per put; attr, amount per add; attr per remove
 --            pk, sk, where there is an index
 -- ARGV[2]  the instant in milliseconds by which records expire; '' leaves that to the server, and 'T' asks for its time
--- answer   the outcome (1 committed, 0 conflict, -1 an attribute that cannot be added to), then seconds and microseconds
---          of the server's clock if asked for, then the records, each after a zero byte; an empty text where there is none
+-- answer   the outcome (1 committed, 0 conflict, -1 an attribute that cannot be added to, -2 something that is no record),
+--          then seconds and microseconds of the server's clock if asked for, then the records, each after a zero byte; an
+--          empty text where there is none
 --
 -- A record is a string: a line break, then attr=value and a line break for each attribute. Values are JSON texts, in
 -- which a line break cannot occur. Whole numbers are plain digits; Lua's doubles are exact up to 2^53, and what may lie
 -- beyond is compared digit by digit and never added to.
 -- An index entry is "n\0partition\0sort\0pk\0sk" (n = 1..4) or "0\0pk\0sk", all at score 0, so in the order of bytes.
 
-local find, sub, format, call = string.find, string.sub, string.format, redis.call
+local find, sub, byte, format, call = string.find, string.sub, string.byte, string.format, redis.call
 local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
 local now = tonumber(ARGV[2])
 
@@ -103,7 +105,7 @@ local function changed(record, puts, adds, removes)
     end
     local x, y = exact(value or '0'), exact(amount)
     local sum = x and y and x + y
-    if not sum or sum > 9007199254740992 or sum < -9007199254740992 then
+    if not sum or sum > 9007199254740992 or sum < -9007199254740992 or sum - x ~= y then -- 2^53 + 1 looks like 2^53
       possible = false
     elseif first then
       done, from = done .. sub(record, from, first) .. attr .. '=' .. format('%.0f', sum), stop
@@ -120,12 +122,18 @@ end
 
 -- A write: kind, index, what is stored, the record before and after, its new expiry, pk and sk.
 local KIND, INDEX, STORED, OLD, NEW, EXPIRES, PK, SK = 1, 2, 3, 4, 5, 6, 7, 8
-local writes, outcome = {}, '1'
+local writes, outcome, broken = {}, '1', false
 for kind in tokens do
   local index, expires = tonumber(tokens()), tokens()
   local guards, puts, adds, removes = tokens(), tokens(), tokens(), tokens()
   local stored = call('GET', KEYS[#writes + 1])
+  if stored and (byte(stored) ~= 10 or byte(stored, -1) ~= 10) then
+    stored, broken = '\n', broken or kind ~= '2' -- whatever it is, it can be deleted
+  end
   local ttl = stored and get(stored, 'ttl')
+  if ttl and not tonumber(ttl) then
+    ttl, broken = nil, broken or kind ~= '2'
+  end
   local old = stored and not (now and ttl and ttl * 1000 <= now) and stored
   if not holds(old, guards) then
     outcome = '0'
@@ -140,7 +148,11 @@ for kind in tokens do
   else
     expires = false
   end
-  writes[#writes + 1] = {kind, index, stored, old, new, expires, index > 0 and tokens(), index > 0 and tokens()}
+  local pk, sk = index ~= 0 and tokens(), index ~= 0 and tokens()
+  if index < 0 then
+    index = old and not ttl and expires and expires ~= '0' and -index or 0
+  end
+  writes[#writes + 1] = {kind, index, stored, old, new, expires, pk, sk}
 end
 
 -- What becomes of the index; first what is added, then what goes.
@@ -191,6 +203,9 @@ local function indexing()
   return list, unlist
 end
 
+if broken then
+  outcome = '-2'
+end
 local answer = {outcome}
 if ARGV[2] == 'T' then
   local time = call('TIME')
@@ -203,12 +218,18 @@ if outcome ~= '1' then
   return table.concat(answer, '\0')
 end
 
--- What is refused when memory is short comes first, so that then nothing at all is done: SET and ZADD.
+-- Something else at a key of the index is an error before anything is done.
 local list, unlist
-for place, write in ipairs(writes) do
+for _, write in ipairs(writes) do
   if write[INDEX] > 0 and not list then
     list, unlist = indexing()
+    call('ZRANGEBYSCORE', KEYS[write[INDEX]], 1, 0)
+    call('ZRANGEBYSCORE', KEYS[write[INDEX] + 1], 1, 0)
   end
+end
+
+-- What is refused when memory is short comes first, so that then nothing at all is done: SET and ZADD.
+for place, write in ipairs(writes) do
   if write[KIND] == '1' then
     if write[EXPIRES] or not get(write[NEW], 'ttl') then
       call('SET', KEYS[place], write[NEW])
@@ -228,7 +249,7 @@ for place, write in ipairs(writes) do
   if kind == '2' then
     call('DEL', KEYS[place])
   elseif kind == '1' and expires and expires ~= '0' and not now then
-    call('EXPIREAT', KEYS[place], expires)
+    call('EXPIREAT', KEYS[place], #expires > 12 and '999999999999' or expires) -- more than 30 000 years are refused
   end
   answer[place + 1] = kind == '1' and write[NEW] or kind == '0' and write[OLD] or ''
 end

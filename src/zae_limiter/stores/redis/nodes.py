@@ -90,6 +90,8 @@ class Nodes:
         except (ResponseError, BusyLoadingError, AuthenticationError) as error:
             raise refusal(error, str(address)) from error
         except (RedisError, OSError) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise refusal(error, str(address)) from error
             raise NotSent(f"no connection to {address}: {error}") from error
         self.opened += 1
         return link

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from ...core.errors import ValidationError
-from ..urls import masked, options_of, split
+from ..urls import masked, options_of, split, visible
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -93,7 +93,7 @@ def parse(url: str) -> Settings:
     if parts.fragment:
         raise ValidationError("url", masked(url), "has a fragment; write # in a name or password as %23")
     who, at, hosts = parts.netloc.rpartition("@")
-    login = _login(who if at else "", given)
+    login = _login(url, who if at else "", given)
     tls = _tls(url, scheme, given)
     addresses: tuple[Address, ...]
     if parts.scheme.lower() == "unix":
@@ -111,11 +111,16 @@ def parse(url: str) -> Settings:
     return Settings(scheme.kind, addresses, login, sentinel_login | tls, service, **given)
 
 
-def _login(who: str, given: dict[str, Any]) -> dict[str, Any]:
+def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
     name, _, secret = who.partition(":")
-    username = given.pop("username", None)
-    password = given.pop("password", None)
-    return {"username": unquote(name) or username, "password": unquote(secret) or password}
+    login = {"username": unquote(name) or None, "password": unquote(secret) or None}
+    for field, value in login.items():
+        if value and field in given:
+            raise ValidationError(
+                "url", masked(url), f"gives the {field} twice; write it once, before the @ or as an option"
+            )
+        login[field] = given.pop(field, value)
+    return login
 
 
 def _tls(url: str, scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +142,12 @@ def _socket(url: str, parts: SplitResult, hosts: str) -> Address:
 
 
 def _address(url: str, scheme: Scheme, text: str) -> Address:
-    found = _HOST.fullmatch(text)
+    found = _HOST.fullmatch(text) if text or scheme.kind == "single" else None
     port = int(found["port"] or scheme.port) if found else 0
     if found is None or not 0 < port < 65536:
-        raise ValidationError("url", masked(url), f"has no valid host and port in {text!r}; write host:{scheme.port}")
+        shown = visible(text, masked(url))
+        reason = f"has no valid host and port in {shown}; write host:{scheme.port}, and / ? # @ in a password as %2F..."
+        raise ValidationError("url", masked(url), reason)
     return Address(unquote(found["host"].strip("[]")) or "localhost", port)
 
 
@@ -161,7 +168,8 @@ def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[s
 
 def _database(url: str, scheme: Scheme, text: str) -> int:
     if not (text.isdecimal() and text.isascii()) or int(text) > _DATABASES:
-        raise ValidationError("url", masked(url), f"has the database {text!r}, which must be a number such as 0")
+        shown = visible(text, masked(url))
+        raise ValidationError("url", masked(url), f"has the database {shown}, which must be a number such as 0")
     if scheme.kind == "cluster" and int(text):
         raise ValidationError("url", masked(url), "names a database, but a Redis Cluster has only database 0")
     return int(text)

@@ -17,7 +17,7 @@ from .mirror import Mirror, Seen
 from .nodes import Nodes
 from .sweeping import Sweeper
 from .topology import open_topology
-from .values import add_tokens, can_change_index
+from .values import add_tokens, index_use
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class RedisStore:
             return Committed(())
         committed, images = await self._run(0, writes, deadline)
         if committed:
-            if self._sweeper.due(0, writes) is not None:
-                await self._sweeper.sweep(0, deadline)
+            await self._tidy(0, writes, deadline)
             return Committed(tuple(images))
         self.client.conflicts += 1
         return Conflict({write.key: image for write, image in zip(writes, images, strict=True)})
@@ -111,9 +110,7 @@ class RedisStore:
                 self.client.conflicts += 1
                 return Conflict(found)
         for cell, group in groups:
-            swept = self._sweeper.due(cell, group)
-            if swept is not None:
-                await self._sweeper.sweep(swept, deadline)
+            await self._tidy(cell, group, deadline)
         return Committed(tuple([found[write.key] for write in writes]))
 
     async def swap(
@@ -135,18 +132,25 @@ class RedisStore:
         expires = after.image.get(TTL)
         moved = self._own_time and expires is not None and expires != seen.image.get(TTL)
         arguments = (seen.text, after.text, str(expires) if moved else "", told)
-        name = self.layout.record(key, self.layout.cell(key))
+        cell = self.layout.cell(key)
+        name = self.layout.record(key, cell)
         answer: bytes = await self.client.run(scripts.SWAP, (name,), arguments, deadline)
-        text = answer.decode()
+        text = _text(answer, (name,))
         if told == _TELL:
             text, _, clock = text.rpartition("\0")
             self._learn(clock, sent_ms)
         if text == "=":
             self._mirror.keep(key, after)
+            await self._tidy(cell, (), deadline)
             return True
         self._mirror.show(key, text)
         self._mirror.doubt(key)
         return False
+
+    async def _tidy(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
+        due = self._sweeper.due(cell, writes)
+        if due is not None:
+            await self._sweeper.sweep(due, deadline)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
@@ -175,17 +179,21 @@ class RedisStore:
         position = len(keys) + 1
         lines: list[str] = []
         for write in writes:
-            moves = can_change_index(write)
-            if moves and len(keys) < position:
+            use = index_use(write)
+            if use and len(keys) < position:
                 keys += layout.index(cell), layout.expiries(cell)
-            add_tokens(lines, write, position if moves else 0)
+            add_tokens(lines, write, use * position)
         sent_ms = self._server_clock.host.now_ms()
         told = self._told(sent_ms)
         answer: bytes = await self.client.run(scripts.COMMIT, keys, ("\n".join(lines) + "\n", told), deadline)
-        outcome, *records = answer.decode().split("\0")
+        outcome, *records = _text(answer, keys).split("\0")
+        if len(records) != len(writes):
+            raise _foreign(keys)
         if told == _TELL:
             outcome, _, clock = outcome.partition(" ")
             self._learn(clock, sent_ms)
+        if outcome == "-2":
+            raise _foreign(keys[: len(writes)])
         images = [self._mirror.show(write.key, record) for write, record in zip(writes, records, strict=True)]
         if outcome == "-1":
             raise _not_a_number(writes, images)
@@ -202,6 +210,25 @@ class RedisStore:
         seconds, _, microseconds = told.partition(" ")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._server_clock.host.now_ms())
+
+
+def _text(answer: object, keys: Sequence[str]) -> str:
+    """An answer of a script."""
+    try:
+        if isinstance(answer, bytes):
+            return answer.decode()
+    except UnicodeDecodeError:
+        pass
+    raise _foreign(keys)
+
+
+def _foreign(keys: Sequence[str]) -> CorruptRecordError:
+    """Something that is no record is where one should be."""
+    where = " or ".join(map(repr, keys))
+    return CorruptRecordError(
+        f"What Redis holds at {where} is no record of ours. Delete it (a bucket goes with reset_bucket()), "
+        "or give this limiter a ?prefix= of its own."
+    )
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:

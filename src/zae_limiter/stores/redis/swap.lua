@@ -13,7 +13,7 @@ local answer = stored or ''
 if stored == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
   if ARGV[3] ~= '' then
-    redis.call('EXPIREAT', KEYS[1], ARGV[3])
+    redis.call('EXPIREAT', KEYS[1], #ARGV[3] > 12 and '999999999999' or ARGV[3])
   end
   answer = '='
 end

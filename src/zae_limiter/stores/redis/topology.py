@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from redis.crc import key_slot
 
-from ...core.errors import AccessDeniedError
+from ...core.errors import RateLimiterUnavailable
 from .answers import Refusal
 from .nodes import Nodes, NotSent, Unknown
 from .settings import Address, Settings
@@ -179,8 +179,8 @@ def _shares(addresses: Sequence[Address], deadline: float) -> Iterator[tuple[Add
 
 
 def _survived(error: Exception) -> str:
-    """Why this server could not tell; another one may, unless we are not let in."""
-    if isinstance(error, Refusal) and isinstance(error.error, AccessDeniedError):
+    """Why this server could not tell; another one may, unless we are not let in or are wrong here."""
+    if isinstance(error, Refusal) and not isinstance(error.error, RateLimiterUnavailable):
         raise error
     return str(error)
 

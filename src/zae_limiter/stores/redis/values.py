@@ -26,7 +26,10 @@ def encode(value: Any) -> str:
 
 
 def add_tokens(lines: list[str], write: Write, index: int) -> None:
-    """Write a write down for the script; ``index`` is the position of the record's index set among its keys, or 0."""
+    """Write a write down for the script; ``index`` is the position of the record's index set among its keys, or 0.
+
+    It is negative where entries come or go only if the record begins to expire.
+    """
     key, guards, put, add, remove, expires_at_ms, delete = write
     lines += (
         _DELETE if delete else _CHECK if write.is_check else _CHANGE,
@@ -48,6 +51,12 @@ def add_tokens(lines: list[str], write: Write, index: int) -> None:
     lines += remove
     if index:
         lines += key
+
+
+def index_use(write: Write) -> int:
+    """What a write may do to the index: 1 if it may create, delete or move the record, -1 if the record may begin to
+    expire, 0 if nothing."""
+    return 1 if can_change_index(write) else -1 if write.expires_at_ms else 0
 
 
 def can_change_index(write: Write) -> bool:

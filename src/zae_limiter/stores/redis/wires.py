@@ -186,8 +186,11 @@ class AsyncLink:
         return reader is not None and not reader.at_eof()
 
     def close(self) -> None:
-        """Close the stream; the connection of a loop that has ended has gone with it."""
+        """Close the stream at once: an orderly end of TLS would wait for the other side, and the loop may end first."""
+        writer = self._connection._writer
         with contextlib.suppress(StopIteration, RuntimeError):
+            if writer is not None:
+                writer.transport.abort()
             self._connection.disconnect(nowait=True).send(None)  # it does not suspend
 
     async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
