@@ -60,7 +60,7 @@ def ready(mode: Driven, server: Server) -> RateLimiter:
 
 
 def asked(server: Server) -> dict[str, int]:
-    """The calls since the last look; what is done once a second, asking for the time and putting expiries off, left out."""
+    """The calls since the last look, without what is done once a second: the time, and putting expiries off."""
     stats = server.command_stats()
     server.reset_stats()
     return {name: count for name, count in stats.items() if name not in ("time", "expireat")}
