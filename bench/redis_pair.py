@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import redis
 import redis.asyncio
 from limits import parse
 from limits.storage import RedisStorage
 from limits.strategies import FixedWindowRateLimiter
-from tests.redis_rig.server import Server
+from tests.redis.rig.server import Server
 
+import redis
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 
 LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_000)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tests.aws import engine
 from tests.aws.plain import Plain
-from tests.redis_rig import shared
+from tests.redis.rig import shared
 from zae_limiter.stores.dynamodb.client import Client, open_client
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.dynamodb.store import DynamoStore

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.aws import engine
-from tests.redis_rig import shared
+from tests.redis.rig import shared
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,11 +14,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
 
-from tests.redis_rig import ports
-from tests.redis_rig.endpoint import Endpoint
-from tests.redis_rig.resp import Frames, command_name, is_answer
+from tests.redis.rig import ports
+from tests.redis.rig.endpoint import Endpoint
+from tests.redis.rig.resp import Frames, command_name, is_answer
 
-CERTIFICATE = Path(__file__).parents[1] / "localhost.pem"
+CERTIFICATE = Path(__file__).parents[2] / "localhost.pem"
 """Self-signed for localhost and 127.0.0.1, with its key: for nothing but these tests."""
 
 PATIENCE = 10.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.redis_rig.proxy import Proxy
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, Driven, attributes, bucket_key, contents, driven, expires_at
+from tests.redis.rig.proxy import Proxy
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import Driven, attributes, bucket_key, contents, expires_at
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records.algebra import NEVER, TTL, Committed, Conflict, Guard, Key, Write
 from zae_limiter.stores.redis import scripts
@@ -22,24 +20,12 @@ ONE_SCRIPT = {"evalsha": 1, "get": 1, "set": 1}
 """What one server is asked for an acquire, with what the script itself calls."""
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
 @pytest.fixture
 def server(running: Server) -> Server:
     """The server of this module, empty and with everything forgotten that could be remembered."""
     running.flush()
     running.aside("SCRIPT", "FLUSH")
     return running
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 async def use(limiter: RateLimiter, entity: str = "key", adjust: int = 0, rpm: int = 1) -> None:

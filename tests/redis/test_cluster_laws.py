@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.redis_rig import shared
-from tests.redis_rig.ports import free_port, listener
-from tests.redis_rig.server import Server
-from tests.test_redis_cluster import LIMIT, MODES, RESOURCE, apart, errors, left, line, opened, store_of
+from tests.redis.rig import shared
+from tests.redis.rig.ports import free_port, listener
+from tests.redis.rig.server import Server
+from tests.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, left, line, opened, store_of
 from zae_limiter import (
     InfrastructureError,
     Limit,

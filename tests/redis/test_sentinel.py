@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.redis_rig.cluster import in_step
-from tests.redis_rig.ports import free_port
-from tests.redis_rig.proxy import Proxy
-from tests.redis_rig.sentinel import NAME, Sentinels
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, RPM, Driven, Scripted, contents, driven
+from tests.redis.rig.cluster import in_step
+from tests.redis.rig.ports import free_port
+from tests.redis.rig.proxy import Proxy
+from tests.redis.rig.sentinel import NAME, Sentinels
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import RPM, Driven, Scripted, contents
 from zae_limiter import InfrastructureError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Committed, Key, Write
 from zae_limiter.runtime.blocking import run
@@ -52,12 +52,6 @@ def fail_over(own: Sentinels) -> None:
     old.aside("REPLICAOF", "127.0.0.1", own.master.port)
     old.aside("CLIENT", "KILL", "TYPE", "normal")
     until(lambda: in_step(old), "the old master is a replica")
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 def hosts(*ports: int) -> str:

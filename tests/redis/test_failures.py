@@ -5,47 +5,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.redis_rig.cluster import in_step
-from tests.redis_rig.line import Line
-from tests.redis_rig.ports import free_port
-from tests.redis_rig.proxy import Proxy
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, RPM, Driven, Scripted, contents, driven
+from tests.redis.rig.cluster import in_step
+from tests.redis.rig.line import Line
+from tests.redis.rig.ports import free_port
+from tests.redis.rig.proxy import Proxy
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import RPM, Driven, Scripted, contents
 from zae_limiter import InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Key, Write
 
 ONE, TWO, THREE = (Key("p", f"#{number}") for number in (1, 2, 3))
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    running.flush()
-    return running
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server) as started:
-        yield started
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 def warm(mode: Driven, url: str, **options: Any) -> RateLimiter:

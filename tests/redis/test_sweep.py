@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, RPM, Driven, contents, driven
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import RPM, Driven, contents
 from zae_limiter import Limit
 from zae_limiter.records.algebra import NEVER, Committed, Key, Query, Write
 from zae_limiter.stores.redis.store import RedisStore
@@ -18,24 +16,6 @@ from zae_limiter.testing import ManualClock
 LIFE_MS = 10_000
 PER_RECORD = 3
 """Index entries of each record here: by its key, by GSI2, by GSI4."""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    running.flush()
-    return running
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 @pytest.fixture

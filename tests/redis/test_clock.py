@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, Driven, attributes, bucket_key, driven
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import Driven, attributes, bucket_key
 from zae_limiter import Limit
 from zae_limiter.records.algebra import Key
 from zae_limiter.stores.redis.store import RedisStore
@@ -29,24 +28,6 @@ class Shifted:
     def now_ms(self) -> int:
         """What this host believes."""
         return time.time_ns() // 1_000_000 + self.off_ms
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    running.flush()
-    return running
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 def shifted(mode: Driven, url: str, off_ms: int) -> RedisStore:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
 
 SLOTS = 16384
 MASTERS = 3
@@ -16,6 +16,8 @@ OPTIONS = {
     "cluster-config-file": "nodes.conf",
     "cluster-node-timeout": "1000",
     "cluster-replica-validity-factor": "0",
+    "repl-ping-replica-period": "1",
+    "repl-diskless-sync-delay": "0",
     "cluster-announce-ip": "127.0.0.1",
 }
 MIGRATE_TIMEOUT_MS = 5000

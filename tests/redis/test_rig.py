@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
@@ -25,15 +24,16 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from tests.redis_rig import shared
-from tests.redis_rig.cluster import SLOTS, Cluster, spans
-from tests.redis_rig.line import NAMELESS
-from tests.redis_rig.proxy import CERTIFICATE, Proxy
-from tests.redis_rig.sentinel import Sentinels
-from tests.redis_rig.server import DoesNotStart, Server
-from tests.redis_rig.waiting import until
+import redis
+from tests.redis.rig import shared
+from tests.redis.rig.cluster import SLOTS, Cluster, spans
+from tests.redis.rig.line import NAMELESS
+from tests.redis.rig.proxy import CERTIFICATE, Proxy
+from tests.redis.rig.sentinel import Sentinels
+from tests.redis.rig.server import DoesNotStart, Server
+from tests.redis.rig.waiting import until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ def test_a_fork_has_a_connection_of_its_own_and_leaves_the_server_alone(server: 
 
 def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
     code = (
-        "from tests.redis_rig.server import Server\n"
+        "from tests.redis.rig.server import Server\n"
         "s = Server(); s.start(); print(s.pid, s.folder, flush=True); input()"
     )
     command = [sys.executable, "-c", code]

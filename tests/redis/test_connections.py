@@ -14,40 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.redis_rig.proxy import Proxy
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
-from tests.redis_support import MODES, RPM, Driven, driven, take
+from tests.redis.rig.proxy import Proxy
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
+from tests.redis.support import RPM, Driven, driven, take
 from zae_limiter import RateLimiter, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 
 MANY = 20
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    running.flush()
-    return running
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server) as started:
-        yield started
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.redis_rig.cluster import Cluster
-from tests.redis_rig.proxy import CERTIFICATE, Proxy
-from tests.redis_rig.sentinel import Sentinels
-from tests.redis_rig.server import Server
-from tests.redis_support import MODES, RPM, Driven, Scripted, contents, driven
+from tests.redis.rig.cluster import Cluster
+from tests.redis.rig.proxy import CERTIFICATE, Proxy
+from tests.redis.rig.sentinel import Sentinels
+from tests.redis.rig.server import Server
+from tests.redis.support import RPM, Driven, Scripted, contents, driven
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Key, Query, Write
 from zae_limiter.testing import ManualClock
@@ -31,12 +31,6 @@ SECRET = "correct-horse"
 ODD = ["a:b@c/d?e#f", "100%", "ü ß+&=", "[x]{y}", '"quoted"', "%41"]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
 @pytest.fixture
 def server(running: Server) -> Iterator[Server]:
     running.flush()
@@ -45,12 +39,6 @@ def server(running: Server) -> Iterator[Server]:
     running.aside("ACL", "LOG", "RESET")
     for name in set(running.aside("ACL", "USERS")) - {"default"}:
         running.aside("ACL", "DELUSER", name)
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 def admit(server: Server, *rules: str, name: str = "app", password: str = SECRET, keys: str = "~zae:*") -> str:

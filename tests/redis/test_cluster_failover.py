@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.redis_rig.cluster import Cluster
-from tests.redis_rig.waiting import PATIENCE, until
-from tests.test_redis_cluster import LIMIT, apart, line, opened
-from tests.test_redis_cluster_laws import took
+from tests.redis.rig.cluster import Cluster
+from tests.redis.rig.waiting import PATIENCE, until
+from tests.redis.test_cluster import LIMIT, apart, line, opened
+from tests.redis.test_cluster_laws import took
 from zae_limiter import RateLimiterUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.redis_rig.server import Server
+    from tests.redis.rig.server import Server
     from zae_limiter import RateLimiter
     from zae_limiter.testing import Harness
 

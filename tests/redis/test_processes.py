@@ -9,7 +9,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.redis_rig import shared
+from tests.redis.rig import shared
 from tests.test_dynamodb_processes import LIMIT, PROCESSES
 from tests.test_shards_simulation import worst_balance
 from zae_limiter import Limit, SyncRateLimiter

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tests.redis_rig import shared
-from tests.redis_rig.server import Server
-from tests.redis_support import MODES, RPM, Driven, bucket_key, contents, driven
+from tests.redis.rig import shared
+from tests.redis.rig.server import Server
+from tests.redis.support import RPM, Driven, bucket_key, contents
 from zae_limiter import CorruptRecordError, Limit, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import (
     ABSENT,
@@ -37,24 +37,6 @@ from zae_limiter.testing import ManualClock
 ONE, TWO = Key("p", "#1"), Key("p", "#2")
 TOP = 2**53
 COUNT = iter(range(10**9))
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    running.flush()
-    return running
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    with driven(request.param) as made:
-        yield made
 
 
 @pytest.fixture

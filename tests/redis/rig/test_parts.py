@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.redis_rig import binary
-from tests.redis_rig.resp import Frames, command_name, is_answer
-from tests.redis_rig.waiting import NeverHappened, until
+from tests.redis.rig import binary
+from tests.redis.rig.resp import Frames, command_name, is_answer
+from tests.redis.rig.waiting import NeverHappened, until
 
 
 def executable(path: Path, says: str) -> str:

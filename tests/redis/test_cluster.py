@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pytest
 from redis.crc import key_slot
 
-from tests.redis_rig import shared
+from tests.redis.rig import shared
 from zae_limiter import Limit
 from zae_limiter.records import keys
 from zae_limiter.stores.redis.settings import parse
@@ -24,8 +24,8 @@ from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
-    from tests.redis_rig.cluster import Cluster
-    from tests.redis_rig.server import Server
+    from tests.redis.rig.cluster import Cluster
+    from tests.redis.rig.server import Server
     from zae_limiter import RateLimiter, Repository
     from zae_limiter.clock import Clock
 

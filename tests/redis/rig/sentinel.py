@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Self
 
-from tests.redis_rig.cluster import in_step
-from tests.redis_rig.server import Server
-from tests.redis_rig.waiting import until
+from tests.redis.rig.cluster import in_step
+from tests.redis.rig.server import Server
+from tests.redis.rig.waiting import until
 
 NAME = "mymaster"
 

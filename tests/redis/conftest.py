@@ -1,0 +1,39 @@
+"""A server, a proxy in front of it and a mode: what most tests of Redis run over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.redis.rig.proxy import Proxy
+from tests.redis.rig.server import Server
+from tests.redis.support import MODES, Driven, driven
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    """The server of a module; most want it empty: `server`."""
+    with Server() as started:
+        yield started
+
+
+@pytest.fixture
+def server(running: Server) -> Server:
+    """A server with nothing in it."""
+    running.flush()
+    return running
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """What can lose answers of the server."""
+    with Proxy(server) as started:
+        yield started
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Iterator[Driven]:
+    """Async or blocking; what was opened is closed at the end."""
+    with driven(request.param) as made:
+        yield made
