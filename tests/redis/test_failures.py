@@ -17,8 +17,8 @@ from tests.redis.rig.proxy import Proxy
 from tests.redis.rig.server import Server
 from tests.redis.rig.waiting import until
 from tests.redis.support import RPM, Driven, Scripted, contents
-from zae_limiter import InfrastructureError, RateLimiter, RateLimiterUnavailable
-from zae_limiter.records.algebra import ABSENT, Committed, Key, Write
+from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
+from zae_limiter.records.algebra import ABSENT, Committed, Key, Query, Write
 
 ONE, TWO, THREE = (Key("p", f"#{number}") for number in (1, 2, 3))
 
@@ -288,6 +288,17 @@ def test_every_answer_is_an_error_of_ours_and_nothing_is_asked_twice(
         assert server.asked in (["evalsha"], ["evalsha", "eval"] if b"NOSCRIPT" in answer else [])
         with pytest.raises(kind):
             mode.run(limiter.get_entity("key"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(b"-LOADING dataset in memory\r\n", RateLimiterUnavailable), (b"-NOAUTH needed\r\n", AccessDeniedError)],
+)
+def test_a_listing_fails_with_an_error_of_ours_too(
+    mode: Driven, answer: bytes, kind: type[InfrastructureError]
+) -> None:
+    with Scripted(answer) as server, pytest.raises(kind):
+        mode.run(mode.store(server.url).query(Query("ns/P")))
 
 
 def test_a_server_with_too_many_clients_is_an_outage(mode: Driven) -> None:

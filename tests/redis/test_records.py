@@ -340,3 +340,15 @@ def test_an_error_in_the_middle_of_many_is_no_conflict(mode: Driven, server: Ser
         mode.run(store.commit([Write(ONE, (ABSENT,), {"n": 1})]))
     assert not isinstance(caught.value, RateLimiterUnavailable | Conflict)
     assert store.stats().conflicts == 0
+
+
+def test_a_bucket_of_a_wrong_type_can_be_reset(mode: Driven, server: Server) -> None:
+    limiter = mode.limiter(server.url)
+    assert mode.take(limiter) == "granted"
+    key = bucket_key(server, "key")
+    server.command("DEL", key)
+    server.command("RPUSH", key, "something")
+    with pytest.raises(CorruptRecordError, match="prefix"):
+        mode.take(limiter)
+    mode.run(limiter.reset_bucket("key", "gpt-4"))
+    assert mode.take(limiter) == "granted"

@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.redis.rig.server import Server
-from tests.redis.support import Driven
-from zae_limiter.records.algebra import TTL, Committed, Image, Key, Write
+from tests.redis.support import Driven, bucket_key
+from zae_limiter import CorruptRecordError
+from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.redis import mirror
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.testing import ManualClock
 
-KEY = Key("ns/P", "#1")
+KEY = Key("ns/BUCKET#key#gpt-4#0", "#STATE")
 
 
 def added(image: Image, amount: int) -> Image:
     return {**image, "n": image["n"] + amount}
 
 
-def swapped(mode: Driven, store: RedisStore, amount: int) -> Image | None:
+def swapped(mode: Driven, store: RedisStore, amount: int) -> Image | Conflict | None:
     return mode.run(store.swap(KEY, store.clock.now_ms(), None, added, amount))
 
 
@@ -39,11 +40,33 @@ def test_what_somebody_else_has_written_is_not_and_is_seen_then(mode: Driven, se
     one, other = mode.store(server.url), mode.store(server.url)
     mode.run(one.commit([Write(KEY, (), {"n": 1})]))
     mode.run(other.commit([Write(KEY, add={"n": 10})]))
-    assert swapped(mode, one, 1) is None
+    assert swapped(mode, one, 1) == Conflict({KEY: {"n": 11}})
     server.reset_stats()
-    assert swapped(mode, one, 1) is None  # it is in doubt for a while, which costs no call
+    assert swapped(mode, one, 1) is None  # it is in doubt now, which costs no call
     assert "evalsha" not in server.command_stats()
     assert mode.run(one.read([KEY])) == [{"n": 11}]
+
+
+def test_who_is_alone_again_swaps_again(mode: Driven, server: Server) -> None:
+    one, other = mode.store(server.url), mode.store(server.url)
+    mode.run(one.commit([Write(KEY, (), {"n": 1})]))
+    mode.run(other.commit([Write(KEY, add={"n": 10})]))
+    assert isinstance(swapped(mode, one, 1), Conflict)
+    for _ in range(mirror._PROOFS):
+        assert swapped(mode, one, 1) is None
+        mode.run(one.commit([Write(KEY, add={"n": 1})]))
+    assert swapped(mode, one, 1) == {"n": 12 + mirror._PROOFS}
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_clients_that_take_turns_pay_one_call_each_time(mode: Driven, server: Server, turns: int) -> None:
+    limiters = [mode.limiter(server.url) for _ in range(2)]
+    for limiter in limiters:
+        assert [mode.take(limiter) for _ in range(2)] == ["granted", "granted"]
+    server.reset_stats()
+    for turn in range(40):
+        assert mode.take(limiters[turn // turns % 2]) == "granted"
+    assert server.command_stats()["evalsha"] <= 40 + 4
 
 
 @pytest.mark.parametrize("gone", [Write(KEY, delete=True), Write(KEY, (), {"m": 1}, remove=("n",))])
@@ -52,8 +75,20 @@ def test_a_record_that_is_gone_or_another_is_not(mode: Driven, server: Server, g
     mode.run(one.commit([Write(KEY, (), {"n": 1})]))
     mode.run(other.commit([gone]))
     before = mode.run(other.read([KEY]))
-    assert swapped(mode, one, 1) is None
+    assert swapped(mode, one, 1) == Conflict({KEY: before[0]})
     assert mode.run(other.read([KEY])) == before
+
+
+@pytest.mark.parametrize("foreign", ["=", "!", "", "\n", "hello"])
+def test_what_is_no_record_is_said_to_be_none(mode: Driven, server: Server, foreign: str) -> None:
+    limiter = mode.limiter(server.url)
+    assert mode.take(limiter) == "granted"
+    server.command("SET", bucket_key(server, "key"), foreign)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError):
+            mode.take(limiter)
+    mode.run(limiter.reset_bucket("key", "gpt-4"))
+    assert mode.take(limiter) == "granted"
 
 
 @pytest.mark.parametrize("change", [{"n": 2**53 + 1}, {"n": 0.5}, {"n": "1"}, {"n": 1, "m": 1}, {}])
@@ -89,7 +124,7 @@ def test_a_record_that_has_expired_is_not(mode: Driven, server: Server) -> None:
 def test_in_any_order_nothing_is_lost_or_counted_twice(
     running: Server, steps: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_DOUBT_SECONDS", 0.0)
+    monkeypatch.setattr(mirror.Mirror, "doubt", lambda *_: None)
     running.flush()
     clients = [open_redis(parse(running.url), blocking=True) for _ in range(2)]
     run(clients[0].commit([Write(KEY, (), {"n": 0})]))
@@ -97,9 +132,9 @@ def test_in_any_order_nothing_is_lost_or_counted_twice(
     for what, who, amount in steps:
         store = clients[who]
         if what == "swap":
-            image = run(store.swap(KEY, 0, None, added, amount))
-            total += amount if image is not None else 0
-            assert image is None or image["n"] == total
+            found = run(store.swap(KEY, 0, None, added, amount))
+            total += amount if isinstance(found, dict) else 0
+            assert found in (None, {"n": total}, Conflict({KEY: {"n": total}}))
         elif what == "commit":
             total += amount
             outcome = run(store.commit([Write(KEY, add={"n": amount})]))
@@ -112,17 +147,13 @@ def test_in_any_order_nothing_is_lost_or_counted_twice(
 
 
 def test_threads_that_swap_the_same_record_count_each_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "_DOUBT_SECONDS", 0.0)
+    monkeypatch.setattr(mirror.Mirror, "doubt", lambda *_: None)
     store = open_redis(parse(server.url), blocking=True)
     run(store.commit([Write(KEY, (), {"n": 0})]))
     done: list[int] = []
 
     def work() -> None:
-        for _ in range(100):
-            if run(store.swap(KEY, 0, None, added, 1)) is not None:
-                done.append(1)
-            else:
-                run(store.read([KEY]))
+        done.extend(1 for _ in range(100) if isinstance(run(store.swap(KEY, 0, None, added, 1)), dict))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -181,3 +181,27 @@ def test_what_the_server_drops_by_itself_leaves_the_index(mode: Driven, server: 
     until(lambda: not server.aside("EXISTS", store.layout.record(key_of(1), 0)), "it is dropped", seconds=5)
     until(lambda: sweep(mode, store) == 1, "its index entries are taken away", seconds=5)
     assert contents(server) == {}
+
+
+@pytest.mark.parametrize("foreign", ["garbage", "[1]", '["a", "b", 1]'])
+def test_a_member_that_is_none_of_ours_does_not_stand_in_the_way(mode: Driven, server: Server, foreign: str) -> None:
+    clock = ManualClock()
+    store = mode.store(server.url, clock=clock)
+    key = Key("ns/P", "#1")
+    mode.run(store.commit([Write(key, (), {"n": 1}, expires_at_ms=clock.now_ms() + 1_000)]))
+    server.command("ZADD", "zae:{0}:expiries", "1", foreign)
+    clock.advance(10)
+    assert mode.run(store._sweeper.sweep(0, store.client.deadline(None))) >= 1
+    assert contents(server) == {}
+
+
+def test_something_else_at_the_key_of_an_expired_record_is_left_alone(mode: Driven, server: Server) -> None:
+    clock = ManualClock()
+    store = mode.store(server.url, clock=clock)
+    keys = [Key("ns/P", f"#{number}") for number in range(3)]
+    mode.run(store.commit([Write(key, (), {"n": 1}, expires_at_ms=clock.now_ms() + 1_000) for key in keys]))
+    server.command("DEL", "zae:{0}:ns/P\t#1")
+    server.command("RPUSH", "zae:{0}:ns/P\t#1", "mine")
+    clock.advance(10)
+    assert mode.run(store._sweeper.sweep(0, store.client.deadline(None))) == 3
+    assert list(contents(server)) == ["zae:{0}:ns/P\t#1"]

@@ -135,8 +135,11 @@ class Engine:
             return None
         level = chain.levels[0]
         now_ms = chain.instant(self._clock.now_ms())
-        image = await self._swapper.swap(level.key, now_ms, timeout, charging.spend, level, cost, now_ms)
-        return None if image is None else seen_grant(chain, cost, image, now_ms)
+        found = await self._swapper.swap(level.key, now_ms, timeout, charging.spend, level, cost, now_ms)
+        if isinstance(found, Conflict):
+            chain.show(found.images, self._clock.now_ms())
+            return None
+        return None if found is None else seen_grant(chain, cost, found, now_ms)
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
         """Add ``delta`` to what a grant has consumed; runs to its end also if the caller is cancelled."""

@@ -40,7 +40,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
-    when the store cannot be asked (call > limiter > system config > block), after at most ``timeout`` seconds.
+    when the store cannot be asked (call > limiter > system config > block); a call of the store may take at most
+    ``timeout`` seconds, and the next one after a lost race as many again.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     Entity and config operations work here as on the repository.
     """

@@ -1,4 +1,4 @@
-"""The store port: four verbs, and one extra ability."""
+"""The store port: four verbs, and two extra abilities."""
 
 from __future__ import annotations
 
@@ -59,8 +59,11 @@ class Swapper(Protocol):
 
     async def swap(
         self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
-    ) -> Image | None:
-        """Replace a record's image by what ``change`` makes of it; None where nothing was changed."""
+    ) -> Image | Conflict | None:
+        """Replace a record's image by what ``change`` makes of it, and return that.
+
+        A conflict shows what is there instead; None: it was not even tried, or ``change`` makes nothing of it.
+        """
         ...
 
 

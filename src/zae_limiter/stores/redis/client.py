@@ -1,4 +1,4 @@
-"""The client: runs scripts and commands where their keys are, and learns the server's time.
+"""The client: runs scripts and commands where their keys are.
 
 The rule about sending again: only what was surely not carried out, which is what a server refused for a reason that
 has a remedy, and what never reached a server that may have a successor. A command whose answer is missing is never sent
@@ -64,14 +64,17 @@ class Client:
         """Run commands that only read, each where its key is, those of a server all at once; answers in their order."""
         places: dict[Address, list[int]] = {}
         for place, (key, _) in enumerate(wanted):
-            address = self.topology.known(key) or await self._located(key, deadline)
+            try:
+                address = self.topology.known(key) or await self._located(key, deadline)
+            except Refusal as refused:
+                raise refused.error from refused
             places.setdefault(address, []).append(place)
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
             self._calls.update(wanted[place][1][0] for place in mine)
             try:
                 given = await self.nodes.call_all(address, [wanted[place][1] for place in mine], deadline)
-            except (NotSent, Unknown) as error:
+            except (NotSent, Unknown, Refusal) as error:
                 given = [error] * len(mine)
             for place, answer in zip(mine, given, strict=True):  # reading again does no harm
                 failed = isinstance(answer, Exception)

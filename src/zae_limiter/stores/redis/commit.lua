@@ -126,7 +126,13 @@ local writes, outcome, broken = {}, '1', false
 for kind in tokens do
   local index, expires = tonumber(tokens()), tokens()
   local guards, puts, adds, removes = tokens(), tokens(), tokens(), tokens()
-  local stored = call('GET', KEYS[#writes + 1])
+  local stored = redis.pcall('GET', KEYS[#writes + 1])
+  if type(stored) == 'table' then
+    if not find(stored.err, 'WRONGTYPE', 1, true) then
+      return stored
+    end
+    stored = 'no string'
+  end
   if stored and (byte(stored) ~= 10 or byte(stored, -1) ~= 10) then
     stored, broken = '\n', broken or kind ~= '2' -- whatever it is, it can be deleted
   end

@@ -33,7 +33,7 @@ class Layout:
         return 0 if self.cells == 1 else self._cell_of(owner(key))
 
     def record(self, key: Key, cell: int) -> str:
-        """The hash that holds a record. No part of a key contains a control character."""
+        """The string that holds a record. No part of a key contains a control character."""
         return f"{self._starts[cell]}{key[0]}\t{key[1]}"
 
     def index(self, cell: int) -> str:

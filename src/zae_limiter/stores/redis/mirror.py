@@ -6,16 +6,17 @@ a whole, which spares the script the guards: it only has to find what was seen l
 
 from __future__ import annotations
 
-import time
 from operator import is_
 from typing import NamedTuple
 
-from ...records.algebra import Image, Key
+from ...records.algebra import Image, Key, Write, applied
+from ...records.keys import STATE
 from .values import decode
 
 _EXACT = 2**53
 _MAX_ENTRIES = 5_000
-_DOUBT_SECONDS = 1.0
+_PROOFS = 16
+"""So a swap is lost at most once in as many writes, however the clients of a bucket take turns."""
 
 
 class Seen(NamedTuple):
@@ -41,20 +42,30 @@ class Seen(NamedTuple):
 
 
 class Mirror:
-    """The records of one client; bounded."""
+    """The buckets of one client; bounded. Other records are only decoded."""
 
     def __init__(self) -> None:
         self._seen: dict[Key, Seen] = {}
-        self._doubts: dict[Key, float] = {}
+        self._doubts: dict[Key, int] = {}
 
     def of(self, key: Key) -> Seen | None:
-        """What was last seen of a record, unless others have written it lately: then it is hardly still that."""
-        doubtful = self._doubts.get(key)
-        if doubtful is not None:
-            if time.monotonic() < doubtful:
-                return None
-            self._doubts.pop(key, None)
-        return self._seen.get(key)
+        """What was last seen of a record, unless others write it too: then it is hardly still that."""
+        return None if key in self._doubts else self._seen.get(key)
+
+    def written(self, write: Write, text: str) -> Image | None:
+        """Keep what a write has made of a record; it is trusted again when often nobody else has written in between."""
+        key = write.key
+        doubts = self._doubts.get(key)
+        before = None if doubts is None else self._seen.get(key)
+        image = self.show(key, text)
+        if doubts is not None:
+            if before is None or applied(before.image, write) != image:
+                self.doubt(key)
+            elif doubts > 1:
+                self._doubts[key] = doubts - 1
+            else:
+                self._doubts.pop(key, None)
+        return image
 
     def show(self, key: Key, text: str) -> Image | None:
         """Keep what a record is now, and return its image; the empty text is no record."""
@@ -73,14 +84,16 @@ class Mirror:
 
     def keep(self, key: Key, seen: Seen) -> None:
         """Keep what a record is now."""
+        if key.sk != STATE:
+            return
         if key not in self._seen and len(self._seen) >= _MAX_ENTRIES:
             self._seen.clear()
             self._doubts.clear()
         self._seen[key] = seen
 
     def doubt(self, key: Key) -> None:
-        """Somebody else has written a record: for a while it is not taken for what was last seen of it."""
-        self._doubts[key] = time.monotonic() + _DOUBT_SECONDS
+        """Somebody else has written a record: for so many writes it is not taken for what was last seen of it."""
+        self._doubts[key] = _PROOFS
 
 
 def _updated(key: Key, lines: list[str], before: Seen) -> Image | None:

@@ -115,18 +115,18 @@ class RedisStore:
 
     async def swap(
         self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
-    ) -> Image | None:
-        """Replace a record if it is still what was last seen of it; None also where it is not, or not known."""
+    ) -> Image | Conflict | None:
+        """Replace a bucket if it is still what was last seen of it; None where that is not known or not enough."""
         seen = self._mirror.of(key)
         if seen is None or not (self._own_time or is_live(seen.image, now_ms)):
             return None
         image = change(seen.image, *args)
         after = None if image is None else seen.changed(image)
-        if after is None or not await self._swapped(key, seen, after, self.client.deadline(timeout)):
+        if after is None:
             return None
-        return image
+        return await self._swapped(key, seen, after, self.client.deadline(timeout))
 
-    async def _swapped(self, key: Key, seen: Seen, after: Seen, deadline: float) -> bool:
+    async def _swapped(self, key: Key, seen: Seen, after: Seen, deadline: float) -> Image | Conflict:
         sent_ms = self._server_clock.host.now_ms()
         told = self._told(sent_ms)
         expires = after.image.get(TTL)
@@ -142,10 +142,10 @@ class RedisStore:
         if text == "=":
             self._mirror.keep(key, after)
             await self._tidy(cell, (), deadline)
-            return True
-        self._mirror.show(key, text)
+            return after.image
+        self.client.conflicts += 1
         self._mirror.doubt(key)
-        return False
+        return Conflict({key: self._mirror.show(key, text[1:])})
 
     async def _tidy(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
         due = self._sweeper.due(cell, writes)
@@ -194,10 +194,12 @@ class RedisStore:
             self._learn(clock, sent_ms)
         if outcome == "-2":
             raise _foreign(keys[: len(writes)])
+        if outcome == "1":
+            return True, [self._mirror.written(write, record) for write, record in zip(writes, records, strict=True)]
         images = [self._mirror.show(write.key, record) for write, record in zip(writes, records, strict=True)]
         if outcome == "-1":
             raise _not_a_number(writes, images)
-        return outcome == "1", images
+        return False, images
 
     def _told(self, sent_ms: int) -> str:
         """What the script is told about time."""

@@ -5,11 +5,11 @@
 -- ARGV[2]  what becomes of it
 -- ARGV[3]  its new expiry in seconds since the epoch, '' to keep it
 -- ARGV[4]  'T' to be told the time
--- answer   = where it was replaced, else the record, empty where there is none; then, if asked for, a zero byte, seconds and
---          microseconds of the server's clock
+-- answer   = where it was replaced, else ! and the record, if there is one; then, if asked for, a zero byte, seconds
+--          and microseconds of the server's clock
 
 local stored = redis.call('GET', KEYS[1])
-local answer = stored or ''
+local answer = '!' .. (stored or '')
 if stored == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
   if ARGV[3] ~= '' then

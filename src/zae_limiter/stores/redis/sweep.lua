@@ -13,7 +13,9 @@ local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time[1] * 1000 + math.floor(t
 local gone = 0
 for place = 3, #KEYS do
   local member = ARGV[place - 1]
-  local record = redis.call('GET', KEYS[place])
+  local record = redis.pcall('GET', KEYS[place])
+  local foreign = type(record) == 'table' -- something else is there, which is not ours to delete
+  record = not foreign and record
   local ttl = record and string.match(record, '\nttl=(%d+)\n')
   if record and not ttl then
     redis.call('ZREM', KEYS[2], member)
@@ -22,7 +24,9 @@ for place = 3, #KEYS do
   else
     redis.call('ZREM', KEYS[1], unpack(cjson.decode(member)[3]))
     redis.call('ZREM', KEYS[2], member)
-    redis.call('DEL', KEYS[place])
+    if not foreign then
+      redis.call('DEL', KEYS[place])
+    end
     gone = gone + 1
   end
 end

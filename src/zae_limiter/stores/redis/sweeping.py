@@ -71,7 +71,22 @@ class Sweeper:
         members = await self._client.command(expiries, due, deadline)
         if not members:
             return 0
-        records = [layout.record(Key(*json.loads(member)[:2]), cell) for member in members]
+        listed = {member: key for member in members if (key := _listed(member)) is not None}
+        if len(listed) < len(members):
+            await self._client.command(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
+        if not listed:
+            return 0
+        records = [layout.record(key, cell) for key in listed.values()]
         keys = (layout.index(cell), expiries, *records)
-        gone: int = await self._client.run(scripts.SWEEP, keys, (self._now(), *members), deadline)
+        gone: int = await self._client.run(scripts.SWEEP, keys, (self._now(), *listed), deadline)
         return gone
+
+
+def _listed(member: bytes) -> Key | None:
+    """The record that a member of the expiry set stands for; None where it is none of ours."""
+    try:
+        pk, sk, entries = json.loads(member)
+    except (ValueError, TypeError):
+        return None
+    ours = isinstance(pk, str) and isinstance(sk, str) and isinstance(entries, list) and len(entries) > 0
+    return Key(pk, sk) if ours else None

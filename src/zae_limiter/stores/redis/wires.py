@@ -12,9 +12,10 @@ import time
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
-import redis
 import redis.asyncio
 from redis.connection import AbstractConnection
+
+import redis
 
 from ..turns import LoopTurns, ThreadTurns, Turns
 
@@ -169,7 +170,11 @@ class BlockingWire:
         try:
             connection.connect()
         except redis.TimeoutError as error:
+            connection.disconnect()
             raise TimeoutError(str(error)) from error
+        except BaseException:
+            connection.disconnect()
+            raise
         return BlockingLink(connection)
 
 
@@ -229,7 +234,7 @@ class AsyncWire:
         """Connect and log in. The time of a call is kept around it, which spares redis-py a task for each."""
         module = redis.asyncio
         kinds = module.Connection, module.SSLConnection, module.UnixDomainSocketConnection
-        connection = _kind(kinds, address, login)(**_arguments(address, login, timeout))
+        connection = _kind(kinds, address, login)(**_arguments(address, login, timeout), socket_timeout=None)
         try:
             async with asyncio.timeout(timeout):
                 await connection.connect()
