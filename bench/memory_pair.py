@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from limits import parse
 from limits.storage import MemoryStorage
@@ -16,9 +17,9 @@ LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_
 COST = {"rpm": 1, "tpm": 500}
 
 
-def ours() -> Callable[[int], None]:
+def ours(url: str = "memory://") -> Callable[[int], None]:
     """A two-limit lease: acquire and exit."""
-    limiter = SyncRateLimiter("memory://")
+    limiter = SyncRateLimiter(url)
     limiter.set_system_defaults(LIMITS)
 
     def work(calls: int) -> None:
@@ -43,9 +44,9 @@ def ours_async() -> Callable[[int], None]:
     return lambda calls: runner.run(leases(calls))
 
 
-def rival() -> Callable[[int], None]:
+def rival(storage: Any) -> Callable[[int], None]:
     """Two hits with `limits`, its cheapest strategy."""
-    strategy = FixedWindowRateLimiter(MemoryStorage())
+    strategy = FixedWindowRateLimiter(storage)
     rpm, tpm = parse("1000000/minute"), parse("1000000000/minute")
 
     def work(calls: int) -> None:
@@ -58,4 +59,4 @@ def rival() -> Callable[[int], None]:
 
 def measure() -> dict[str, float]:
     """Microseconds of CPU per piece of work."""
-    return best_of({"zae-limiter": ours(), "zae-limiter async": ours_async(), "limits": rival()})
+    return best_of({"zae-limiter": ours(), "zae-limiter async": ours_async(), "limits": rival(MemoryStorage())})

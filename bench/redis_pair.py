@@ -12,16 +12,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import redis.asyncio
-from limits import parse
 from limits.storage import RedisStorage
-from limits.strategies import FixedWindowRateLimiter
 from tests.redis.rig.server import Server
 
 import redis
-from zae_limiter import Limit, RateLimiter, SyncRateLimiter
+from bench.memory_pair import COST, ours, rival
+from bench.timing import best_of
+from zae_limiter import RateLimiter
 
-LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_000)]
-COST = {"rpm": 1, "tpm": 500}
 CALLS, ROUNDS, COUNTED, MANY = 96, 60, 50, 32
 
 Work = Callable[[int], None]
@@ -30,7 +28,11 @@ Work = Callable[[int], None]
 def measure() -> dict[str, Any]:
     """Microseconds per piece of work, and what each asks of the server."""
     with Server() as server, asyncio.Runner() as runner:
-        blocking = {"no-op EVALSHA": nothing(server.url), "ours": ours(server.url), "limits": rival(server.url)}
+        blocking = {
+            "no-op EVALSHA": nothing(server.url),
+            "ours": ours(server.url),
+            "limits": rival(RedisStorage(server.url)),
+        }
         waiting = {
             callers: {
                 "no-op EVALSHA": nothing_async(server.url, runner, callers),
@@ -39,24 +41,16 @@ def measure() -> dict[str, Any]:
             for callers in (1, MANY)
         }
         return {
-            "blocking_us": best_of(blocking),
-            "async_us": best_of(waiting[1]),
-            "at_once_us": best_of(waiting[MANY]),
+            "blocking_us": waited_for(blocking),
+            "async_us": waited_for(waiting[1]),
+            "at_once_us": waited_for(waiting[MANY]),
             "asked": {name: asked(server, work) for name, work in blocking.items()},
         }
 
 
-def best_of(sides: dict[str, Work]) -> dict[str, float]:
-    """Microseconds per call, waited for."""
-    for work in sides.values():
-        work(CALLS)
-    best = dict.fromkeys(sides, float("inf"))
-    for _ in range(ROUNDS):
-        for name, work in sides.items():
-            started = time.perf_counter_ns()
-            work(CALLS)
-            best[name] = min(best[name], (time.perf_counter_ns() - started) / CALLS / 1000)
-    return best
+def waited_for(sides: dict[str, Work]) -> dict[str, float]:
+    """Microseconds until a call is done."""
+    return best_of(sides, CALLS, ROUNDS, time.perf_counter_ns)
 
 
 def asked(server: Server, work: Work) -> dict[str, float]:
@@ -93,19 +87,6 @@ def nothing_async(url: str, runner: asyncio.Runner, callers: int) -> Work:
     return in_loop(one, runner, callers)
 
 
-def ours(url: str) -> Work:
-    """A two-limit lease: acquire and exit."""
-    limiter = SyncRateLimiter(url)
-    limiter.set_system_defaults(LIMITS)
-
-    def work(calls: int) -> None:
-        for _ in range(calls):
-            with limiter.acquire("key", "gpt-4", COST):
-                pass
-
-    return work
-
-
 def ours_async(url: str, runner: asyncio.Runner, callers: int) -> Work:
     """The same in an event loop."""
     limiter = RateLimiter(url)
@@ -128,19 +109,6 @@ def in_loop(one: Callable[[], Coroutine[Any, Any, None]], runner: asyncio.Runner
         await asyncio.gather(*(calling(calls // callers) for _ in range(callers)))
 
     return lambda calls: runner.run(calling(calls) if callers == 1 else all_of(calls))
-
-
-def rival(url: str) -> Work:
-    """Two hits with `limits`, its cheapest strategy."""
-    strategy = FixedWindowRateLimiter(RedisStorage(url))
-    rpm, tpm = parse("1000000/minute"), parse("1000000000/minute")
-
-    def work(calls: int) -> None:
-        for _ in range(calls):
-            strategy.hit(rpm, "key", "gpt-4")
-            strategy.hit(tpm, "key", "gpt-4", cost=500)
-
-    return work
 
 
 def report(found: dict[str, Any]) -> list[str]:
