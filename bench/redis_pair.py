@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import redis
 import redis.asyncio
 from limits.storage import RedisStorage
 from tests.redis.rig.server import Server
 
-import redis
 from bench.memory_pair import COST, ours, rival
 from bench.timing import best_of
 from zae_limiter import RateLimiter

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from tests.redis.rig import ports
@@ -170,3 +171,15 @@ class Scripted:
                     if not introduction:
                         self.asked.append(name)
                     connection.sendall(b"+OK\r\n" if introduction else self.answer)
+
+
+def in_a_fork(work: Callable[[], object]) -> bool:
+    """Whether ``work`` came to its end in a fork of this process."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

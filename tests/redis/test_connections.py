@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import threading
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ import pytest
 from tests.redis.rig.proxy import Proxy
 from tests.redis.rig.server import Server
 from tests.redis.rig.waiting import until
-from tests.redis.support import RPM, Driven, driven, take
+from tests.redis.support import RPM, Driven, driven, in_a_fork, take
 from zae_limiter import RateLimiter, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.redis.settings import parse
@@ -299,18 +298,6 @@ def test_failures_leave_nothing_open(mode: Driven, server: Server, proxy: Proxy)
 
 
 # Forks
-
-
-def in_a_fork(work: Callable[[], object]) -> bool:
-    """Whether ``work`` came to its end in a fork of this process."""
-    child = os.fork()
-    if not child:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def test_a_fork_has_connections_of_its_own_and_leaves_its_parents_alone(server: Server) -> None:

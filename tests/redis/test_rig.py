@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
@@ -24,7 +25,6 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-import redis
 from tests.redis.rig import shared
 from tests.redis.rig.cluster import SLOTS, Cluster, spans
 from tests.redis.rig.line import NAMELESS
@@ -32,6 +32,7 @@ from tests.redis.rig.proxy import CERTIFICATE, Proxy
 from tests.redis.rig.sentinel import Sentinels
 from tests.redis.rig.server import DoesNotStart, Server
 from tests.redis.rig.waiting import until
+from tests.redis.support import in_a_fork
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,18 +57,6 @@ def proxy(server: Server) -> Iterator[Proxy]:
     """A proxy in front of it."""
     with Proxy(server) as started:
         yield started
-
-
-def in_a_fork(work: Callable[[], object]) -> bool:
-    """Whether ``work`` came to its end in a fork of this process."""
-    child = os.fork()
-    if not child:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def gone(pid: int) -> bool:

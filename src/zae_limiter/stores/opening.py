@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from ..core import names
 from ..core.errors import ValidationError
+from .redis.settings import SCHEMES, parse
 from .urls import masked, options_of, split
 
 if TYPE_CHECKING:
@@ -105,8 +106,6 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
 
 def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     """Nothing is connected before the first call; ``clock`` is the host's, under the server's own."""
-    from .redis.settings import parse
-
     settings = parse(url)
     if find_spec("redis") is None:
         raise ValidationError("url", masked(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
@@ -128,18 +127,5 @@ _OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store
     "memory": _open_memory,
     "sqlite": _open_sqlite,
     "dynamodb": _open_dynamodb,
-    **dict.fromkeys(
-        (
-            "redis",
-            "rediss",
-            "valkey",
-            "valkeys",
-            "unix",
-            "redis+cluster",
-            "rediss+cluster",
-            "redis+sentinel",
-            "rediss+sentinel",
-        ),
-        _open_redis,
-    ),
+    **dict.fromkeys(SCHEMES, _open_redis),
 }

@@ -22,6 +22,7 @@ IDLE_SECONDS = 20.0
 
 
 _FORSAKEN: list[object] = []
+"""Loops and pools of the process that forked this one: see `Pools._forsake_loops`."""
 
 
 class Kept(Protocol):

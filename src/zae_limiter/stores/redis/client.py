@@ -48,10 +48,7 @@ class Client:
         except Refusal as refused:
             if refused.remedy is not Remedy.LOAD:
                 raise refused.error from refused
-        try:
-            return await self._send(keys[0], ("EVAL", script.text, *rest), deadline)
-        except Refusal as refused:
-            raise refused.error from refused
+        return await self.command(keys[0], ("EVAL", script.text, *rest), deadline)
 
     async def command(self, key: str, command: Sequence[Any], deadline: float) -> Any:
         """Run a command where ``key`` is."""

@@ -71,6 +71,7 @@ class Mirror:
         """Keep what a record is now, and return its image; the empty text is no record."""
         if not text:
             self._seen.pop(key, None)
+            self._doubts.pop(key, None)
             return None
         lines = text[1:-1].split("\n") if len(text) > 1 else []
         before = self._seen.get(key)

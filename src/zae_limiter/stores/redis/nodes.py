@@ -34,7 +34,6 @@ class Nodes:
     """The servers that a client talks to, under one login."""
 
     def __init__(self, wire: Wire, login: dict[str, Any], *, connect_timeout: float, limit: int) -> None:
-        self.opened = 0
         self._wire = wire
         self._login = login
         self._connect_timeout = connect_timeout
@@ -84,7 +83,7 @@ class Nodes:
         try:
             if left <= 0:
                 raise TimeoutError
-            link = await self._wire.open(address, self._login, left)
+            return await self._wire.open(address, self._login, left)
         except TimeoutError as error:
             raise NotSent(f"no connection to {address} in time") from error
         except (ResponseError, BusyLoadingError, AuthenticationError) as error:
@@ -93,8 +92,6 @@ class Nodes:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise refusal(error, str(address)) from error
             raise NotSent(f"no connection to {address}: {error}") from error
-        self.opened += 1
-        return link
 
 
 async def _exchange(link: Link, commands: Sequence[Sequence[Any]], deadline: float, address: Address) -> list[Any]:

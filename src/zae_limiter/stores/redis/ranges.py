@@ -28,7 +28,7 @@ async def query(store: RedisStore, query: Query, deadline: float) -> Page:
     """One page of a range."""
     cells = sorted(store.layout.searched(query))
     wanted = _range_of(query)
-    rows: list[tuple[bytes, Key, Image]] = []
+    rows: list[tuple[Key, Image]] = []
     after = None if query.after is None else wanted.head + query.after.encode()
     more = True
     while more and len(rows) < query.limit:
@@ -38,7 +38,7 @@ async def query(store: RedisStore, query: Query, deadline: float) -> Page:
             after = entries[-1]
             rows += await _records(store, query, wanted.head, entries, deadline)
     cursor = after[len(wanted.head) :].decode() if more and after is not None else None
-    return Page(tuple([(key, image) for _, key, image in rows]), cursor)
+    return Page(tuple(rows), cursor)
 
 
 def _range_of(query: Query) -> _Range:
@@ -86,21 +86,14 @@ async def _entries(
 
 async def _records(
     store: RedisStore, query: Query, head: bytes, entries: list[bytes], deadline: float
-) -> list[tuple[bytes, Key, Image]]:
+) -> list[tuple[Key, Image]]:
     """The records of some entries; those that are gone or have moved in the index are left out."""
-    keys = [_key(query, head, entry) for entry in entries]
+    listed = [entry[len(head) :].decode().split("\0") for entry in entries]
+    keys = [Key(query.pk, sort) if query.gsi is None else Key(*key) for sort, *key in listed]
     images = await store.fetch(keys, deadline)
-    rows = zip(entries, keys, images, strict=True)
-    return [(entry, key, image) for entry, key, image in rows if image is not None and _fits(query, head, entry, image)]
+    rows = zip(listed, keys, images, strict=True)
+    return [(key, image) for (sort, *_), key, image in rows if image is not None and _fits(query, sort, image)]
 
 
-def _key(query: Query, head: bytes, entry: bytes) -> Key:
-    parts = entry[len(head) :].decode().split("\0")
-    return Key(query.pk, parts[0]) if query.gsi is None else Key(parts[1], parts[2])
-
-
-def _fits(query: Query, head: bytes, entry: bytes, image: Image) -> bool:
-    if query.gsi is None:
-        return True
-    sort = entry[len(head) :].decode().split("\0")[0]
-    return index_entry(query.gsi, image) == (query.pk, sort)
+def _fits(query: Query, sort: str, image: Image) -> bool:
+    return query.gsi is None or index_entry(query.gsi, image) == (query.pk, sort)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from ...core.errors import CorruptRecordError, InfrastructureError
@@ -40,15 +41,7 @@ SINGLE = BackendCapabilities(
     several_hosts=True,
 )
 
-CLUSTER = BackendCapabilities(
-    name="redis-cluster",
-    instant=False,
-    free_atomic_commit=False,
-    own_clock=True,
-    several_processes=True,
-    several_hosts=True,
-    wide_commits=False,
-)
+CLUSTER = replace(SINGLE, name="redis-cluster", free_atomic_commit=False, wide_commits=False)
 
 
 class RedisStore:
@@ -203,9 +196,7 @@ class RedisStore:
 
     def _told(self, sent_ms: int) -> str:
         """What the script is told about time."""
-        if not self._own_time:
-            return str(self.clock.now_ms())
-        return _TELL if self._server_clock.wants(sent_ms) else ""
+        return _TELL if self._own_time and self._server_clock.wants(sent_ms) else self.now()
 
     def _learn(self, told: str, sent_ms: int) -> None:
         """Learn the server's time from the seconds and microseconds that it has told."""
