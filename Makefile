@@ -13,7 +13,7 @@ demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
 
 test: $(VENV)/.dev $(AWS)/.ready
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .

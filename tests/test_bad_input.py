@@ -248,7 +248,7 @@ BAD_VALUES: dict[str, tuple[str, list[Any], Call]] = {
     "name": ("name", [5, b"n", "\ud800"], lambda limiter, bad: limiter.create_entity("key", name=bad)),
     "metadata": (
         "metadata",
-        [[], "text", {1: 2}, {"a": {1: 2}}, {"a": object()}, {"a": b"x"}, {"a": "\ud800"}, {"a": float("nan")}],
+        [[], "text", {1: 2}, {"a": {1: 2}}, {"a": Ellipsis}, {"a": b"x"}, {"a": "\ud800"}, {"a": float("nan")}],
         lambda limiter, bad: limiter.create_entity("key", metadata=bad),
     ),
     "new metadata": ("metadata", [None, []], lambda limiter, bad: limiter.update_entity("key", metadata=bad)),
