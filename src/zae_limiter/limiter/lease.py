@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
-from ..core.values import OnUnavailable
+from ..core.values import LimitStatus, OnUnavailable
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Terms(NamedTuple):
     max_wait_ms: int
     timeout: float | None
     atomic: bool
+    plain: bool
+    """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
 
 class LeaseCore:
@@ -65,17 +67,28 @@ class LeaseCore:
         return {name: amount // MILLI for name, amount in total.items()}
 
     @property
-    def available(self) -> dict[str, int]:
-        """What was left right after this acquire, by the write that granted it: the least over all levels."""
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every level right after this acquire, by the write that granted it."""
         grant = self._grant
-        left: dict[str, int] = {}
         if grant is None:
-            return left
+            return ()
+        cost, later, now_ms = grant.cost, grant.later, grant.now_ms
         images = {step.level.key: image for step, _, image in grant.portions()}
-        for reading in grant.chain.readings(grant.now_ms, images):
-            for name, pots in reading.pots.items():
-                here = (balance(pots, grant.now_ms) + grant.later.get(name, 0)) // MILLI
-                left[name] = min(here, left.get(name, here))
+        left = []
+        for entity_id, resource, limits, pots in grant.chain.readings(now_ms, images):
+            for limit in limits:
+                name = limit.name
+                here = (balance(pots[name], now_ms) + later.get(name, 0)) // MILLI
+                asked = cost.get(name, 0) // MILLI
+                left.append(LimitStatus(entity_id, resource, name, limit, here, asked, False, 0.0))
+        return tuple(left)
+
+    @property
+    def available(self) -> dict[str, int]:
+        """What was left right after this acquire: the least over all levels."""
+        left: dict[str, int] = {}
+        for status in self.statuses:
+            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
         return left
 
     @property

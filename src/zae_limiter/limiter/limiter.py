@@ -73,7 +73,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._chains = Chains(self._backend, bucket_ttl_refill_multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic))
+        self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
         blocking = self._repository_type._blocking
         self._express = (
             express(self._backend, self._engine, self._timeout, blocking=blocking) if speculative_writes else None
@@ -156,6 +156,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
             self._usual.atomic if atomic is None else self._checked_atomic(atomic),
+            plain=not max_wait and timeout is None and atomic is None,
         )
 
     def _checked_atomic(self, atomic: bool) -> bool:
@@ -167,7 +168,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        given, _, _, timeout, atomic = lease._terms
+        given, _, _, timeout, atomic, _ = lease._terms
         started_ms = self._backend.clock.now_ms()
         chain: Chain | None = None
         try:
@@ -202,10 +203,11 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
         """Take ``cost`` without any detour; None where it takes more than that."""
         express = self._express
-        if express is None or lease._terms is not self._usual or self._lines.waiting:
+        terms = lease._terms
+        if express is None or not terms.plain or self._lines.waiting:
             return None
         now_ms = self._backend.clock.now_ms()
-        chain = self._chains.known(lease._entity_id, lease._resource, None, now_ms)
+        chain = self._chains.known(lease._entity_id, lease._resource, terms.given, now_ms)
         if chain is None:
             return None
         try:
