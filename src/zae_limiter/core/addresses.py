@@ -1,0 +1,80 @@
+"""IP addresses as peers, proxies and headers write them.
+
+A text is one address or none: a port, brackets and a zone are cut off, an IPv4 address mapped into IPv6 is
+the IPv4 address. Nothing is guessed, so that nobody has two addresses by spelling one in two ways.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from typing import TypeAlias
+
+from .errors import ValidationError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+_LONGEST = 100
+"""No address is longer, with brackets, zone and port; longer texts are not even looked at."""
+_REMEMBERED = 4096
+_MOST_PORT = 65_535
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[^][]*)]|(?P<four>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
+_IPV6_ZONE = re.compile(r"([^%]*)(?:%[0-9A-Za-z._~-]+)?")
+
+
+def parse(raw: str) -> Address | None:
+    """The address that a text names, or None; it never raises.
+
+    >>> parse("[2001:db8::1]:443"), parse("::ffff:203.0.113.7"), parse("unknown")
+    (IPv6Address('2001:db8::1'), IPv4Address('203.0.113.7'), None)
+    """
+    return _parse(raw) if len(raw) <= _LONGEST else None
+
+
+def network(address: Address, ipv6_prefix: int = 64) -> str:
+    """Who counts as one client: an IPv4 address, or the network of an IPv6 address.
+
+    >>> network(IPv4Address("203.0.113.7")), network(IPv6Address("2001:db8:0:1::5"))
+    ('203.0.113.7', '2001:db8:0:1::/64')
+    """
+    return _network(address, ipv6_prefix)
+
+
+def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
+    """Check how many bits of an IPv6 address tell clients apart: 1 to 128."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 128:
+        raise ValidationError(
+            field, value, "must be a whole number of bits from 1 to 128; providers hand out /64 or more"
+        )
+    return value
+
+
+@lru_cache(_REMEMBERED)
+def _parse(raw: str) -> Address | None:
+    text = raw.strip()
+    found = _HOST_PORT.fullmatch(text)
+    four, six, port = found.group("four", "six", "port") if found else (None, text, None)
+    zoned = None if four else _IPV6_ZONE.fullmatch(six)
+    if (port and int(port) > _MOST_PORT) or not (four or zoned):
+        return None
+    try:
+        return _plain(IPv6Address(zoned[1])) if zoned else IPv4Address(four)
+    except ValueError:
+        return None
+
+
+@lru_cache(_REMEMBERED)
+def _network(address: Address, ipv6_prefix: int) -> str:
+    bits = prefix_length(ipv6_prefix)
+    plain = _plain(address)
+    if isinstance(plain, IPv4Address) or bits == plain.max_prefixlen:
+        return str(plain)
+    return str(IPv6Network((int(plain), bits), strict=False))
+
+
+def _plain(address: Address) -> Address:
+    """The address without a zone, and as IPv4 if that is what it maps."""
+    if isinstance(address, IPv4Address):
+        return address
+    return address.ipv4_mapped or IPv6Address(int(address))

@@ -1,0 +1,151 @@
+"""Buckets in Cloudflare Workers KV: through the REST API, or through the binding of a Python Worker."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..core.errors import AccessDeniedError, RateLimiterUnavailable, ValidationError
+from ..core.limit import MAX_PERIOD_SECONDS, seconds, whole
+from .port import TTL_SECONDS
+from .state import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import httpx
+
+    from .bucket import TokenBucket
+
+LEAST_TTL_SECONDS = 60
+"""Workers KV takes no shorter one."""
+
+API = "https://api.cloudflare.com/client/v4"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOKEN = re.compile(r"[!-~]+")
+_BASE_URL = re.compile(r"(?:https://|http://(?:127\.0\.0\.1|localhost|\[::1])(?=[:/]|\Z))[^\s?#@]*")
+_TEXT = {"content-type": "text/plain; charset=utf-8"}
+
+
+class CloudflareRepository:
+    """Over the REST API with httpx, for programs outside of Workers.
+
+    ``client`` is yours to close; without one, one is opened here, ``blocking`` or not, and `close` closes it. The token
+    needs the right to edit Workers KV Storage; it is in no repr, log or error.
+    """
+
+    def __init__(
+        self,
+        account_id: str,
+        namespace_id: str,
+        api_token: str,
+        client: httpx.AsyncClient | httpx.Client | None = None,
+        ttl_seconds: int = TTL_SECONDS,
+        base_url: str = API,
+        *,
+        blocking: bool = False,
+        timeout: float = 2.0,
+    ) -> None:
+        account = _matching("account_id", account_id, _ID, "must be an id as the dashboard shows it")
+        namespace = _matching("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
+        base = _matching("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
+        self.ttl_seconds = _ttl(ttl_seconds)
+        self._rights = {"authorization": f"Bearer {_token(api_token)}"}
+        self._values = f"{base.rstrip('/')}/accounts/{account}/storage/kv/namespaces/{namespace}/values/"
+        self._timeout = seconds("timeout", timeout, zero=False)
+        self._own = client is None
+        self._client = _client(client, blocking)
+        self.blocking = not hasattr(self._client, "aclose")
+
+    def __repr__(self) -> str:
+        return f"CloudflareRepository({self._values!r}, ttl_seconds={self.ttl_seconds})"
+
+    async def get(self, key: str) -> TokenBucket | None:
+        """The bucket under a key."""
+        answer = await self._ask("GET", key)
+        if answer.status_code == 404:  # also if the namespace is missing, which the write then tells
+            return None
+        _check(answer)
+        return decode(answer.content)
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        """Store a bucket."""
+        options = {"params": {"expiration_ttl": self.ttl_seconds}, "content": encode(bucket)}
+        _check(await self._ask("PUT", key, _TEXT, **options))
+
+    async def close(self) -> None:
+        """Close the client if it was opened here."""
+        if not self._own:
+            return
+        if hasattr(self._client, "aclose"):
+            await self._client.aclose()
+        else:
+            self._client.close()
+
+    async def _ask(
+        self, method: str, key: str, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx.Response:
+        url = self._values + quote(key, safe="")
+        sent = {**self._rights, **(headers or {})}
+        answer = self._client.request(method, url, headers=sent, timeout=self._timeout, **options)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class WorkersKVRepository:
+    """Over the binding object inside of a Python Worker: ``WorkersKVRepository(env.RATE_LIMIT_KV)``."""
+
+    blocking = False
+
+    def __init__(self, binding: Any, ttl_seconds: int = TTL_SECONDS) -> None:
+        self.ttl_seconds = _ttl(ttl_seconds)
+        self._binding = binding
+
+    async def get(self, key: str) -> TokenBucket | None:
+        """The bucket under a key."""
+        state = await self._binding.get(key)
+        if not isinstance(state, str) and not state:  # JavaScript's null is None or a falsy object of Pyodide
+            return None
+        return decode(state)
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        """Store a bucket. Keyword arguments reach a JavaScript function as its last argument, an object."""
+        await self._binding.put(key, encode(bucket), expirationTtl=self.ttl_seconds)
+
+
+def _client(given: httpx.AsyncClient | httpx.Client | None, blocking: bool) -> httpx.AsyncClient | httpx.Client:
+    try:
+        import httpx
+    except ImportError:
+        raise ImportError('CloudflareRepository needs httpx: pip install "zae-limiter[cloudflare]"') from None
+    if given is None:
+        return httpx.Client() if blocking else httpx.AsyncClient()
+    if not isinstance(given, httpx.AsyncClient | httpx.Client):
+        raise ValidationError("client", type(given).__name__, "must be an httpx.AsyncClient or an httpx.Client")
+    return given
+
+
+def _check(answer: httpx.Response) -> None:
+    status = answer.status_code
+    if status in (401, 403):
+        raise AccessDeniedError(f"Workers KV answered {status}: the token may not edit Workers KV Storage")
+    if not 200 <= status < 300:
+        raise RateLimiterUnavailable(f"Workers KV answered {status}")
+
+
+def _ttl(value: object) -> int:
+    return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS)
+
+
+def _token(value: object) -> str:
+    """A token that is fit for a header; an error of the HTTP library would show it."""
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise ValidationError("api_token", "***", "must be a token of printable ASCII characters without spaces")
+    return value
+
+
+def _matching(field: str, value: object, pattern: re.Pattern[str], reason: str) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValidationError(field, value, reason)
+    return value

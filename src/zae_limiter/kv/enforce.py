@@ -1,0 +1,176 @@
+"""The use case: may this client make a request now?
+
+One read, and one write if it may. A refusal changes nothing, so nothing is written: a client that is refused cannot
+use up the writes of a store that takes one a second per key. Whatever fails lets the request through with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from ..clock import Clock, SystemClock
+from ..core.errors import ValidationError
+from ..runtime.blocking import run
+from .bucket import TokenBucket
+from .identity import ClientIdentity
+from .policy import RateLimitPolicy
+from .state import CorruptStateError
+
+if TYPE_CHECKING:
+    from .port import RateLimitRepository
+
+_LOG = logging.getLogger("zae_limiter.kv")
+_LARGEST_SKEW_MS = 86_400_000
+"""Clocks of workers differ; an instant more than a day ahead of ours is no clock's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitResult:
+    """What was decided, and what the deciding read saw of the bucket.
+
+    ``reset_time_ms`` is the instant at which a refused client has a token again, and for one that was allowed the
+    instant at which the bucket is full. ``degraded``: the store failed, so nobody knows or nobody will remember.
+    """
+
+    allowed: bool
+    tokens_remaining: int
+    retry_after_ms: int
+    limit: int
+    reset_time_ms: int
+    degraded: bool = False
+
+
+class EnforceRateLimit:
+    """Takes a token of a client's bucket per request, `RateLimitPolicy.standard_ip_policy` unless told otherwise."""
+
+    def __init__(
+        self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
+    ) -> None:
+        self.repository = repository
+        self.policy = policy or RateLimitPolicy.standard_ip_policy()
+        self.clock: Clock = clock or SystemClock()
+        _check_expiry(repository, self.policy)
+
+    async def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
+        """Whether a request of ``client`` (an identity, or an address as a server writes it) may pass."""
+        key = (client if isinstance(client, ClientIdentity) else ClientIdentity.from_ip(client)).kv_key
+        try:
+            found = await self._load(key)
+        except Exception as error:
+            _warn("reading", key, error)
+            return RateLimitResult(True, 0, 0, self.policy.requests_per_minute, self.clock.now_ms(), degraded=True)
+        now_ms = self.clock.now_ms()
+        bucket = self._current(key, found, now_ms)
+        left = bucket.consume()
+        if left is None:
+            return self._refused(key, bucket, now_ms)
+        saved = await self._saved(key, left)
+        full_ms = now_ms + left.full_ms(self.policy, now_ms)
+        return RateLimitResult(True, left.tokens, 0, self.policy.requests_per_minute, full_ms, degraded=not saved)
+
+    async def close(self) -> None:
+        """Let go of the connections of the repository, if it has any of its own."""
+        close = getattr(self.repository, "close", None)
+        if close is not None:
+            await close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _load(self, key: str) -> TokenBucket | None:
+        try:
+            return await self.repository.get(key)
+        except CorruptStateError as error:
+            _reset(key, error.reason, error.excerpt)
+            return None
+
+    def _current(self, key: str, found: TokenBucket | None, now_ms: int) -> TokenBucket:
+        """The bucket as of now; a new one if there is none, or one from a future that no skew of clocks explains."""
+        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
+            _reset(key, "lastRefill is more than a day ahead", repr(found))
+            found = None
+        if found is None:
+            return TokenBucket.create(self.policy.bucket_capacity, now_ms)
+        return found.refill(self.policy, now_ms)
+
+    def _refused(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
+        wait_ms = bucket.ready_ms(self.policy, now_ms)
+        _LOG.debug(
+            "rate limit exceeded: next token in %d ms", wait_ms, extra={"kv_key": key, "retry_after_ms": wait_ms}
+        )
+        return RateLimitResult(False, 0, wait_ms, self.policy.requests_per_minute, now_ms + wait_ms)
+
+    async def _saved(self, key: str, bucket: TokenBucket) -> bool:
+        try:
+            await self.repository.save(key, bucket)
+        except Exception as error:
+            _warn("writing", key, error)
+            return False
+        return True
+
+
+class SyncEnforceRateLimit:
+    """`EnforceRateLimit` for blocking code: the same use case, over a repository whose awaits all finish at once."""
+
+    def __init__(
+        self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
+    ) -> None:
+        if not getattr(repository, "blocking", True):
+            reason = "serves async code only; give it a blocking client, or use EnforceRateLimit"
+            raise ValidationError("repository", type(repository).__name__, reason)
+        self._work = EnforceRateLimit(repository, policy, clock)
+
+    @property
+    def repository(self) -> RateLimitRepository:
+        """Where the buckets are."""
+        return self._work.repository
+
+    @property
+    def policy(self) -> RateLimitPolicy:
+        """What a client may do."""
+        return self._work.policy
+
+    @property
+    def clock(self) -> Clock:
+        """What tells the time."""
+        return self._work.clock
+
+    def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
+        """Whether a request of ``client`` may pass."""
+        return run(self._work.check(client))
+
+    def close(self) -> None:
+        """Let go of the connections of the repository, if it has any of its own."""
+        run(self._work.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_expiry(repository: RateLimitRepository, policy: RateLimitPolicy) -> None:
+    """A bucket that expires before it is full comes back full: idling would be worth more than the rate."""
+    ttl_seconds: int | None = getattr(repository, "ttl_seconds", None)
+    needed = -(-policy.calculate_refill_time(policy.bucket_capacity) // 1000)
+    if ttl_seconds is not None and ttl_seconds < needed:
+        reason = f"is shorter than a bucket takes to fill under {policy}; give the repository at least {needed}"
+        raise ValidationError("ttl_seconds", ttl_seconds, reason)
+
+
+def _reset(key: str, reason: str, state: str) -> None:
+    details = {"kv_key": key, "reason": reason, "state": state}
+    _LOG.info("bucket %s reset, its state is corrupt: %s", key, reason, extra=details)
+
+
+def _warn(verb: str, key: str, error: Exception) -> None:
+    details = {"kv_key": key, "operation": verb, "error_type": type(error).__name__}
+    _LOG.warning(
+        "%s %s failed, the request is let through: %s: %s", verb, key, type(error).__name__, error, extra=details
+    )

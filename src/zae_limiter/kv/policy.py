@@ -1,0 +1,58 @@
+"""What a client may do: so many requests a minute, and so many at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.bucket import Rule, first_instant
+from ..core.errors import ValidationError
+from ..core.limit import MAX_AMOUNT, Limit, whole
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitPolicy:
+    """``requests_per_minute`` in the long run, up to ``bucket_capacity`` at once.
+
+    >>> RateLimitPolicy.standard_ip_policy()
+    RateLimitPolicy(requests_per_minute=10, bucket_capacity=10)
+    """
+
+    requests_per_minute: int
+    bucket_capacity: int
+
+    def __post_init__(self) -> None:
+        whole("requests_per_minute", self.requests_per_minute, 1, MAX_AMOUNT)
+        whole("bucket_capacity", self.bucket_capacity, 1, MAX_AMOUNT)
+        if self.bucket_capacity < self.requests_per_minute:
+            reason = f"must be at least requests_per_minute ({self.requests_per_minute}); leave it out to have the same"
+            raise ValidationError("bucket_capacity", self.bucket_capacity, reason)
+
+    @classmethod
+    def create(cls, requests_per_minute: int, bucket_capacity: int | None = None) -> RateLimitPolicy:
+        """A policy whose capacity is that of one minute unless given."""
+        return cls(requests_per_minute, requests_per_minute if bucket_capacity is None else bucket_capacity)
+
+    @classmethod
+    def standard_ip_policy(cls) -> RateLimitPolicy:
+        """What a client known by its address only may do: 10 a minute, 10 at once."""
+        return cls(10, 10)
+
+    @property
+    def refill_interval_ms(self) -> float:
+        """Milliseconds per token, for display; the arithmetic is `rule`'s, in integers."""
+        return MINUTE_MS / self.requests_per_minute
+
+    @property
+    def rule(self) -> Rule:
+        """The rate in whole tokens and milliseconds."""
+        return Rule(self.bucket_capacity, self.requests_per_minute, MINUTE_MS)
+
+    def calculate_refill_time(self, tokens: int) -> int:
+        """Milliseconds in which so many tokens are made, rounded up."""
+        return first_instant(self.rule, 0, 0, whole("tokens", tokens, 0, MAX_AMOUNT))
+
+    def to_limit(self, name: str = "rpm") -> Limit:
+        """The same as a limit of the exact limiter."""
+        return Limit.per_minute(name, self.requests_per_minute, self.bucket_capacity)
