@@ -129,7 +129,8 @@ def test_cancelled_consume_gives_everything_back(
     assert steps > 6
 
 
-def test_cancelled_settlement_is_finished(opener: Opener) -> None:
+@pytest.mark.parametrize("more", [0, 4])
+def test_cancelled_settlement_is_finished(opener: Opener, more: int) -> None:
     """Cancelling while the settlement is in flight never loses it: all of it or, before it began, none."""
 
     async def work() -> None:
@@ -137,6 +138,9 @@ def test_cancelled_settlement_is_finished(opener: Opener) -> None:
         await limiter.set_system_defaults([LIMIT])
         lease = limiter.acquire("key", "gpt-4", {"rpm": 3})
         await lease.__aenter__()
+        if more:  # a grant of its own, which is settled with the other
+            await lease.consume(rpm=more)
+            await lease.release(rpm=3 + more)
         await lease.adjust(rpm=2)
         settling = asyncio.create_task(lease.__aexit__(None, None, None))
         await asyncio.sleep(0)
@@ -145,7 +149,7 @@ def test_cancelled_settlement_is_finished(opener: Opener) -> None:
             await asyncio.sleep(0)
         with pytest.raises(asyncio.CancelledError):
             await settling
-        assert await limiter.available("key", "gpt-4") == {"rpm": 95}
+        assert await limiter.available("key", "gpt-4") == {"rpm": 98 if more else 95}
         await limiter.close()
 
     asyncio.run(work())

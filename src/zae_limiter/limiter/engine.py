@@ -142,12 +142,12 @@ class Engine:
         return None if found is None else seen_grant(chain, cost, found, now_ms)
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
-        """Add ``delta`` to what a grant has consumed; runs to its end also if the caller is cancelled."""
-        await self._finish(settle_grant(self._backend, grant, delta, timeout))
+        """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
+        await settle_grant(self._backend, grant, delta, timeout)
 
     async def give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
         """Give grants back whole, all of them even if one fails; returns what went wrong."""
-        return await self._finish(self._give_back(grants, timeout))
+        return await self.finish(self._give_back(grants, timeout))
 
     async def _give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
         errors = []
@@ -158,7 +158,8 @@ class Engine:
                 errors.append(error)
         return errors
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` to its end, also if the caller is cancelled."""
         return await (work if self.never_suspends else self._runtime.finish(work))
 
     async def look(self, chain: Chain, timeout: float | None) -> Chain:

@@ -116,7 +116,7 @@ class LeaseCore:
         if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
             raise error
         self.degraded = True
-        self._delta = self._cost
+        self._delta = dict(self._cost)
         self._open = True
 
     async def _enter(self) -> None:
@@ -179,8 +179,20 @@ class LeaseCore:
             for error in await self._limiter._engine.give_back(self._grants(), self._terms.timeout):
                 _LOG.warning("tokens of a failed call were not given back: %s", error)
         elif self._delta:
-            for grant, delta in _apportioned(self._grants(), self._delta):
-                await self._settle(grant, delta)
+            await self._settle_all(self._grants(), self._delta)
+
+    async def _settle_all(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
+        """Settle ``delta`` with all grants, to the end also if the caller is cancelled."""
+        await self._limiter._engine.finish(self._settle_each(tuple(_apportioned(grants, delta))))
+
+    async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
+        for grant, share in shares:
+            await self._settle(grant, share)
+
+    def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
+        """The grants as if what was settled since had been taken with them: it can be given back as well."""
+        shares = {id(grant): share for grant, share in _apportioned(self._grants(), delta)}
+        return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
 
     async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
         """The work is done: under ALLOW a failure is only reported."""
@@ -190,6 +202,14 @@ class LeaseCore:
             _LOG.warning("settlement lost, the estimate stays charged: %s", error)
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
+
+
+def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
+    cost, later = dict(grant.cost), dict(grant.later)
+    for name, amount in share.items():
+        cost[name] = cost.get(name, 0) + amount
+        later[name] = later.get(name, 0) - amount
+    return grant._replace(cost=cost, later=later)
 
 
 def _apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:

@@ -1,0 +1,215 @@
+"""ASGI middleware: Starlette, FastAPI, Litestar, Quart, Django. It never buffers and never looks into a body.
+
+Tokens are taken before the app runs. They go back when the app fails before it has begun to answer; else the charge
+stays, whether the body was sent, broke off or nobody was there to read it, and what the app has adjusted by then is
+settled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from .answers import Answer
+from .guard import REFUSALS, Guard
+from .modes import Waiting
+from .request import AsgiRequest
+from .tab import TAB, Tab, tab_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+
+    from ..core.limit import Limit
+    from ..limiter.lease import Lease
+    from ..limiter.limiter import RateLimiter
+    from .fields import Fields
+    from .guard import Respond
+    from .proxies import Proxies
+    from .rules import Key, Rule
+
+    Message: TypeAlias = MutableMapping[str, Any]
+    Scope: TypeAlias = MutableMapping[str, Any]
+    Receive: TypeAlias = Callable[[], Awaitable[Message]]
+    Send: TypeAlias = Callable[[Message], Awaitable[None]]
+    App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
+
+
+class RateLimitMiddleware:
+    """Limits the requests of an ASGI app.
+
+    ``limiter`` is a `RateLimiter` or a store URL. ``limits`` are for every request that no rule of ``rules`` is for;
+    ``key`` says whose tokens are taken where a rule does not (`by_ip`). ``proxies``: how many, or which, stand in front
+    (nobody is believed by default). ``headers``: the profiles in which clients are told where they stand.
+    ``respond(request, answer, error)`` may return another `Answer`, or an ASGI app such as a Starlette response, for a
+    refusal.
+
+    >>> app.add_middleware(RateLimitMiddleware, limiter="memory://",
+    ...                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limiter: RateLimiter | str,
+        *,
+        limits: Sequence[Limit] | None = None,
+        rules: Sequence[Rule] | None = None,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        headers: Fields | str | Sequence[str] | None = "ietf",
+        respond: Respond | None = None,
+    ) -> None:
+        self.app = app
+        self.guard = Guard(Waiting(limiter), limits, rules, key, proxies, headers, respond)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event: http is limited, websocket and lifespan pass through."""
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                if kind == "lifespan":
+                    await self.guard.mode.close()
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope, self.guard.proxies)
+        scope[TAB] = tab = Tab(self.guard)
+        exchange = Exchange(tab, receive, send)
+        try:
+            await self.guard.admit(request, tab)
+            await self.app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            await tab.settle(error if exchange.untouched else None)
+            if exchange.started or not isinstance(error, REFUSALS):
+                raise
+            await _reply(self.guard.response(request, error), scope, receive, send)
+        finally:
+            await tab.settle()
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass through; a refusal that the app does not catch closes it, as 1013: try again later."""
+        scope[TAB] = tab = Tab(self.guard)
+        handshake = Handshake(send)
+        try:
+            await self.app(scope, receive, handshake.send)
+        except REFUSALS as error:
+            if handshake.closed:
+                raise
+            answer = self.guard.answer(error)
+            if handshake.accepted or "websocket.http.response" not in scope.get("extensions", {}):
+                reason = f"retry in {dict(answer.headers).get('Retry-After', '?')} s"
+                await send({"type": "websocket.close", "code": 1013, "reason": reason})
+            else:
+                await respond(answer, send, kind="websocket.http.response")
+        finally:
+            await tab.settle()
+
+
+class Exchange:
+    """The two channels of one request, watched: has the answer begun, has it ended, has the client gone."""
+
+    __slots__ = ("_gone", "_receive", "_send", "_tab", "started")
+
+    def __init__(self, tab: Tab, receive: Receive, send: Send) -> None:
+        self._tab = tab
+        self._receive = receive
+        self._send = send
+        self._gone = False
+        self.started = False
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
+        return not (self.started or self._gone)
+
+    async def receive(self) -> Message:
+        """From the client."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._gone = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        """To the client; the end of the body settles the tab."""
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.started = True
+            message = self._introduced(message)
+        try:
+            await self._send(message)
+        except BaseException:
+            self._gone = True
+            raise
+        if kind in _BODIES and not message.get("more_body", False):
+            await self._tab.settle()
+
+    def _introduced(self, message: Message) -> Message:
+        """The start of an answer, with where the client stands."""
+        self._tab.answered(message["status"])
+        present = {bytes(name).decode("latin-1").lower() for name, _ in message.get("headers", ())}
+        return with_lines(message, encoded(self._tab.guard.added(self._tab, present)))
+
+
+class Handshake:
+    """The channel to a websocket, watched: has it been accepted, has it been closed."""
+
+    __slots__ = ("_send", "accepted", "closed")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.accepted = False
+        self.closed = False
+
+    async def send(self, message: Message) -> None:
+        """To the client."""
+        self.accepted = self.accepted or message["type"] == "websocket.accept"
+        self.closed = self.closed or message["type"] in ("websocket.close", "websocket.http.response.start")
+        await self._send(message)
+
+
+async def acquire(
+    request: Any,
+    entity_id: str,
+    resource: str,
+    consume: Mapping[str, int],
+    limits: Sequence[Limit] | None = None,
+    max_wait: float | None = None,
+) -> Lease:
+    """Take tokens inside a handler, when their number or their owner is known only there.
+
+    They are held until the response is done, adjusted through the lease, and told to the client as those of a rule are.
+    A refusal that is not caught is answered by the middleware.
+    """
+    tab = tab_of(request)
+    lease = cast("Lease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
+    await tab.take(lease)
+    return lease
+
+
+async def _reply(response: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    if isinstance(response, Answer):
+        await respond(response, send, bodiless=scope["method"] == "HEAD")
+    else:
+        await response(scope, receive, send)
+
+
+async def respond(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
+    """Send an answer."""
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": encoded(answer.headers)})
+    await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
+
+
+def encoded(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Header lines as ASGI has them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
+
+
+def with_lines(message: Message, lines: list[tuple[bytes, bytes]]) -> Message:
+    """The start of a response with more header lines."""
+    return {**message, "headers": [*message.get("headers", ()), *lines]} if lines else message

@@ -1,0 +1,101 @@
+"""A charge: a rule made ready for one limiter. It says whether it is for a request, and what that takes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, TypeVar
+
+from ..core.errors import ValidationError
+from ..limiter.amounts import check_amounts
+from .keys import by_ip, identified
+from .rules import check_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from ..limiter.lease import LeaseCore
+    from .fields import Fields
+    from .modes import Mode
+    from .request import Request
+    from .rules import Cost, Key, Rule
+
+T = TypeVar("T")
+
+STORED = ("rpm",)
+"""What a plain number counts for where the limits are stored."""
+
+
+class Charge:
+    """One rule on one limiter."""
+
+    def __init__(
+        self, rule: Rule, mode: Mode, fields: Fields, key: Key | None = None, max_wait: float | None = None
+    ) -> None:
+        self.rule = rule
+        self._mode = mode
+        self._templates = rule.templates()
+        self._verbs = rule.verbs()
+        self._key = rule.key or key or by_ip()
+        self._resource = rule.resource if callable(rule.resource) else None
+        self._resource_name = rule.resource_name
+        given = rule.limits
+        self._terms = mode.limiter._checked_terms(given, None, max_wait, None, None)
+        named = (
+            STORED if given is None else tuple(limit.name for limit in given if fields.unit(limit.name) == "requests")
+        )
+        self._counted = named or tuple(limit.name for limit in given or ())
+        self._cost = None if callable(rule.cost) else self._amounts(rule.cost)
+
+    def fits(self, request: Request) -> bool:
+        """Whether the rule is for this request."""
+        if self._verbs is not None and request.method not in self._verbs:
+            return False
+        if self._templates is not None:
+            if self.rule.exempt:
+                return any(template.is_plainly(request.path) for template in self._templates)
+            return any(template.fits(request.path) for template in self._templates)
+        match = self.rule.match
+        return match(request) if callable(match) else True
+
+    async def lease(self, request: Request) -> LeaseCore:
+        """The lease that the request needs, not yet entered."""
+        found = self._key(request)
+        identity = identified(await _value(found) if inspect.isawaitable(found) else found, request)
+        resource = self._resource_name if self._resource is None else self._resource(request)
+        cost = self._cost
+        if cost is None:
+            cost = self._amounts(check_cost(await self._priced(request)))
+        return self._mode.lease_type(self._mode.limiter, identity.entity_id, resource, cost, self._terms)
+
+    async def _priced(self, request: Request) -> Cost:
+        price = self.rule.cost
+        if not callable(price):
+            return price
+        cost = price(request)
+        return await _value(cost) if inspect.isawaitable(cost) else cost
+
+    def _amounts(self, cost: Cost) -> dict[str, int]:
+        return check_amounts("cost", dict.fromkeys(self._counted, cost) if isinstance(cost, int) else cost)
+
+    def refunds(self, status: int) -> bool:
+        """Whether an answer of this status costs nothing."""
+        refund = self.rule.refund
+        return bool(refund) and (refund(status) if callable(refund) else status in refund)
+
+
+async def _value(result: Awaitable[T]) -> T:
+    return await result
+
+
+def check_apart(rules: Sequence[Rule]) -> None:
+    """Check that no two rules give different limits to one resource: they would overrule each other on one bucket."""
+    seen: dict[str, tuple[int, Mapping[str, object]]] = {}
+    for position, rule in enumerate(rules):
+        if rule.exempt or rule.limits is None or callable(rule.resource):
+            continue
+        name = rule.resource_name
+        limits = {limit.name: limit for limit in rule.limits}
+        first, before = seen.setdefault(name, (position, limits))
+        if before != limits:
+            reason = f"is the resource of rules {first} and {position}, whose limits differ; name them with resource="
+            raise ValidationError("resource", name, reason)

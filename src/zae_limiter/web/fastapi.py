@@ -1,0 +1,97 @@
+"""Limits per route in FastAPI. The app needs `RateLimitMiddleware`, which holds the limiter, answers and settles.
+
+>>> @app.post("/chat")  # doctest: +SKIP
+... async def chat(lease: Annotated[Lease, Depends(Limited("gpt-4", {"rpm": 1, "tpm": 500}))]):
+...     answer = await llm()
+...     await lease.adjust(tpm=answer.tokens - 500)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request as StarletteRequest
+
+from ..limiter.lease import Lease
+from .request import AsgiRequest
+from .rules import Rule
+from .tab import lease_of, tab_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ..core.limit import Limit
+    from .request import Request
+    from .rules import Cost, Key
+
+_LEASE = "lease"
+_HIDDEN = "_rate_limit_lease"
+_kind = operator.attrgetter("kind")
+
+
+class Limited:
+    """A dependency that takes tokens for its route and gives the lease; the arguments are those of a `Rule`."""
+
+    def __init__(
+        self,
+        resource: str | Callable[[Request], str],
+        cost: Cost | Callable[[Request], Cost | Awaitable[Cost]] = 1,
+        *,
+        key: Key | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> None:
+        self._rule = Rule(resource=resource, cost=cost, key=key, limits=limits)
+
+    async def __call__(self, request: StarletteRequest) -> Lease:
+        """Take the tokens; they are settled when the response is done."""
+        tab = tab_of(request)
+        await tab.guard.charge(self._rule, AsgiRequest(request.scope, tab.guard.proxies), tab)
+        lease: Lease = lease_of(request)
+        return lease
+
+
+def limited(
+    resource: str | Callable[[Request], str],
+    cost: Cost | Callable[[Request], Cost | Awaitable[Cost]] = 1,
+    *,
+    key: Key | None = None,
+    limits: Sequence[Limit] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`Limited` as a decorator, below the one of the route. An endpoint with a parameter ``lease`` is given the lease.
+
+    >>> @app.post("/chat")  # doctest: +SKIP
+    ... @limited("gpt-4", {"rpm": 1, "tpm": 500})
+    ... async def chat(prompt: str, lease: Lease): ...
+    """
+    dependency = Depends(Limited(resource, cost, key=key, limits=limits))
+
+    def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(endpoint, eval_str=True)
+        wanted = _LEASE in signature.parameters
+        name = _LEASE if wanted else _HIDDEN
+        added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Lease, dependency])
+        others = [parameter for parameter in signature.parameters.values() if parameter.name != name]
+
+        def given(arguments: dict[str, Any]) -> dict[str, Any]:
+            return arguments if wanted else {key: value for key, value in arguments.items() if key != _HIDDEN}
+
+        if inspect.iscoroutinefunction(endpoint):
+
+            @functools.wraps(endpoint)
+            async def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
+                return await endpoint(*args, **given(kwargs))
+
+        else:
+
+            @functools.wraps(endpoint)
+            def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
+                return endpoint(*args, **given(kwargs))
+
+        limited_endpoint.__signature__ = signature.replace(parameters=sorted([*others, added], key=_kind))  # type: ignore[attr-defined]  # what FastAPI reads
+        return limited_endpoint
+
+    return decorate

@@ -1,0 +1,181 @@
+"""Which header fields a response carries, and under which names limits are known outside."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TypeAlias
+
+from ...core.bucket import MILLI
+from ...core.errors import ValidationError
+from ...core.limit import Limit, whole
+from .policy import REQUESTS, TOKENS, Line, Policy, Profile, Wait, Writer
+from .profiles import PROFILES, check_profiles
+from .standing import Standing, distinct, whole_seconds
+
+LEVELS = ("", "parent", "grandparent")
+"""What the levels of a hierarchy are called, from the client upwards."""
+
+UNITS = {
+    **dict.fromkeys(("rps", "rpm", "rph", "rpd", "requests"), REQUESTS),
+    **dict.fromkeys(("tps", "tpm", "tph", "tpd", "tokens"), TOKENS),
+}
+"""The units of limits whose name says what they count; every other limit counts requests."""
+
+_REMEMBERED = 1024
+"""How many sets of policies keep their writers: one per rule, and per entity with limits of its own."""
+_MAX_JITTER_SECONDS = 3_600
+_LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+_UNIT = re.compile(r"[a-z][a-z0-9-]*\Z")
+_VENDOR = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+_Policies: TypeAlias = tuple[tuple[str, Limit], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The rate limit fields of responses, in one or several profiles.
+
+    ``levels[i]`` is what the i-th level of a hierarchy is called in policy names, ``""`` for no prefix; clients are
+    told nothing of the levels beyond. ``units`` says what limits count whose name does not. ``all_units`` lists in the
+    IETF pair also what does not count requests, under units that no registry knows. ``expose`` lets scripts of other
+    origins read the fields. ``jitter_seconds`` keeps refused clients apart, which then never come early, only later.
+
+    >>> Fields("ietf").lines([Standing("rpm", Limit.per_minute("rpm", 100), 50, 30_000)], 0)
+    [('RateLimit-Policy', '"rpm";q=100;w=60'), ('RateLimit', '"rpm";r=50;t=30')]
+    """
+
+    profiles: str | Sequence[str] = "ietf"
+    _: KW_ONLY
+    units: Mapping[str, str] | None = field(default=None, hash=False)
+    levels: Sequence[str] = LEVELS
+    all_units: bool = False
+    expose: bool = False
+    vendor: str = "zae"
+    jitter_seconds: int = 0
+    chance: Callable[[int, int], int] = field(default=random.randint, repr=False, compare=False)
+    """A whole number between two, both included."""
+    _profiles: tuple[Profile, ...] = field(init=False, repr=False, compare=False)
+    _writers: dict[_Policies, tuple[Writer, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        names = check_profiles(self.profiles)
+        object.__setattr__(self, "profiles", names)
+        object.__setattr__(self, "_profiles", tuple(PROFILES[name] for name in names))
+        object.__setattr__(self, "levels", _check_levels(self.levels))
+        object.__setattr__(self, "units", _check_units(self.units))
+        if not isinstance(self.vendor, str) or not _VENDOR.match(self.vendor):
+            raise ValidationError("vendor", self.vendor, "must be lower case: a letter, then letters, digits, '_', '-'")
+        whole("jitter_seconds", self.jitter_seconds, 0, _MAX_JITTER_SECONDS)
+
+    @classmethod
+    def of(cls, value: str | Sequence[str] | Fields | None) -> Fields:
+        """What a user may write for fields: a profile, several, `Fields`, or None for none at all."""
+        if isinstance(value, Fields):
+            return value
+        return cls("none" if value is None else value)
+
+    def policy_name(self, depth: int, limit_name: str) -> str | None:
+        """The name of a limit at a level of the hierarchy, 0 for the client's own; None if clients are not told of it.
+
+        Two different limits never have the same: where a limit of the nameless level reads like one of a named level,
+        it keeps its dot.
+
+        >>> [Fields().policy_name(depth, "rpm") for depth in (0, 1, 7)], Fields().policy_name(0, "parent.rpm")
+        (['rpm', 'parent.rpm', None], '.parent.rpm')
+        """
+        if depth >= len(self.levels):
+            return None
+        level = self.levels[depth]
+        first, dot, _ = limit_name.partition(".")
+        if level or (dot and first in self.levels):
+            return f"{level}.{limit_name}"
+        return limit_name
+
+    def unit(self, limit_name: str) -> str:
+        """What a limit counts: ``requests``, ``tokens`` or a unit of the user's."""
+        given = self.units or {}
+        return given.get(limit_name) or UNITS.get(limit_name, REQUESTS)
+
+    def wait(self, ms: int) -> int:
+        """How many milliseconds to ask a client to stay away that could be served in ``ms``: those, and the jitter."""
+        jitter = self.chance(0, self.jitter_seconds) if self.jitter_seconds else 0
+        return max(1, ms) + jitter * MILLI
+
+    def retry_after(self, ms: int) -> int:
+        """`wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
+        return whole_seconds(self.wait(ms))
+
+    def lines(
+        self,
+        standings: Sequence[Standing],
+        now_ms: int,
+        retry_after_s: int | None = None,
+        wait_ms: int | None = None,
+    ) -> list[Line]:
+        """The header lines of a response, in a fixed order, without ``Retry-After`` itself.
+
+        ``retry_after_s`` is what ``Retry-After`` says, given if and only if the response refuses; ``wait_ms`` is the
+        same wait before it was rounded up, for the profiles that tell milliseconds.
+        """
+        key = tuple([(standing.name, standing.limit) for standing in standings])
+        try:
+            writers = self._writers[key]
+        except KeyError:
+            writers = self._compile(key)
+        if writers is None:
+            return self.lines(distinct(standings), now_ms, retry_after_s, wait_ms)
+        wait = None if retry_after_s is None else Wait(retry_after_s, wait_ms or retry_after_s * MILLI)
+        lines: list[Line] = []
+        for write in writers:
+            lines += write(standings, now_ms, wait)
+        return self._exposed(lines, wait) if self.expose else lines
+
+    def _compile(self, key: _Policies) -> tuple[Writer, ...] | None:
+        """The writers for these policies, None if a name is there twice."""
+        policies = [self._policy(place, name, limit) for place, (name, limit) in enumerate(key)]
+        repeated = len({policy.name for policy in policies}) < len(policies)
+        writers = None if repeated else tuple(profile(policies) for profile in self._profiles)
+        if len(self._writers) >= _REMEMBERED:
+            self._writers.clear()
+        self._writers[key] = writers
+        return writers
+
+    def _policy(self, place: int, name: str, limit: Limit) -> Policy:
+        unit = self.unit(limit.name)
+        burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
+        return Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst)
+
+    def _exposed(self, lines: list[Line], wait: Wait | None) -> list[Line]:
+        names = [name for name, _ in lines]
+        if wait is not None:
+            names.insert(0, "Retry-After")
+        return [*lines, ("Access-Control-Expose-Headers", ", ".join(names))] if names else lines
+
+
+def _check_levels(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValidationError(
+            "levels", value, "must be a list of names, the client's own level first, e.g. ['', 'team']"
+        )
+    for name in value:
+        if not isinstance(name, str) or (name and not _LEVEL.match(name)):
+            raise ValidationError("levels", name, "must be empty or a letter, then letters, digits, '_' and '-'")
+    if len(set(value)) < len(value):
+        raise ValidationError("levels", value, "names two levels alike; give each its own name")
+    return tuple(value)
+
+
+def _check_units(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValidationError("units", value, "must map limit names to units, e.g. {'images': 'tokens'}")
+    for unit in value.values():
+        if not isinstance(unit, str) or not _UNIT.match(unit):
+            raise ValidationError("units", unit, "must be lower case: a letter, then letters, digits and '-'")
+    return dict(value)

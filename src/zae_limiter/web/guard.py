@@ -1,0 +1,116 @@
+"""The guard: a request comes in, tokens are taken for it or it is refused, and clients are told where they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from . import answers
+from .charges import Charge, check_apart
+from .fields import Fields
+from .proxies import Proxies
+from .rules import Rule
+from .standings import standings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ..core.limit import Limit
+    from .answers import Answer
+    from .modes import Mode
+    from .request import Request
+    from .rules import Key
+    from .tab import Tab
+
+    Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
+
+_EXPOSE = "Access-Control-Expose-Headers"
+
+REFUSALS = (RateLimitExceeded, RateLimiterUnavailable)
+"""What the middleware answers by itself."""
+
+
+class Guard:
+    """What both middlewares share: rules, what clients are told, and whom to believe about addresses."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        limits: Sequence[Limit] | None = None,
+        rules: Sequence[Rule] | None = None,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        headers: Fields | str | Sequence[str] | None = "ietf",
+        respond: Respond | None = None,
+    ) -> None:
+        every = _checked(rules, limits)
+        self.mode = mode
+        self.fields = Fields.of(headers)
+        self.proxies = Proxies.of(proxies)
+        self._key = key
+        self._charges = [Charge(rule, mode, self.fields, key) for rule in every]
+        self._extra: dict[int, Charge] = {}
+        self._respond = respond
+
+    def now_ms(self) -> int:
+        """The present instant by the store's clock."""
+        return self.mode.limiter._backend.clock.now_ms()
+
+    async def admit(self, request: Request, tab: Tab) -> None:
+        """Take what the first rule that matches asks for; raises one of `REFUSALS` where that cannot be."""
+        for charge in self._charges:
+            if charge.fits(request):
+                if not charge.rule.exempt:
+                    await tab.take(await charge.lease(request), charge)
+                return
+
+    async def charge(self, rule: Rule, request: Request, tab: Tab) -> None:
+        """Take what one more rule asks for."""
+        charge = self._extra.get(id(rule))
+        if charge is None:
+            charge = self._extra[id(rule)] = Charge(rule, self.mode, self.fields, self._key)
+        await tab.take(await charge.lease(request), charge)
+
+    def added(self, tab: Tab, present: Collection[str]) -> list[tuple[str, str]]:
+        """The header lines that tell a client who was let in where it stands; what is said already stays said."""
+        if not (self.fields.profiles and tab.leases):
+            return []
+        lines = self.fields.lines(standings(tab.statuses(), self.fields), self.now_ms())
+        return [line for line in lines if line[0].lower() not in present or line[0] == _EXPOSE]
+
+    def answer(self, error: Exception) -> Answer:
+        """What a refused client is told."""
+        if isinstance(error, CapacityExceeded):
+            return self._never(error)
+        if isinstance(error, RateLimitExceeded):
+            wait_ms = round((error.retry_after_seconds or 0) * 1000)
+            return answers.refused(standings([error.statuses], self.fields), self.now_ms(), self.fields, wait_ms)
+        return answers.unavailable(fields=self.fields)
+
+    def _never(self, error: CapacityExceeded) -> Answer:
+        """The first limit that is too small and that clients are told of."""
+        asked = max(status.requested for status in error.violations)
+        for status, standing in zip(error.statuses, standings([error.statuses], self.fields), strict=False):
+            if status.requested > status.limit.capacity:
+                return answers.too_large(standing.name, standing.limit.capacity, status.requested)
+        return answers.too_large(None, None, asked)
+
+    def response(self, request: Request, error: Exception) -> Any:
+        """The answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
+        answer = self.answer(error)
+        made = None if self._respond is None else self._respond(request, answer, error)
+        return answer if made is None else made
+
+
+def _checked(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -> list[Rule]:
+    """All rules: the given ones, and after them the limits for everything else."""
+    if isinstance(rules, Rule):
+        raise ValidationError("rules", rules, "must be a list; put brackets around it")
+    every = list(rules or ())
+    for rule in every:
+        if not isinstance(rule, Rule):
+            raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
+    if limits is not None:
+        every.append(Rule(limits=limits))
+    check_apart(every)
+    return every

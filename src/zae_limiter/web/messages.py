@@ -1,0 +1,68 @@
+"""Limiting the messages of a websocket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .charges import Charge
+from .fields import Fields
+from .modes import Waiting
+from .proxies import Proxies
+from .request import AsgiRequest
+from .rules import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.limit import Limit
+    from ..limiter.limiter import RateLimiter
+    from .asgi import Message, Receive, Scope
+    from .rules import Cost, Key
+
+
+class MessageLimit:
+    """Takes tokens for each message that a client sends over a websocket.
+
+    Either wrap the channel, ``WebSocket(scope, messages.watched(scope, receive), send)``, or ask per message:
+
+    >>> messages = MessageLimit(limiter, "chat", limits=[Limit.per_minute("messages", 30)])  # doctest: +SKIP
+    >>> text = await websocket.receive_text()  # doctest: +SKIP
+    >>> await messages.take(websocket)  # doctest: +SKIP
+
+    One too many raises `RateLimitExceeded`, unless it fits within ``max_wait`` seconds; where nobody catches it,
+    `RateLimitMiddleware` closes the websocket with 1013.
+    """
+
+    def __init__(
+        self,
+        limiter: RateLimiter | str,
+        resource: str = "websocket",
+        *,
+        limits: Sequence[Limit] | None = None,
+        cost: Cost = 1,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        max_wait: float | None = None,
+    ) -> None:
+        rule = Rule(resource=resource, limits=limits, cost=cost, key=key)
+        self._mode = Waiting(limiter)
+        self._charge = Charge(rule, self._mode, Fields("none"), max_wait=max_wait)
+        self._proxies = Proxies.of(proxies)
+
+    async def take(self, websocket: Any) -> None:
+        """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``."""
+        scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
+        lease = await self._charge.lease(AsgiRequest(scope, self._proxies))
+        await self._mode.enter(lease)
+        await self._mode.leave(lease, None)
+
+    def watched(self, scope: Scope, receive: Receive) -> Receive:
+        """The channel from the client, with each message of it limited."""
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                await self.take(scope)
+            return message
+
+        return watched

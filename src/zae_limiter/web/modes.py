@@ -1,0 +1,91 @@
+"""The two ways to hold a lease. What else the middleware does is written once, as coroutines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ..core.errors import ValidationError
+from ..limiter.amounts import check_amounts
+from ..limiter.limiter import RateLimiter
+from .leases import ResponseLease
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.limit import Limit
+    from ..limiter.lease import LeaseCore
+    from ..sync.facade import SyncLease, SyncRateLimiter
+
+
+class Mode:
+    """A limiter, and how its leases are entered and left."""
+
+    def __init__(self, limiter: RateLimiter, lease_type: type[LeaseCore], *, owned: bool) -> None:
+        self.limiter = limiter
+        self.lease_type = lease_type
+        self._owned = owned
+
+    def lease(
+        self,
+        entity_id: str,
+        resource: str,
+        consume: Mapping[str, int],
+        limits: Sequence[Limit] | None,
+        max_wait: float | None,
+    ) -> LeaseCore:
+        """A lease as `RateLimiter.acquire` makes it, for the length of a response."""
+        terms = self.limiter._checked_terms(limits, None, max_wait, None, None)
+        return self.lease_type(self.limiter, entity_id, resource, check_amounts("consume", consume), terms)
+
+    async def enter(self, lease: LeaseCore) -> None:
+        """Take the tokens."""
+        raise NotImplementedError
+
+    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
+        """Settle, or give back because of ``error``."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close the limiter, if it was opened here."""
+        if self._owned:
+            await self.limiter.close()
+
+
+class Waiting(Mode):
+    """On an event loop."""
+
+    def __init__(self, limiter: RateLimiter | str) -> None:
+        opened = RateLimiter(limiter) if isinstance(limiter, str) else limiter
+        if not isinstance(opened, RateLimiter):
+            raise ValidationError("limiter", limiter, "must be a RateLimiter or a store URL such as 'memory://'")
+        super().__init__(opened, ResponseLease, owned=isinstance(limiter, str))
+
+    async def enter(self, lease: LeaseCore) -> None:
+        """Take the tokens."""
+        await cast("ResponseLease", lease).__aenter__()
+
+    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
+        """Settle, or give back because of ``error``."""
+        held = cast("ResponseLease", lease)
+        held.kept = error is None
+        await held.__aexit__(None if error is None else type(error), error, None)
+
+
+class Blocking(Mode):
+    """In a thread; the coroutines never suspend."""
+
+    def __init__(self, limiter: SyncRateLimiter | str) -> None:
+        from ..sync.facade import SyncLease, SyncRateLimiter  # an ASGI app needs none of it
+
+        opened = SyncRateLimiter(limiter) if isinstance(limiter, str) else limiter
+        if not isinstance(opened, SyncRateLimiter):
+            raise ValidationError("limiter", limiter, "must be a SyncRateLimiter or a store URL such as 'memory://'")
+        super().__init__(opened._inner, SyncLease, owned=isinstance(limiter, str))
+
+    async def enter(self, lease: LeaseCore) -> None:
+        """Take the tokens."""
+        cast("SyncLease", lease).__enter__()
+
+    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
+        """Settle, or give back because of ``error``."""
+        cast("SyncLease", lease).__exit__(None if error is None else type(error), error, None)

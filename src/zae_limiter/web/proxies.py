@@ -1,0 +1,256 @@
+"""Which hop is the client.
+
+Every proxy appends the address it was called from to one header, on the right; whatever stands further left came
+with the request and may be a lie. So the header is read from the right, only if the peer is a proxy of ours, and only
+as far as our proxies reach. One header is believed and never another one instead: a proxy that writes one passes the
+others on as the client sent them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_interface
+from itertools import islice
+from typing import TypeAlias
+
+from ..core.addresses import Address, parse
+from ..core.errors import ValidationError
+
+Lines: TypeAlias = Callable[[str], list[str]]
+"""Gives the values of a header, one per header line, in order; none if it is absent."""
+
+_LOG = logging.getLogger("zae_limiter")
+
+_MOST_HOPS = 64
+"""How many entries of a header are looked at, from the right: nobody has more proxies."""
+_MOST_COMMAS = 16
+_LONGEST_ELEMENT = 1024
+_WATCHED = 100
+_MAPPED_BITS = 96
+_UNIX = "unix"
+_UNIX_PEERS = (None, "", "localhost")
+"""What servers give as the peer on a unix socket; with TCP it is always a number."""
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*"'
+_PAIR = re.compile(rf"({_TOKEN})=(?:({_TOKEN})|({_QUOTED}))")
+_MAYBE_PAIR = rf"[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED})[ \t]*)?"
+_ELEMENT = re.compile(f"{_MAYBE_PAIR}(?:;{_MAYBE_PAIR})*")
+"""A text matches in one way only, so that no text makes the match try many."""
+_ESCAPED = re.compile(r"\\(.)")
+_HIDDEN_PORT = re.compile(r":_[0-9A-Za-z._-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """The proxies in front of the app, and the one header in which they say who called them.
+
+    ``trusted``: how many proxies every request passes (a number), or who they are: addresses, networks, and
+    ``"unix"`` for a peer on a unix socket. With a number, whoever connects counts as the first of them, so the app must
+    not be reachable past them. A network is written without host bits: a slip there would trust strangers.
+
+    >>> proxies = Proxies(["10.0.0.0/8"])
+    >>> proxies.client("10.0.0.2", {"x-forwarded-for": ["6.6.6.6, 203.0.113.7", "10.0.0.1"]}.__getitem__)
+    IPv4Address('203.0.113.7')
+    """
+
+    trusted: int | Sequence[str] = 0
+    header: str = "x-forwarded-for"
+    _hops: int = field(init=False, repr=False, compare=False)
+    _networks: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
+    _watch: _Watch = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        trusted = _checked(self.trusted)
+        networks: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
+        for entry in () if isinstance(trusted, int) else trusted:
+            if entry != _UNIX:
+                found = _network(entry)
+                networks[found.version].append((int(found.netmask), int(found.network_address)))
+        derived = {"_hops": trusted if isinstance(trusted, int) else 0, "_networks": networks, "_watch": _Watch()}
+        for name, value in {"trusted": trusted, "header": _header(self.header), **derived}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, value: Proxies | int | Sequence[str] | None) -> Proxies:
+        """What a user may write for proxies: how many, or which, or `Proxies`, or None for none."""
+        return value if isinstance(value, Proxies) else cls(0 if value is None else value)
+
+    def client(self, peer: str | None, lines: Lines) -> Address | None:
+        """The client's address: the peer, or what our proxies say; None where nobody knows it.
+
+        ``lines`` gives the lines of a header. An entry that is no address ends the search: the client is then the hop
+        that reported it.
+        """
+        nearest = parse(peer) if peer else None
+        entries = lines(self.header) if self._believes(peer, nearest) else None
+        if not entries:
+            if self._watch.due:
+                self._watch.look(peer, nearest, lines)
+            return nearest
+        for entry in islice(_READERS[self.header](entries), self._hops or _MOST_HOPS):
+            address = parse(entry)
+            if address is None:
+                break
+            nearest = address
+            if not self._hops and not self._trusts(address):
+                break
+        return nearest
+
+    def _believes(self, peer: str | None, address: Address | None) -> bool:
+        if self._hops:
+            return True
+        if not self.trusted:
+            return False
+        if address is None:
+            return peer in _UNIX_PEERS and isinstance(self.trusted, tuple) and _UNIX in self.trusted
+        return self._trusts(address)
+
+    def _trusts(self, address: Address) -> bool:
+        number = int(address)
+        return any(number & mask == base for mask, base in self._networks[address.version])
+
+
+class _Watch:
+    """Warns once of a header that is there and not believed: that is how a forgotten setting shows.
+
+    A look reads four headers, so after the first hundred requests only every hundredth is looked at.
+    """
+
+    __slots__ = ("_requests", "due")
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self.due = [True]  # a list, because only one thread can pop its one element
+
+    def look(self, peer: str | None, address: Address | None, lines: Lines) -> None:
+        """Warn if this is a request to look at and it has one of the headers."""
+        self._requests += 1
+        if self._requests > _WATCHED and self._requests % _WATCHED:
+            return
+        header = next((name for name in _READERS if lines(name)), None)
+        if header is None:
+            return
+        try:
+            self.due.pop()
+        except IndexError:
+            return
+        trusted = "1" if address is None else f"[{str(address)!r}]"
+        _LOG.warning(
+            "The header %s from the peer %r is not believed: the peer itself counts as the client. If it is a proxy of "
+            "yours that writes this header, set proxies=Proxies(%s, header=%r).",
+            header,
+            peer,
+            f"[{_UNIX!r}]" if peer in _UNIX_PEERS else trusted,
+            header,
+        )
+
+
+def _checked(trusted: object) -> int | tuple[str, ...]:
+    if isinstance(trusted, int) and not isinstance(trusted, bool):
+        if not 0 <= trusted <= _MOST_HOPS:
+            raise ValidationError("trusted", trusted, f"must be a number of proxies from 0 to {_MOST_HOPS}")
+        return trusted
+    if isinstance(trusted, str):
+        raise ValidationError("trusted", trusted, "must be a list of addresses; put brackets around it")
+    if not isinstance(trusted, Iterable) or isinstance(trusted, bytes):
+        raise ValidationError("trusted", trusted, "must be a number of proxies or a list such as ['10.0.0.0/8']")
+    return tuple(_entry(entry) for entry in trusted)
+
+
+def _entry(entry: object) -> str:
+    if not isinstance(entry, str):
+        raise ValidationError("trusted", entry, "must be an address or a network as text, such as '10.0.0.0/8'")
+    return _UNIX if entry == _UNIX else str(_network(entry))
+
+
+def _network(entry: str) -> IPv4Network | IPv6Network:
+    """The network that an entry names; an IPv4 network mapped into IPv6 is the IPv4 network, as for addresses."""
+    try:
+        found = ip_interface(entry.strip())
+    except ValueError:
+        reason = "is no address and no network; write '192.0.2.1', '10.0.0.0/8', '2001:db8::/32' or 'unix'"
+        raise ValidationError("trusted", entry, reason) from None
+    network = found.network
+    if int(found.ip) != int(network.network_address):
+        reason = f"has bits behind its prefix; write '{network}' for the whole network or '{found.ip}' for one address"
+        raise ValidationError("trusted", entry, reason)
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if mapped and network.prefixlen >= _MAPPED_BITS:
+        network = IPv4Network((int(mapped), network.prefixlen - _MAPPED_BITS))
+    if not network.prefixlen:
+        reason = "trusts everybody to name any client; give the number of proxies instead, such as trusted=1"
+        raise ValidationError("trusted", entry, reason)
+    return network
+
+
+def _header(name: object) -> str:
+    lower = name.lower() if isinstance(name, str) else ""
+    if lower not in _READERS:
+        raise ValidationError("header", name, f"must be one of {', '.join(_READERS)}")
+    return lower
+
+
+def _listed(lines: list[str]) -> Iterator[str]:
+    """The entries of a comma-separated header, from the right."""
+    for line in reversed(lines):
+        yield from reversed(line.rsplit(",", _MOST_HOPS))
+
+
+def _single(lines: list[str]) -> Iterator[str]:
+    """The value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
+    if len(lines) == 1:
+        yield lines[0]
+
+
+def _forwarded(lines: list[str]) -> Iterator[str]:
+    """The ``for`` of each element of ``Forwarded`` (RFC 7239), from the right, up to what is malformed.
+
+    An element is the shortest text behind a comma that is well formed. Read like this, a quote that a client opens and
+    never closes cannot swallow what a proxy has appended; and what follows a comma inside a quoted string is no
+    element, because it has an odd number of quotes.
+    """
+    for line in reversed(lines):
+        end: int | None = len(line)
+        while end is not None:
+            start = _element_start(line, end)
+            if start is None:
+                return
+            yield _node(line[start:end])
+            end = start - 1 if start else None
+
+
+def _element_start(line: str, end: int) -> int | None:
+    """Where the element that ends at ``end`` begins; None if nothing well formed ends there."""
+    comma = end
+    for _ in range(_MOST_COMMAS):
+        comma = line.rfind(",", max(0, end - _LONGEST_ELEMENT), comma)
+        start = comma + 1
+        if end - start > _LONGEST_ELEMENT:
+            return None
+        if _ELEMENT.fullmatch(line, start, end):
+            return start
+        if comma < 0:
+            return None
+    return None
+
+
+def _node(element: str) -> str:
+    """The node that a well-formed element is for; empty if it names none, or two."""
+    found = [pair for pair in _PAIR.finditer(element) if pair[1].lower() == "for"]
+    if len(found) != 1:
+        return ""
+    token, quoted = found[0].group(2, 3)
+    return _HIDDEN_PORT.sub("", token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
+
+
+_READERS: dict[str, Callable[[list[str]], Iterator[str]]] = {
+    "x-forwarded-for": _listed,
+    "forwarded": _forwarded,
+    "x-real-ip": _single,
+    "cf-connecting-ip": _single,
+}
+"""How each header is read: its addresses, the nearest first."""

@@ -1,0 +1,117 @@
+"""`Request`: what rules, keys and costs see of a request, the same on ASGI and WSGI. It never touches the body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from ..core.addresses import Address
+    from .proxies import Proxies
+
+
+class Request:
+    """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
+
+    __slots__ = ("_client", "_proxies", "method", "path", "peer", "raw")
+
+    method: str
+    path: str
+    """The route path, decoded, without the prefix that the app is mounted under."""
+    peer: str | None
+    """The other end of the socket as the server gave it; None for a unix socket."""
+
+    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
+        self.raw = raw
+        self._proxies = proxies
+
+    def lines(self, name: str) -> list[str]:
+        """The values of a header, one per header line, in the order in which they came."""
+        raise NotImplementedError
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, its lines joined with commas; None where there is none."""
+        lines = self.lines(name)
+        return ", ".join(lines) if lines else None
+
+    @property
+    def user(self) -> str | None:
+        """Who has been authenticated, if anybody."""
+        raise NotImplementedError
+
+    @property
+    def client(self) -> Address | None:
+        """The address of the client, by what the trusted proxies say; None where nobody knows."""
+        try:
+            return self._client
+        except AttributeError:
+            self._client: Address | None = self._proxies.client(self.peer, self.lines)
+            return self._client
+
+
+class AsgiRequest(Request):
+    """A request from an ASGI scope."""
+
+    __slots__ = ()
+
+    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
+        super().__init__(raw, proxies)
+        self.method = raw.get("method", "GET")
+        path: str = raw["path"]
+        root: str = raw.get("root_path", "").rstrip("/")
+        mounted = root and (path == root or path.startswith(f"{root}/"))
+        self.path = (path[len(root) :] if mounted else path) or "/"
+        peer = raw.get("client")
+        self.peer = peer[0] if peer else None
+
+    def lines(self, name: str) -> list[str]:
+        """The values of a header, one per header line, in the order in which they came."""
+        wanted = name.lower().encode("latin-1")
+        return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
+
+    @property
+    def user(self) -> str | None:
+        """The user in the scope, as authentication middleware leaves it there."""
+        user = self.raw.get("user")
+        if user is None or isinstance(user, str):
+            return user or None
+        if getattr(user, "is_authenticated", True) is not True:
+            return None
+        for name in ("identity", "pk", "id", "username", "display_name"):
+            found = _attribute(user, name)
+            if found not in (None, ""):
+                return str(found)
+        return None
+
+
+class WsgiRequest(Request):
+    """A request from a WSGI environment."""
+
+    __slots__ = ()
+
+    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
+        super().__init__(raw, proxies)
+        self.method = raw["REQUEST_METHOD"]
+        path: str = raw.get("PATH_INFO", "")
+        self.path = (path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")) or "/"
+        self.peer = raw.get("REMOTE_ADDR") or None
+
+    def lines(self, name: str) -> list[str]:
+        """The value of a header as one line: a WSGI server joins several with commas."""
+        upper = name.upper().replace("-", "_")
+        value = self.raw.get(upper if upper in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{upper}")
+        return [] if value is None else [value]
+
+    @property
+    def user(self) -> str | None:
+        """The user that the server or the app has authenticated."""
+        return self.raw.get("REMOTE_USER") or None
+
+
+def _attribute(user: object, name: str) -> object:
+    """An attribute of a user object; one that the class leaves open (Starlette's ``identity``) counts as none."""
+    try:
+        return getattr(user, name, None)
+    except NotImplementedError:
+        return None

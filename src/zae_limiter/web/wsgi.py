@@ -1,0 +1,174 @@
+"""WSGI middleware: Flask, Django, anything that PEP 3333 describes. It never buffers and never looks into a body.
+
+When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
+can still answer otherwise. The server's ``close()`` settles, whether the body was read to its end or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from ..runtime.blocking import run
+from .answers import Answer
+from .guard import REFUSALS, Guard
+from .modes import Blocking
+from .request import WsgiRequest
+from .tab import TAB, Tab, tab_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ..core.limit import Limit
+    from ..sync.facade import SyncLease, SyncRateLimiter
+    from .fields import Fields
+    from .guard import Respond
+    from .proxies import Proxies
+    from .rules import Key, Rule
+
+    Environ: TypeAlias = dict[str, Any]
+    StartResponse: TypeAlias = Callable[..., Any]
+    App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+
+class RateLimitMiddleware:
+    """Limits the requests of a WSGI app; the arguments are those of the ASGI middleware, with a `SyncRateLimiter`.
+
+    >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, "memory://",
+    ...                                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limiter: SyncRateLimiter | str,
+        *,
+        limits: Sequence[Limit] | None = None,
+        rules: Sequence[Rule] | None = None,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        headers: Fields | str | Sequence[str] | None = "ietf",
+        respond: Respond | None = None,
+    ) -> None:
+        self.app = app
+        self.guard = Guard(Blocking(limiter), limits, rules, key, proxies, headers, respond)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        request = WsgiRequest(environ, self.guard.proxies)
+        environ[TAB] = tab = Tab(self.guard)
+        exchange = Exchange(request, tab, start_response)
+        try:
+            run(self.guard.admit(request, tab))
+            source = self.app(environ, exchange.start_response)
+            return SizedBody(exchange, source) if isinstance(source, Sized) else Body(exchange, source)
+        except Exception as error:
+            return exchange.failed(error)
+        except BaseException:
+            run(tab.settle())
+            raise
+
+    def close(self) -> None:
+        """Close the limiter, if it was opened from a URL here."""
+        run(self.guard.mode.close())
+
+
+class Exchange:
+    """The answer to one request, watched: has it been promised, has it begun."""
+
+    def __init__(self, request: WsgiRequest, tab: Tab, start_response: StartResponse) -> None:
+        self._request = request
+        self._start_response = start_response
+        self._promised = False
+        self.tab = tab
+        self.begun = False
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        """The app promises an answer; it gets where the client stands on top."""
+        self._promised = True
+        self.tab.answered(int(status.split(" ", 1)[0]))
+        lines = self.tab.guard.added(self.tab, {name.lower() for name, _ in headers})
+        write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
+
+        def written(data: bytes) -> Any:
+            self.begun = True
+            return write(data)
+
+        return written
+
+    def failed(self, error: Exception) -> Iterable[bytes]:
+        """If nothing was answered yet all goes back, and a refusal is answered."""
+        run(self.tab.settle(None if self.begun else error))
+        if self.begun or not isinstance(error, REFUSALS):
+            raise error
+        self.begun = True
+        made = self.tab.guard.response(self._request, error)
+        if not isinstance(made, Answer):
+            chunks: Iterable[bytes] = made(self._request.raw, self._start_response)
+            return chunks
+        instead = ((type(error), error, error.__traceback__),) if self._promised else ()
+        return start(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
+
+
+class Body:
+    """What the server iterates over: the app's chunks as they come, and the settlement when it closes them."""
+
+    def __init__(self, exchange: Exchange, source: Iterable[bytes]) -> None:
+        self._exchange = exchange
+        self._source = source
+        self._chunks = iter(source)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        exchange = self._exchange
+        try:
+            chunk = next(self._chunks)
+        except StopIteration:
+            raise
+        except Exception as error:
+            if exchange.begun:
+                raise
+            self._chunks = iter(exchange.failed(error))
+            return next(self._chunks)
+        exchange.begun = exchange.begun or bool(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """The server is done, or the client has gone: the app's generator ends first, and may adjust as it does."""
+        try:
+            close = getattr(self._source, "close", None)
+            if close is not None:
+                close()
+        finally:
+            run(self._exchange.tab.settle())
+
+
+class SizedBody(Body):
+    """A body whose number of chunks is known: of a single one, the server can tell the length."""
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self._source))
+
+
+def acquire(
+    request: Any,
+    entity_id: str,
+    resource: str,
+    consume: Mapping[str, int],
+    limits: Sequence[Limit] | None = None,
+    max_wait: float | None = None,
+) -> SyncLease:
+    """Take tokens inside a handler; as `asgi.acquire`, blocking."""
+    tab = tab_of(request)
+    lease = cast("SyncLease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
+    run(tab.take(lease))
+    return lease
+
+
+def start(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
+    """Begin an answer, and give its body."""
+    start_response(f"{answer.status} {HTTPStatus(answer.status).phrase}", list(answer.headers), *exc_info)
+    return [] if bodiless else [answer.body]
