@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import calls, dynamodb, imports, memory_pair, redis_pair
+from bench.web import overhead
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -72,11 +73,21 @@ def on_redis() -> dict[str, Any]:
     return found
 
 
+def over_http() -> dict[str, Any]:
+    """Behind real servers."""
+    found = overhead.measure()
+    print("\nHTTP, one limit by address in memory, beside the same app without it")
+    for line in overhead.report(found):
+        print(f"  {line}")
+    return found
+
+
 SECTIONS = {
     "machine": machine,
     "memory_us": memory,
     "import_ms": importing,
     "calls_per_decision": counted,
+    "http": over_http,
     "redis": on_redis,
     "dynamodb": beside_the_reference,
 }

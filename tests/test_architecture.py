@@ -25,6 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {"core", "records", "clock", "forks", "stores"},
     "repository": {"core", "records", "clock", "forks", "runtime", "stores", "repository", "_version"},
     "limiter": {"core", "records", "clock", "forks", "runtime", "stores", "repository", "limiter"},
+    "kv": {"core", "clock", "forks", "runtime", "kv"},
+    "web": {"core", "runtime", "limiter", "sync", "kv", "web"},
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 
@@ -34,7 +36,10 @@ IMPURE = {
 }  # fmt: skip
 """What the pure layers must not touch: clocks, I/O, threads, logging, chance."""
 
-OPTIONAL = {"aiohttp", "asyncio", "boto3", "botocore", "click", "hypothesis", "pytest", "redis", "rich", "sqlite3"}
+OPTIONAL = {
+    "aiohttp", "asyncio", "boto3", "botocore", "click", "fastapi", "httpx", "hypothesis", "pytest", "redis", "rich",
+    "sqlite3", "starlette",
+}  # fmt: skip
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -92,7 +97,14 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(output))
 
 
-@pytest.mark.parametrize("statement", ["import zae_limiter", "from zae_limiter import SyncRateLimiter, RateLimiter"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import zae_limiter",
+        "from zae_limiter import SyncRateLimiter, RateLimiter",
+        "import zae_limiter.web.asgi, zae_limiter.web.wsgi, zae_limiter.web.kv",
+    ],
+)
 def test_importing_loads_nothing_optional(statement: str) -> None:
     assert not loaded_by(statement) & OPTIONAL
 

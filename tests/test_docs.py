@@ -35,7 +35,9 @@ def test_python_blocks_run(name: str, text: str, tmp_path: Path, monkeypatch: py
     if "dynamodb://" in text:
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", engine.endpoint())
     if "redis://" in text:
-        text = text.replace("redis://localhost:6379/0", f"{shared.server().url}?prefix=docs")
+        url = shared.server().url
+        text = text.replace('from_url("redis://localhost:6379/0"', f'from_url("{url}"')
+        text = text.replace("redis://localhost:6379/0", f"{url}?prefix=docs")
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
 
 

@@ -93,18 +93,17 @@ class RateLimitMiddleware:
             await tab.settle()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass through; a refusal that the app does not catch closes it, as 1013: try again later."""
+        """Pass through; a refusal that the app does not catch closes it."""
         scope[TAB] = tab = Tab(self.guard)
-        handshake = Handshake(send)
+        handshake = Handshake(receive, send)
         try:
-            await self.app(scope, receive, handshake.send)
+            await self.app(scope, handshake.receive, handshake.send)
         except REFUSALS as error:
             if handshake.closed:
                 raise
             answer = self.guard.answer(error)
-            if handshake.accepted or "websocket.http.response" not in scope.get("extensions", {}):
-                reason = f"retry in {dict(answer.headers).get('Retry-After', '?')} s"
-                await send({"type": "websocket.close", "code": 1013, "reason": reason})
+            if handshake.accepted or "websocket.http.response" not in (scope.get("extensions") or ()):
+                await send(_closing(answer))
             else:
                 await respond(answer, send, kind="websocket.http.response")
         finally:
@@ -157,20 +156,34 @@ class Exchange:
 
 
 class Handshake:
-    """The channel to a websocket, watched: has it been accepted, has it been closed."""
+    """The two channels of a websocket, watched: has it been accepted, is it over."""
 
-    __slots__ = ("_send", "accepted", "closed")
+    __slots__ = ("_receive", "_send", "accepted", "closed")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
         self._send = send
         self.accepted = False
         self.closed = False
+
+    async def receive(self) -> Message:
+        """From the client."""
+        message = await self._receive()
+        self.closed = self.closed or message["type"] == "websocket.disconnect"
+        return message
 
     async def send(self, message: Message) -> None:
         """To the client."""
         self.accepted = self.accepted or message["type"] == "websocket.accept"
         self.closed = self.closed or message["type"] in ("websocket.close", "websocket.http.response.start")
         await self._send(message)
+
+
+def _closing(answer: Answer) -> Message:
+    """The end of a websocket: 1013 is to try again later, 1009 that it is too much for ever."""
+    wait = dict(answer.headers).get("Retry-After")
+    code, reason = (1009, "more than a limit ever holds") if wait is None else (1013, f"retry in {wait} s")
+    return {"type": "websocket.close", "code": code, "reason": reason}
 
 
 async def acquire(

@@ -11,7 +11,7 @@ from .keys import by_ip, identified
 from .rules import check_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..limiter.lease import LeaseCore
     from .fields import Fields
@@ -46,26 +46,32 @@ class Charge:
         self._counted = named or tuple(limit.name for limit in given or ())
         self._cost = None if callable(rule.cost) else self._amounts(rule.cost)
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: Request) -> bool | Awaitable[bool]:
         """Whether the rule is for this request."""
         if self._verbs is not None and request.method not in self._verbs:
             return False
-        if self._templates is not None:
-            if self.rule.exempt:
-                return any(template.is_plainly(request.path) for template in self._templates)
-            return any(template.fits(request.path) for template in self._templates)
-        match = self.rule.match
-        return match(request) if callable(match) else True
+        templates = self._templates
+        if templates is None:
+            match = self.rule.match
+            return match(request) if callable(match) else True
+        paths = request.paths
+        if self.rule.exempt:
+            return len(paths) == 1 and any(template.is_plainly(paths[0]) for template in templates)
+        return any(template.fits(path) for template in templates for path in paths)
 
     async def lease(self, request: Request) -> LeaseCore:
         """The lease that the request needs, not yet entered."""
         found = self._key(request)
         identity = identified(await _value(found) if inspect.isawaitable(found) else found, request)
-        resource = self._resource_name if self._resource is None else self._resource(request)
+        resource = self._resource_name if self._resource is None else await self._named(self._resource, request)
         cost = self._cost
         if cost is None:
             cost = self._amounts(check_cost(await self._priced(request)))
         return self._mode.lease_type(self._mode.limiter, identity.entity_id, resource, cost, self._terms)
+
+    async def _named(self, resource: Callable[[Request], str | Awaitable[str]], request: Request) -> str:
+        made = resource(request)
+        return await _value(made) if inspect.isawaitable(made) else made
 
     async def _priced(self, request: Request) -> Cost:
         price = self.rule.cost

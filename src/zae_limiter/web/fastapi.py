@@ -70,7 +70,7 @@ def limited(
     dependency = Depends(Limited(resource, cost, key=key, limits=limits))
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(endpoint, eval_str=True)
+        signature = _signature(endpoint)
         wanted = _LEASE in signature.parameters
         name = _LEASE if wanted else _HIDDEN
         added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Lease, dependency])
@@ -95,3 +95,11 @@ def limited(
         return limited_endpoint
 
     return decorate
+
+
+def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
+    """With annotations evaluated; where one is for type checkers only, as the lease's may be, FastAPI does the rest."""
+    try:
+        return inspect.signature(endpoint, eval_str=True)
+    except NameError:
+        return inspect.signature(endpoint)

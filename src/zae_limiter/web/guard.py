@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
@@ -9,7 +11,7 @@ from . import answers
 from .charges import Charge, check_apart
 from .fields import Fields
 from .proxies import Proxies
-from .rules import Rule
+from .rules import Rule, check_key
 from .standings import standings
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ class Guard:
         respond: Respond | None = None,
     ) -> None:
         every = _checked(rules, limits)
+        check_key(key)
+        if respond is not None and not callable(respond):
+            raise ValidationError("respond", respond, "must be a callable of (request, answer, error)")
         self.mode = mode
         self.fields = Fields.of(headers)
         self.proxies = Proxies.of(proxies)
@@ -59,7 +64,8 @@ class Guard:
     async def admit(self, request: Request, tab: Tab) -> None:
         """Take what the first rule that matches asks for; raises one of `REFUSALS` where that cannot be."""
         for charge in self._charges:
-            if charge.fits(request):
+            fits = charge.fits(request)
+            if fits is True or (fits and (not inspect.isawaitable(fits) or await fits)):
                 if not charge.rule.exempt:
                     await tab.take(await charge.lease(request), charge)
                 return
@@ -89,7 +95,7 @@ class Guard:
 
     def _never(self, error: CapacityExceeded) -> Answer:
         """The first limit that is too small and that clients are told of."""
-        asked = max(status.requested for status in error.violations)
+        asked = max((status.requested for status in error.violations), default=0)
         for status, standing in zip(error.statuses, standings([error.statuses], self.fields), strict=False):
             if status.requested > status.limit.capacity:
                 return answers.too_large(standing.name, standing.limit.capacity, status.requested)
@@ -106,6 +112,8 @@ def _checked(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -> li
     """All rules: the given ones, and after them the limits for everything else."""
     if isinstance(rules, Rule):
         raise ValidationError("rules", rules, "must be a list; put brackets around it")
+    if rules is not None and not isinstance(rules, Iterable):
+        raise ValidationError("rules", rules, "must be a list of rules")
     every = list(rules or ())
     for rule in every:
         if not isinstance(rule, Rule):

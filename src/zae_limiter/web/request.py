@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 class Request:
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    __slots__ = ("_client", "_proxies", "method", "path", "peer", "raw")
+    __slots__ = ("_client", "_proxies", "method", "path", "paths", "peer", "raw")
 
     method: str
+    """In upper case: some frameworks serve ``post`` as well."""
     path: str
     """The route path, decoded, without the prefix that the app is mounted under."""
+    paths: tuple[str, ...]
+    """``path``, and what frameworks may route by that cut the prefix off elsewhere."""
     peer: str | None
     """The other end of the socket as the server gave it; None for a unix socket."""
 
@@ -57,11 +60,12 @@ class AsgiRequest(Request):
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
         super().__init__(raw, proxies)
-        self.method = raw.get("method", "GET")
+        self.method = raw.get("method", "GET").upper()
         path: str = raw["path"]
-        root: str = raw.get("root_path", "").rstrip("/")
-        mounted = root and (path == root or path.startswith(f"{root}/"))
-        self.path = (path[len(root) :] if mounted else path) or "/"
+        below = path.removeprefix(raw.get("root_path", "").rstrip("/")) or "/"
+        # mounted at "/api", Starlette takes "/apikeys" as it is, and Litestar and Quart take it as "keys"
+        self.paths = (below,) if below[0] == "/" or below == path else (path, below)
+        self.path = self.paths[0]
         peer = raw.get("client")
         self.peer = peer[0] if peer else None
 
@@ -92,9 +96,10 @@ class WsgiRequest(Request):
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
         super().__init__(raw, proxies)
-        self.method = raw["REQUEST_METHOD"]
+        self.method = raw["REQUEST_METHOD"].upper()
         path: str = raw.get("PATH_INFO", "")
         self.path = (path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")) or "/"
+        self.paths = (self.path,)
         self.peer = raw.get("REMOTE_ADDR") or None
 
     def lines(self, name: str) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -32,29 +33,30 @@ class Rule:
     'http/v1/items/id'
     """
 
-    match: str | Sequence[str] | Callable[[Request], bool] | None = None
+    match: str | Sequence[str] | Callable[[Request], bool | Awaitable[bool]] | None = None
     _: KW_ONLY
     methods: Sequence[str] | None = None
     key: Key | None = None
-    resource: str | Callable[[Request], str] | None = None
+    resource: str | Callable[[Request], str | Awaitable[str]] | None = None
     limits: Sequence[Limit] | None = None
     cost: Cost | Callable[[Request], Cost | Awaitable[Cost]] = 1
     exempt: bool = False
     refund: Collection[int] | Callable[[int], bool] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "match", _check_match(self.match))
+        object.__setattr__(self, "methods", _check_methods(self.methods))
         self.templates()
-        self.verbs()
         if self.limits is not None:
-            check_limits(self.limits)
-        if isinstance(self.resource, str):
+            object.__setattr__(self, "limits", check_limits(self.limits))
+        if self.resource is not None and not callable(self.resource):
             names.resource(self.resource)
         if not callable(self.cost):
             check_cost(self.cost)
-        if self.key is not None and not callable(self.key):
-            raise ValidationError("key", self.key, "must be a callable such as by_ip() or by_header('x-tenant')")
-        if isinstance(self.refund, str | bytes | int):
-            raise ValidationError("refund", self.refund, "must be statuses such as (502, 503), or a callable")
+        check_key(self.key)
+        if not isinstance(self.exempt, bool):
+            raise ValidationError("exempt", self.exempt, "must be True or False")
+        _check_refund(self.refund)
 
     def templates(self) -> tuple[Template, ...] | None:
         """The templates; None where a callable decides or everything matches."""
@@ -66,8 +68,6 @@ class Rule:
         """The methods, with ``HEAD`` beside ``GET``."""
         if self.methods is None:
             return None
-        if isinstance(self.methods, str):
-            raise ValidationError("methods", self.methods, "must be a list; put brackets around it")
         verbs = {verb.upper() for verb in self.methods}
         return frozenset(verbs | {"HEAD"} if "GET" in verbs else verbs)
 
@@ -81,6 +81,48 @@ class Rule:
             return "http"
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _bare(templates[0].text))
         return f"http{plain.rstrip('/-')}"[:128]
+
+
+def check_key(key: object) -> None:
+    """Check a key: a callable, or None for the usual one."""
+    if key is not None and not callable(key):
+        raise ValidationError("key", key, "must be a callable such as by_ip() or by_header('x-tenant')")
+
+
+def _check_match(match: Any) -> Any:
+    """Templates are kept as a tuple, so that what can be read only once is read once."""
+    if match is None or isinstance(match, str) or callable(match):
+        return match
+    if isinstance(match, bytes) or not isinstance(match, Iterable):
+        raise ValidationError("match", match, "must be a path template such as '/v1/items/{id}', or a callable")
+    return tuple(match) or _none_given("match", match)
+
+
+def _check_methods(methods: Any) -> tuple[str, ...] | None:
+    if methods is None:
+        return None
+    if isinstance(methods, str | bytes) or not isinstance(methods, Iterable):
+        raise ValidationError("methods", methods, "must be a list; put brackets around it")
+    given = tuple(methods)
+    for verb in given:
+        if not isinstance(verb, str) or not verb:
+            raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
+    return given or _none_given("methods", methods)
+
+
+def _none_given(field: str, value: object) -> NoReturn:
+    raise ValidationError(field, value, "would match nothing; leave it out to match everything")
+
+
+def _check_refund(refund: object) -> None:
+    if inspect.iscoroutinefunction(refund):
+        raise ValidationError("refund", refund, "must not be async: it is asked while the answer begins")
+    if callable(refund):
+        return
+    if isinstance(refund, str | bytes) or not isinstance(refund, Collection):
+        raise ValidationError("refund", refund, "must be statuses such as (502, 503), or a callable")
+    for status in refund:
+        whole("refund", status, 100, 599)
 
 
 def _bare(template: str) -> str:

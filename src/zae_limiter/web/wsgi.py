@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     StartResponse: TypeAlias = Callable[..., Any]
     App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
 
+_STATUSES = frozenset(HTTPStatus)
+
 
 class RateLimitMiddleware:
     """Limits the requests of a WSGI app; the arguments are those of the ASGI middleware, with a `SyncRateLimiter`.
@@ -104,11 +106,15 @@ class Exchange:
             raise error
         self.begun = True
         made = self.tab.guard.response(self._request, error)
-        if not isinstance(made, Answer):
-            chunks: Iterable[bytes] = made(self._request.raw, self._start_response)
-            return chunks
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
-        return start(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
+        if isinstance(made, Answer):
+            return start(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
+
+        def start_response(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            return self._start_response(status, headers, *(exc_info or instead))
+
+        chunks: Iterable[bytes] = made(self._request.raw, start_response)
+        return chunks
 
 
 class Body:
@@ -117,6 +123,7 @@ class Body:
     def __init__(self, exchange: Exchange, source: Iterable[bytes]) -> None:
         self._exchange = exchange
         self._source = source
+        self._instead: Iterable[bytes] = ()
         self._chunks = iter(source)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -131,7 +138,8 @@ class Body:
         except Exception as error:
             if exchange.begun:
                 raise
-            self._chunks = iter(exchange.failed(error))
+            self._instead = exchange.failed(error)
+            self._chunks = iter(self._instead)
             return next(self._chunks)
         exchange.begun = exchange.begun or bool(chunk)
         return chunk
@@ -139,9 +147,10 @@ class Body:
     def close(self) -> None:
         """The server is done, or the client has gone: the app's generator ends first, and may adjust as it does."""
         try:
-            close = getattr(self._source, "close", None)
-            if close is not None:
-                close()
+            for source in (self._source, self._instead):
+                close = getattr(source, "close", None)
+                if close is not None:
+                    close()
         finally:
             run(self._exchange.tab.settle())
 
@@ -170,5 +179,6 @@ def acquire(
 
 def start(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
     """Begin an answer, and give its body."""
-    start_response(f"{answer.status} {HTTPStatus(answer.status).phrase}", list(answer.headers), *exc_info)
+    phrase = HTTPStatus(answer.status).phrase if answer.status in _STATUSES else "Refused"
+    start_response(f"{answer.status} {phrase}", list(answer.headers), *exc_info)
     return [] if bodiless else [answer.body]

@@ -1,0 +1,1 @@
+"""Apps to start from."""

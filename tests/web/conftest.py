@@ -1,0 +1,31 @@
+"""The places at which the middleware is tested: stores and modes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backends import BACKENDS
+from tests.web.scripted import MODES, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLACES = [
+    pytest.param((backend, mode), id=f"{backend.kind}-{mode}")
+    for backend in BACKENDS
+    for mode in MODES
+    if backend.kind in ("memory", "sqlite", "redis")
+    and backend.blocking == mode.startswith("wsgi")
+    and (backend.kind == "memory" or mode != "wsgi-lazy")
+]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A store on data of its own, with a manual clock, and a mode."""
+    backend, mode = request.param
+    with backend.harness(tmp_path) as harness:
+        yield Place(harness, mode)
