@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nUser-Agent: bench\r\n\r\n"
 TIMEOUT_S = 30.0
+STEADY = {"MALLOC_MMAP_THRESHOLD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
+"""For glibc: asyncio reads into 256 KiB, and whether there is room for that in the heap or pages are mapped and unmapped
+for every request is a matter of luck that costs more than a limiter does."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 
 
@@ -25,6 +29,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.web.serving", kind, app, str(limit)],
             cwd=ROOT,
+            env=os.environ | STEADY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.web.test_fields import CASCADE, GRANTED, NOW, REFUSED, RPM, TPM, longest, standings
+from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
 from zae_limiter.web.answers import Answer, refused, too_large, unavailable
 from zae_limiter.web.fields import Fields, Standing
