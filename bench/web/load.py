@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nUser-Agent: bench\r\n\r\n"
 TIMEOUT_S = 30.0
 STEADY = {"MALLOC_MMAP_THRESHOLD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
-"""For glibc: asyncio reads into 256 KiB, and whether there is room for that in the heap or pages are mapped and unmapped
-for every request is a matter of luck that costs more than a limiter does."""
+"""For glibc: asyncio reads into 256 KiB, and it is luck whether the heap has room for that or pages are mapped and
+unmapped for every request, which costs more than a limiter does."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 
 

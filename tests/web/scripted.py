@@ -17,7 +17,7 @@ from tests.web.drive import PEER, Call, Gone, Line, Raw, Reply, call_asgi, call_
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.port import Store
 from zae_limiter.testing import Harness
-from zae_limiter.web import Rule, asgi, wsgi
+from zae_limiter.web import Rule, asgi, channels, lease_of, wsgi
 
 MODES = ("asgi", "wsgi", "wsgi-lazy")
 """A lazy WSGI app is a generator: it does nothing before its first chunk is asked for."""
@@ -38,7 +38,12 @@ Step: TypeAlias = Start | bytes | BaseException | Callable[[Raw], Any]
 SERVE: tuple[Step, ...] = (Start(), b"served")
 
 
-async def play(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+def adjust(**amounts: int) -> Callable[[Raw], Any]:
+    """A step: the app learns what the request really cost."""
+    return lambda raw: lease_of(raw).adjust(**amounts)
+
+
+async def play(scope: channels.Scope, receive: channels.Receive, send: channels.Send) -> None:
     """An ASGI app that follows the script."""
     started = False
     for step in scope[SCRIPT]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.web.drive import PEER, Call, call_asgi, call_wsgi
-from tests.web.scripted import SCRIPT, SERVE, Place, Site, Start, limiter_for
+from tests.web.drive import PEER, Call
+from tests.web.scripted import SCRIPT, SERVE, Place, Site, Start, adjust, limiter_for
 from zae_limiter import (
     CapacityExceeded,
-    Lease,
     LeaseExpiredError,
     Limit,
     RateLimiterUnavailable,
     RateLimitExceeded,
-    SyncLease,
-    ValidationError,
 )
-from zae_limiter.stores.memory import MemoryStore
-from zae_limiter.testing import Fault, FaultyStore, ManualClock
+from zae_limiter.testing import Fault, FaultyStore
 from zae_limiter.web import Rule, lease_of
 
 RPM = Limit.per_day("rpm", 10)
@@ -40,11 +35,6 @@ def spent(site: Site) -> dict[str, int]:
     """What the client has been charged so far."""
     left = site.left(IP, "http", RPM, TPM)
     return {name: full - left[name] for name, full in FULL.items() if full != left[name]}
-
-
-def adjust(**amounts: int) -> Callable[[Any], Any]:
-    """A step of a script: the app learns what the request really cost."""
-    return lambda raw: lease_of(raw).adjust(**amounts)
 
 
 def test_tokens_are_taken_before_the_app_runs(place: Place) -> None:
@@ -266,133 +256,3 @@ def test_many_at_once_get_exactly_what_there_is(place: Place) -> None:
     assert sorted(int(text.removeprefix("r=")) for text in told) == [*range(50)]
     assert {(reply.header("ratelimit") or "").split(";")[1] for reply in replies if reply.status == 429} == {"r=0"}
     assert site.left(IP, "http", Limit.per_day("rpm", 50)) == {"rpm": 0}
-
-
-@pytest.mark.parametrize("kind", ["lifespan", "something.else"])
-def test_what_is_no_request_passes_through(kind: str) -> None:
-    seen: list[Any] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append((scope, await receive()))
-        await send({"type": "passed"})
-
-    site = Site("asgi", limiter_for("asgi", MemoryStore(ManualClock())), app=app, limits=[RPM])
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": f"{kind}.startup"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": kind}
-    asyncio.run(site.app(scope, receive, send))
-    assert seen == [({"type": kind}, {"type": f"{kind}.startup"})]
-    assert sent == [{"type": "passed"}]
-
-
-def test_a_body_is_never_held_back() -> None:
-    """Every chunk has left before the app makes the next one."""
-    order: list[str] = []
-    site = Site("asgi", limiter_for("asgi", MemoryStore(ManualClock())), rules=[RULE])
-
-    async def work() -> None:
-        call = Call(extra={SCRIPT: [Start(), b"a", lambda raw: order.append("a made"), b"b"]})
-        reply = await call_asgi(site.app, call)
-        assert reply.chunks == [b"a", b"b"]
-
-    asyncio.run(work())
-    lazily = Site("wsgi-lazy", limiter_for("wsgi", MemoryStore(ManualClock())), rules=[RULE])
-    environ = Call(extra={SCRIPT: [Start(), b"a", lambda raw: order.append("b asked for"), b"b"]}).environ()
-    chunks = iter(lazily.app(environ, lambda *_: None))
-    assert next(chunks) == b"a"
-    assert order == ["a made"]
-    assert next(chunks) == b"b"
-    assert order == ["a made", "b asked for"]
-    chunks.close()
-
-
-def on_memory(mode: str, app: Any = None) -> Site:
-    """A site with a store of its own."""
-    return Site(mode, limiter_for(mode, MemoryStore(ManualClock())), app, rules=[RULE])
-
-
-@pytest.mark.parametrize("written", [b"", b"one"], ids=["nothing", "something"])
-def test_what_a_wsgi_app_writes_itself_begins_the_answer(written: bytes) -> None:
-    boom = Boom()
-
-    def app(environ: Any, start_response: Any) -> Any:
-        write = start_response("200 OK", [("content-type", "text/plain")])
-        if written:
-            write(written)
-        raise boom
-
-    site = on_memory("wsgi", app)
-    reply = call_wsgi(site.app, Call())
-    assert (reply.error, reply.body) == (boom, written)
-    assert spent(site) == ({"rpm": 1, "tpm": 100} if written else {})
-
-
-@pytest.mark.parametrize(
-    "script", [[KeyboardInterrupt()], [Start(), b"a", KeyboardInterrupt()]], ids=["before", "after"]
-)
-@pytest.mark.parametrize("mode", ["wsgi", "wsgi-lazy"])
-def test_an_interrupt_keeps_the_charge(mode: str, script: Any) -> None:
-    """Nobody knows what the work has cost by then."""
-    site = on_memory(mode)
-    with pytest.raises(KeyboardInterrupt):
-        call_wsgi(site.app, Call(extra={SCRIPT: [adjust(tpm=1), *script, KeyboardInterrupt()]}))
-    assert spent(site) == {"rpm": 1, "tpm": 101}
-
-
-@pytest.mark.parametrize("kind", ["http.response.body", "http.response.pathsend", "http.response.zerocopysend"])
-def test_the_end_of_the_body_settles(kind: str) -> None:
-    """Also of one that the server sends by itself; the app may go on for long after it."""
-    seen: list[dict[str, int]] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await lease_of(scope).adjust(tpm=1)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for more_body in (True, False):
-            await send({"type": kind, "more_body": more_body})
-            seen.append(await site.limiter.available(IP, "http", limits=[RPM, TPM]))
-
-    async def send(message: Any) -> None:
-        pass
-
-    site = on_memory("asgi", app)
-    asyncio.run(site.app(Call().scope(), None, send))
-    assert seen == [{"rpm": 9, "tpm": 900}, {"rpm": 9, "tpm": 899}]
-
-
-class Holder:
-    """A request object of some framework."""
-
-    def __init__(self, name: str, raw: Any) -> None:
-        setattr(self, name, raw)
-
-
-@pytest.mark.parametrize("mode", ["asgi", "wsgi"])
-@pytest.mark.parametrize("name", ["scope", "environ", "META", "raw"])
-def test_the_lease_of_a_request_is_found_in_whatever_holds_it(mode: str, name: str) -> None:
-    site = on_memory(mode)
-    found: list[Any] = []
-    site.ask("/", lambda raw: found.extend([lease_of(raw), lease_of(Holder(name, raw))]), *SERVE)
-    assert found[0] is found[1]
-    assert isinstance(found[0], Lease if mode == "asgi" else SyncLease)
-
-
-@pytest.mark.parametrize(
-    "request_", [None, 5, {}, Holder("scope", {}), Holder("scope", None), Holder("META", {"a": 1})]
-)
-def test_what_never_met_the_middleware_has_no_lease(request_: Any) -> None:
-    with pytest.raises(ValidationError, match="has not come through RateLimitMiddleware; add it to the app"):
-        lease_of(request_)
-
-
-@pytest.mark.parametrize("mode", ["asgi", "wsgi"])
-def test_what_was_not_limited_has_no_lease(mode: str) -> None:
-    site = Site(mode, limiter_for(mode, MemoryStore(ManualClock())), rules=[Rule("/free", exempt=True)])
-    for path in ("/free", "/other"):
-        with pytest.raises(ValidationError, match="was not limited: no rule matched, or it is exempt"):
-            site.ask(path, lease_of)

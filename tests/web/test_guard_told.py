@@ -88,6 +88,15 @@ def test_the_hook_can_give_another_answer(place: Place, status: int) -> None:
     assert (reply.status, reply.header("x-why"), reply.body) == (status, "tea", b"short and stout")
 
 
+@pytest.mark.parametrize("status", [None, 418])
+def test_the_hook_can_be_async(place: Place, status: int | None) -> None:
+    async def respond(request: Request, answer: Answer, error: Exception) -> Answer | None:
+        return None if status is None else Answer(status, (("content-type", "text/plain"),), b"tea")
+
+    site = place.site(limits=[Limit.per_minute("rpm", 1)], respond=respond)
+    assert [site.ask().status for _ in range(2)] == [200, status or 429]
+
+
 class Closing:
     """A WSGI response that must be closed."""
 
@@ -145,6 +154,12 @@ def test_exposed_fields_are_added_to_those_of_the_app(place: Place) -> None:
     assert reply.lines("access-control-expose-headers") == ["x-mine", "RateLimit-Policy, RateLimit"]
 
 
+def test_a_bucket_is_never_full_before_it_is_told_to_be(place: Place) -> None:
+    """A seventh of a minute is no whole number of milliseconds."""
+    site = place.site(limits=[Limit.custom("rpm", 10, 7, 60)], headers="openai")
+    assert site.ask().header("x-ratelimit-reset-requests") == "8.572s"
+
+
 @pytest.mark.parametrize("headers", [None, "none", []])
 def test_nothing_is_told_where_nothing_shall_be(place: Place, headers: Any) -> None:
     site = place.site(limits=[Limit.per_minute("rpm", 1)], headers=headers)
@@ -166,6 +181,13 @@ def test_two_middlewares_charge_both_and_tell_once(place: Place) -> None:
     assert outer.ask("/", boom).error is boom
     assert outer.left(IP, "outer", RPM) == {"rpm": 9}
     assert inner.left("user-9", "inner", RPM) == {"rpm": 7}
+
+
+def test_the_lease_of_an_outer_middleware_is_found_where_the_inner_has_none(place: Place) -> None:
+    inner = place.site(Rule("/elsewhere", limits=[RPM], resource="inner"))
+    outer = place.site(Rule(limits=[RPM], resource="outer"), app=inner.app)
+    assert outer.ask("/", lambda raw: lease_of(raw).adjust(rpm=2), *SERVE).status == 200
+    assert outer.left(IP, "outer", RPM) == {"rpm": 7}
 
 
 def test_what_the_inner_of_two_refuses_the_outer_passes_on(place: Place) -> None:

@@ -160,6 +160,7 @@ ELSEWHERE = {
     "parents, upper case": "/static/../V1/Chat",
     "slashes": "/static//../v1/chat",
     "slashes only": "/static//v1/chat",
+    "slashes at the end": "/static//",
     "dot": "/static/./v1/chat",
     "line feed": "/static/v1/chat\n",
     "upper case": "/STATIC/v1/chat",

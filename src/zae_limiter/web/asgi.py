@@ -7,30 +7,27 @@ settled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .answers import Answer
+from .channels import encoded, respond, with_lines
 from .guard import REFUSALS, Guard
+from .handshake import Handshake
 from .modes import Waiting
 from .request import AsgiRequest
 from .tab import TAB, Tab, tab_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from ..limiter.limiter import RateLimiter
+    from .channels import App, Message, Receive, Scope, Send
     from .fields import Fields
     from .guard import Respond
     from .proxies import Proxies
     from .rules import Key, Rule
-
-    Message: TypeAlias = MutableMapping[str, Any]
-    Scope: TypeAlias = MutableMapping[str, Any]
-    Receive: TypeAlias = Callable[[], Awaitable[Message]]
-    Send: TypeAlias = Callable[[Message], Awaitable[None]]
-    App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
@@ -79,7 +76,7 @@ class RateLimitMiddleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope, self.guard.proxies)
-        scope[TAB] = tab = Tab(self.guard)
+        scope[TAB] = tab = Tab(self.guard, scope.get(TAB))
         exchange = Exchange(tab, receive, send)
         try:
             await self.guard.admit(request, tab)
@@ -88,24 +85,20 @@ class RateLimitMiddleware:
             await tab.settle(error if exchange.untouched else None)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            await _reply(self.guard.response(request, error), scope, receive, send)
+            await _reply(await self.guard.response(request, error), scope, receive, send)
         finally:
             await tab.settle()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""
-        scope[TAB] = tab = Tab(self.guard)
+        scope[TAB] = tab = Tab(self.guard, scope.get(TAB))
         handshake = Handshake(receive, send)
         try:
             await self.app(scope, handshake.receive, handshake.send)
         except REFUSALS as error:
-            if handshake.closed:
+            if handshake.over:
                 raise
-            answer = self.guard.answer(error)
-            if handshake.accepted or "websocket.http.response" not in (scope.get("extensions") or ()):
-                await send(_closing(answer))
-            else:
-                await respond(answer, send, kind="websocket.http.response")
+            await handshake.refuse(self.guard.answer(error), scope)
         finally:
             await tab.settle()
 
@@ -155,37 +148,6 @@ class Exchange:
         return with_lines(message, encoded(self._tab.guard.added(self._tab, present)))
 
 
-class Handshake:
-    """The two channels of a websocket, watched: has it been accepted, is it over."""
-
-    __slots__ = ("_receive", "_send", "accepted", "closed")
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-        self.accepted = False
-        self.closed = False
-
-    async def receive(self) -> Message:
-        """From the client."""
-        message = await self._receive()
-        self.closed = self.closed or message["type"] == "websocket.disconnect"
-        return message
-
-    async def send(self, message: Message) -> None:
-        """To the client."""
-        self.accepted = self.accepted or message["type"] == "websocket.accept"
-        self.closed = self.closed or message["type"] in ("websocket.close", "websocket.http.response.start")
-        await self._send(message)
-
-
-def _closing(answer: Answer) -> Message:
-    """The end of a websocket: 1013 is to try again later, 1009 that it is too much for ever."""
-    wait = dict(answer.headers).get("Retry-After")
-    code, reason = (1009, "more than a limit ever holds") if wait is None else (1013, f"retry in {wait} s")
-    return {"type": "websocket.close", "code": code, "reason": reason}
-
-
 async def acquire(
     request: Any,
     entity_id: str,
@@ -197,7 +159,7 @@ async def acquire(
     """Take tokens inside a handler, when their number or their owner is known only there.
 
     They are held until the response is done, adjusted through the lease, and told to the client as those of a rule are.
-    A refusal that is not caught is answered by the middleware.
+    A refusal that nobody catches is answered by the middleware; where a framework catches everything, see `answer_of`.
     """
     tab = tab_of(request)
     lease = cast("Lease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
@@ -210,19 +172,3 @@ async def _reply(response: Any, scope: Scope, receive: Receive, send: Send) -> N
         await respond(response, send, bodiless=scope["method"] == "HEAD")
     else:
         await response(scope, receive, send)
-
-
-async def respond(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
-    """Send an answer."""
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": encoded(answer.headers)})
-    await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
-
-
-def encoded(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Header lines as ASGI has them."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
-
-
-def with_lines(message: Message, lines: list[tuple[bytes, bytes]]) -> Message:
-    """The start of a response with more header lines."""
-    return {**message, "headers": [*message.get("headers", ()), *lines]} if lines else message

@@ -101,10 +101,12 @@ class Guard:
                 return answers.too_large(standing.name, standing.limit.capacity, status.requested)
         return answers.too_large(None, None, asked)
 
-    def response(self, request: Request, error: Exception) -> Any:
+    async def response(self, request: Request, error: Exception) -> Any:
         """The answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
         answer = self.answer(error)
         made = None if self._respond is None else self._respond(request, answer, error)
+        if inspect.isawaitable(made):
+            made = await made
         return answer if made is None else made
 
 

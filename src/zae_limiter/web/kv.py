@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..kv import ClientIdentity
 from . import answers
-from .asgi import encoded, respond, with_lines
+from .channels import encoded, respond, with_lines
 from .fields import Fields, Standing
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..kv import EnforceRateLimit, RateLimitResult, SyncEnforceRateLimit
-    from . import asgi, wsgi
+    from . import channels, wsgi
     from .answers import Answer
     from .request import Request
 
@@ -30,7 +30,7 @@ class AsgiKVMiddleware:
 
     def __init__(
         self,
-        app: asgi.App,
+        app: channels.App,
         enforce: EnforceRateLimit,
         *,
         proxies: Proxies | int | Sequence[str] | None = None,
@@ -41,7 +41,7 @@ class AsgiKVMiddleware:
         self._told = _Told(enforce, headers)
         self._proxies = Proxies.of(proxies)
 
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def __call__(self, scope: channels.Scope, receive: channels.Receive, send: channels.Send) -> None:
         """Serve one connection event: http is limited, the others pass through."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -52,7 +52,7 @@ class AsgiKVMiddleware:
             await respond(self._told.answer(result), send, bodiless=request.method == "HEAD")
             return
 
-        async def introduced(message: asgi.Message) -> None:
+        async def introduced(message: channels.Message) -> None:
             if message["type"] == "http.response.start":
                 message = with_lines(message, encoded(self._told.lines(result)))
             await send(message)

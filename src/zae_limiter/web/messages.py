@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..limiter.limiter import RateLimiter
-    from .asgi import Message, Receive, Scope
+    from .channels import Message, Receive, Scope
     from .rules import Cost, Key
 
 

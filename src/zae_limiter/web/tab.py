@@ -25,10 +25,12 @@ _LOG = logging.getLogger("zae_limiter")
 class Tab:
     """The leases of one request."""
 
-    __slots__ = ("_charges", "_free", "_settled", "guard", "leases")
+    __slots__ = ("_charges", "_free", "_settled", "guard", "leases", "outer")
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, outer: Tab | None = None) -> None:
         self.guard = guard
+        self.outer = outer
+        """The tab of a middleware around this one."""
         self.leases: list[LeaseCore] = []
         self._charges: list[Charge | None] = []
         self._free: list[LeaseCore] = []
@@ -88,10 +90,12 @@ def lease_of(request: Any) -> Any:
     ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework. Where several leases were
     taken it is the last one.
     """
-    leases = tab_of(request).leases
-    if not leases:
-        raise ValidationError("request", type(request).__name__, "was not limited: no rule matched, or it is exempt")
-    return leases[-1]
+    tab: Tab | None = tab_of(request)
+    while tab is not None:
+        if tab.leases:
+            return tab.leases[-1]
+        tab = tab.outer
+    raise ValidationError("request", type(request).__name__, "was not limited: no rule matched, or it is exempt")
 
 
 def answer_of(request: Any, error: Exception) -> Answer:

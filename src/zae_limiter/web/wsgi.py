@@ -59,7 +59,7 @@ class RateLimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
         request = WsgiRequest(environ, self.guard.proxies)
-        environ[TAB] = tab = Tab(self.guard)
+        environ[TAB] = tab = Tab(self.guard, environ.get(TAB))
         exchange = Exchange(request, tab, start_response)
         try:
             run(self.guard.admit(request, tab))
@@ -105,7 +105,7 @@ class Exchange:
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
-        made = self.tab.guard.response(self._request, error)
+        made = run(self.tab.guard.response(self._request, error))
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
         if isinstance(made, Answer):
             return start(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
