@@ -10,6 +10,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from tests.aws import engine
 from tests.test_shards_simulation import worst_balance
 from zae_limiter import Limit, SyncRepository
@@ -66,6 +68,7 @@ def together(url: str) -> list[dict[str, Any]]:
     return [json.loads(client.communicate(timeout=60 + SECONDS)[0]) for client in clients]
 
 
+@pytest.mark.alone
 def test_eight_processes_get_what_the_limit_allows_and_no_more() -> None:
     table = f"eight-{uuid.uuid4().hex[:8]}"
     url = f"dynamodb://{table}?region=us-east-1&endpoint_url={engine.endpoint()}"

@@ -9,6 +9,8 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 from tests.redis.rig import shared
 from tests.test_dynamodb_processes import LIMIT, PROCESSES
 from tests.test_shards_simulation import worst_balance
@@ -126,6 +128,7 @@ def check_never_above(granted: list[Grant], entity: str, limit: Limit) -> None:
     assert worst_balance([(grant.now_ms, 1) for grant in granted], limit) >= -LAG_MS * limit.refill_rate
 
 
+@pytest.mark.alone
 def test_eight_processes_get_what_the_limit_allows_and_no_more() -> None:
     url = f"{shared.server().url}?prefix=eight-{uuid.uuid4().hex[:8]}"
     with SyncRateLimiter(url) as limiter:
