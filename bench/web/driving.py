@@ -54,13 +54,13 @@ def _scope() -> dict[str, Any]:
         "path": "/",
         "raw_path": b"/",
         "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1"), (b"accept", b"*/*"), (b"user-agent", b"bench")],
+        "headers": [(b"host", b"127.0.0.1"), (b"accept", b"*/*"), (b"x-real-ip", b"8.8.8.8")],
         "state": {},
     }
 
 
 def _wsgi(app: Flask) -> Callable[[int], None]:
-    template: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_ACCEPT": "*/*", "HTTP_USER_AGENT": "bench"}
+    template: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_ACCEPT": "*/*", "HTTP_X_REAL_IP": "8.8.8.8"}
     setup_testing_defaults(template)
 
     def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:

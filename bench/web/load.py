@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nUser-Agent: bench\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nX-Real-IP: 8.8.8.8\r\n\r\n"
+"""As behind a proxy: asgi-ratelimit takes no loopback address for a client."""
 TIMEOUT_S = 30.0
 STEADY = {"MALLOC_MMAP_THRESHOLD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
 """For glibc: asyncio reads into 256 KiB, and it is luck whether the heap has room for that or pages are mapped and

@@ -108,12 +108,11 @@ def report(found: dict[str, Any]) -> Iterator[str]:
     ahead: list[str] = []
     for kind in APPS:
         for way, title in (("sockets", "over sockets"), ("in_process", "without a server")):
-            yield f"{kind} {title}: CPU per request; ours beside each rival, with headers if it writes them"
+            yield f"{kind} {title}: CPU per request; ours beside a rival, headers alike; then ours with headers"
             figures = found[kind][way]
             for name, row in figures.items():
                 yield _line(name, row, figures)
-                if _rival(name) and row["overhead_us"] <= figures[_like(name)]["overhead_us"]:
-                    ahead.append(f"{name}, {kind} {title}")
+                ahead += [f"{name}, {kind} {title}, beside {our}" for our in _behind(name, row, figures)]
         yield f"{kind}, {SENT} requests on a limit of {SCARCE}"
         for name, statuses in found[kind]["scarce"].items():
             yield f"  {name:28s} " + ", ".join(f"{number} x {status}" for status, number in statuses.items())
@@ -130,7 +129,8 @@ def _line(name: str, row: dict[str, float], figures: dict[str, dict[str, float]]
     if "requests_per_s" in row:
         line += f"  {row['requests_per_s']:6.0f} requests/s"
     if _rival(name):
-        line += f"  ours {figures[_like(name)]['overhead_us'] / row['overhead_us']:5.2f} x"
+        ratios = [figures[our]["overhead_us"] / row["overhead_us"] for our in _beside(name)]
+        line += "  ours " + ", ".join(f"{ratio:5.2f} x" for ratio in ratios)
     return line
 
 
@@ -138,9 +138,15 @@ def _rival(name: str) -> bool:
     return name.startswith(RIVALS)
 
 
-def _like(rival: str) -> str:
-    """Ours as the rival is: with headers or without."""
-    return OURS if rival.endswith(HEADERS) else OURS + SILENT
+def _beside(rival: str) -> tuple[str, ...]:
+    """Ours as the rival is, with headers or without, and as it comes: it writes headers unless told otherwise."""
+    return (OURS,) if rival.endswith(HEADERS) else (OURS + SILENT, OURS)
+
+
+def _behind(name: str, row: dict[str, float], figures: dict[str, dict[str, float]]) -> list[str]:
+    """Which of ours cost no less than a rival."""
+    ours = _beside(name) if _rival(name) else ()
+    return [our for our in ours if figures[our]["overhead_us"] >= row["overhead_us"]]
 
 
 if __name__ == "__main__":

@@ -206,6 +206,7 @@ class Visitor:
     headers: dict[str, list[str]]
     user: str | None
     client: Address | None
+    peer: None = None
 
     def lines(self, name: str) -> list[str]:
         return self.headers.get(name.lower(), [])

@@ -35,15 +35,17 @@ class Lent:
     """From a store that lends its records."""
 
     def __init__(self, lender: Lender) -> None:
-        self._lender = lender
+        self._exchange = lender.exchange
 
     def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
         """Take ``cost`` from a chain of one level."""
-        if len(chain.steps) != 1:
+        steps = chain.steps
+        if len(steps) != 1:
             return None
-        level, sight = chain.steps[0]
-        now_ms = max(now_ms, sight.seen_ms)  # the clock may have stepped back
-        image = self._lender.exchange(level.key, now_ms, spend, level, cost, now_ms)
+        level, sight = steps[0]
+        if now_ms < sight.seen_ms:
+            now_ms = sight.seen_ms  # the clock has stepped back
+        image = self._exchange(level.key, now_ms, spend, level, cost, now_ms)
         return None if image is None else seen_grant(chain, cost, image, now_ms)
 
 

@@ -15,6 +15,7 @@ from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus, OnUnavailable
+from ..records import charging
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..core.limit import Limit
+    from ..records.level import Level
     from .engine import Grant
     from .limiter import RateLimiter
 
@@ -72,16 +74,28 @@ class LeaseCore:
         grant = self._grant
         if grant is None:
             return ()
-        cost, later, now_ms = grant.cost, grant.later, grant.now_ms
+        statuses = []
+        for level, limit, left in self.left():
+            asked = grant.cost.get(limit.name, 0) // MILLI
+            statuses.append(LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked, False, 0.0))
+        return tuple(statuses)
+
+    def left(self) -> list[tuple[Level, Limit, int]]:
+        """What was left of every limit of every level right after this acquire, in whole tokens."""
+        grant = self._grant
+        if grant is None:
+            return []
+        later, now_ms, levels = grant.later, grant.now_ms, grant.chain.levels
+        at_once = charging.left(levels[0], grant.images[0], now_ms) if len(levels) == 1 and not later else None
+        if at_once is not None and grant.parts is None:
+            return at_once
         images = {step.level.key: image for step, _, image in grant.portions()}
-        left = []
-        for entity_id, resource, limits, pots in grant.chain.readings(now_ms, images):
-            for limit in limits:
-                name = limit.name
-                here = (balance(pots[name], now_ms) + later.get(name, 0)) // MILLI
-                asked = cost.get(name, 0) // MILLI
-                left.append(LimitStatus(entity_id, resource, name, limit, here, asked, False, 0.0))
-        return tuple(left)
+        found = []
+        for level, reading in zip(levels, grant.chain.readings(now_ms, images), strict=True):
+            for limit in reading.limits:
+                held = balance(reading.pots[limit.name], now_ms) + later.get(limit.name, 0)
+                found.append((level, limit, held // MILLI))
+        return found
 
     @property
     def available(self) -> dict[str, int]:
@@ -163,6 +177,13 @@ class LeaseCore:
             taken = sum(grant.cost.get(name, 0) for grant in self._grants())
             delta[name] = max(delta.get(name, 0) + sign * amount, -taken)
         self._delta = delta
+
+    def _leave_at_once(self) -> bool:
+        """Settle where there is nothing to write."""
+        if self._delta is not None:
+            return False
+        self._open = False
+        return True
 
     async def _exit(self, failed: bool) -> None:
         """Settle what was collected, or give everything back; whoever waits for it hears of it."""
@@ -248,7 +269,5 @@ class Lease(LeaseCore):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self._delta is None:
-            self._open = False
-        else:
+        if error is not None or not self._leave_at_once():
             await self._exit(error is not None)

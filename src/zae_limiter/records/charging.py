@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.bucket import between, produced
+from ..core.bucket import MILLI, between, produced
 from ..core.draw import draw, owe, spent
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -19,6 +19,8 @@ from .level import ANCHOR, CONFIG_VERSION, SHARDS, Anchor, Level, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from ..core.limit import Limit
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -168,6 +170,19 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         del new[TTL]
     level.trusted = (new, anchor)
     return new
+
+
+def left(level: Level, image: Image | None, now_ms: int) -> list[tuple[Level, Limit, int]] | None:
+    """Whole tokens of each limit in a bucket that was charged through ``level``; None where it was moved since."""
+    anchor = level.anchored
+    if image is None or anchor is None or anchor[0] != image[ANCHOR]:
+        return None
+    found = []
+    for limit in level.limits:
+        capacity, amount, period, phase, base, attr, _, _ = anchor[1][limit.name]
+        held = image[attr] + (now_ms * amount + phase) // period - base
+        found.append((level, limit, (held if held < capacity else capacity) // MILLI))
+    return found
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:

@@ -73,7 +73,7 @@ class MemoryStore:
         """
         with self._lock:
             image = self._items.get(key)
-            if image is not None and not is_live(image, now_ms):
+            if image is not None and TTL in image and not is_live(image, now_ms):
                 image = None
             new = change(image, *args)
             if new is not None:

@@ -234,7 +234,5 @@ class SyncLease(LeaseCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self._delta is None:
-            self._open = False
-        else:
+        if error is not None or not self._leave_at_once():
             run(self._exit(error is not None))

@@ -18,7 +18,7 @@ from .request import AsgiRequest
 from .tab import TAB, Tab, tab_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ..core.limit import Limit
     from ..limiter.lease import Lease
@@ -62,32 +62,37 @@ class RateLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event: http is limited, websocket and lifespan pass through."""
-        kind = scope["type"]
-        if kind == "http":
-            await self._http(scope, receive, send)
-        elif kind == "websocket":
-            await self._websocket(scope, receive, send)
-        else:
-            try:
-                await self.app(scope, receive, send)
-            finally:
-                if kind == "lifespan":
-                    await self.guard.mode.close()
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = AsgiRequest(scope, self.guard.proxies)
-        scope[TAB] = tab = Tab(self.guard, scope.get(TAB))
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        guard = self.guard
+        request = AsgiRequest(scope, guard.proxies)
+        scope[TAB] = tab = Tab(guard, scope.get(TAB))
         exchange = Exchange(tab, receive, send)
         try:
-            await self.guard.admit(request, tab)
+            pending = guard.admit(request, tab)
+            if pending is not None:
+                await pending
             await self.app(scope, exchange.receive, exchange.send)
         except Exception as error:
             await tab.settle(error if exchange.untouched else None)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            await _reply(await self.guard.response(request, error), scope, receive, send)
+            await _reply(await guard.response(request, error), scope, receive, send)
         finally:
-            await tab.settle()
+            if not tab.settle_at_once():
+                await tab.settle()
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "websocket":
+            await self._websocket(scope, receive, send)
+            return
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            if kind == "lifespan":
+                await self.guard.mode.close()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""
@@ -106,14 +111,13 @@ class RateLimitMiddleware:
 class Exchange:
     """The two channels of one request, watched: has the answer begun, has it ended, has the client gone."""
 
-    __slots__ = ("_gone", "_receive", "_send", "_tab", "started")
+    started = False
+    _gone = False
 
     def __init__(self, tab: Tab, receive: Receive, send: Send) -> None:
         self._tab = tab
         self._receive = receive
         self._send = send
-        self._gone = False
-        self.started = False
 
     @property
     def untouched(self) -> bool:
@@ -127,25 +131,39 @@ class Exchange:
             self._gone = True
         return message
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         """To the client; the end of the body settles the tab."""
         kind = message["type"]
         if kind == "http.response.start":
             self.started = True
             message = self._introduced(message)
+        elif not self.started:
+            return self._announced(message)
+        elif kind in _BODIES and not message.get("more_body") and not self._tab.settle_at_once():
+            return self._ended(message)
+        return self._send(message)
+
+    async def _announced(self, message: Message) -> None:
+        """What goes ahead of an answer."""
         try:
             await self._send(message)
         except BaseException:
             self._gone = True
             raise
-        if kind in _BODIES and not message.get("more_body", False):
-            await self._tab.settle()
+
+    async def _ended(self, message: Message) -> None:
+        """The end of a body, and the settlement."""
+        await self._send(message)
+        await self._tab.settle()
 
     def _introduced(self, message: Message) -> Message:
         """The start of an answer, with where the client stands."""
-        self._tab.answered(message["status"])
+        tab = self._tab
+        tab.answered(message["status"])
+        if not tab.guard.fields.profiles:
+            return message
         present = {bytes(name).decode("latin-1").lower() for name, _ in message.get("headers", ())}
-        return with_lines(message, encoded(self._tab.guard.added(self._tab, present)))
+        return with_lines(message, encoded(tab.guard.added(tab, present)))
 
 
 async def acquire(
@@ -163,7 +181,9 @@ async def acquire(
     """
     tab = tab_of(request)
     lease = cast("Lease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
-    await tab.take(lease)
+    pending = tab.take(lease)
+    if pending is not None:
+        await pending
     return lease
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts
+from .identity import Identity
 from .keys import by_ip, identified
 from .rules import check_cost
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .modes import Mode
     from .request import Request
     from .rules import Cost, Key, Rule
+    from .tab import Pending, Tab
 
 T = TypeVar("T")
 
@@ -32,9 +34,12 @@ class Charge:
         self, rule: Rule, mode: Mode, fields: Fields, key: Key | None = None, max_wait: float | None = None
     ) -> None:
         self.rule = rule
-        self._mode = mode
+        self._limiter = mode.limiter
+        self._lease_type = mode.lease_type
         self._templates = rule.templates()
         self._verbs = rule.verbs()
+        self.for_all = rule.match is None and self._verbs is None
+        """Whether it is for every request."""
         self._key = rule.key or key or by_ip()
         self._resource = rule.resource if callable(rule.resource) else None
         self._resource_name = rule.resource_name
@@ -59,15 +64,33 @@ class Charge:
             return len(paths) == 1 and any(template.is_plainly(paths[0]) for template in templates)
         return any(template.fits(path) for template in templates for path in paths)
 
+    def take(self, request: Request, tab: Tab) -> Pending:
+        """Take what the request needs, on its tab."""
+        if self.rule.exempt:
+            return None
+        identity = self._key(request)
+        cost = self._cost
+        if cost is None or self._resource is not None or not isinstance(identity, Identity):
+            return self._take_once_known(identity, request, tab)
+        lease = self._lease_type(self._limiter, identity.entity_id, self._resource_name, cost, self._terms)
+        return tab.take(lease, self)
+
+    async def _take_once_known(self, found: object, request: Request, tab: Tab) -> None:
+        pending = tab.take(await self._made(found, request), self)
+        if pending is not None:
+            await pending
+
     async def lease(self, request: Request) -> LeaseCore:
         """The lease that the request needs, not yet entered."""
-        found = self._key(request)
+        return await self._made(self._key(request), request)
+
+    async def _made(self, found: object, request: Request) -> LeaseCore:
         identity = identified(await _value(found) if inspect.isawaitable(found) else found, request)
         resource = self._resource_name if self._resource is None else await self._named(self._resource, request)
         cost = self._cost
         if cost is None:
             cost = self._amounts(check_cost(await self._priced(request)))
-        return self._mode.lease_type(self._mode.limiter, identity.entity_id, resource, cost, self._terms)
+        return self._lease_type(self._limiter, identity.entity_id, resource, cost, self._terms)
 
     async def _named(self, resource: Callable[[Request], str | Awaitable[str]], request: Request) -> str:
         made = resource(request)

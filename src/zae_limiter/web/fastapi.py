@@ -49,7 +49,9 @@ class Limited:
     async def __call__(self, request: StarletteRequest) -> Lease:
         """Take the tokens; they are settled when the response is done."""
         tab = tab_of(request)
-        await tab.guard.charge(self._rule, AsgiRequest(request.scope, tab.guard.proxies), tab)
+        pending = tab.guard.charge(self._rule, AsgiRequest(request.scope, tab.guard.proxies), tab)
+        if pending is not None:
+            await pending
         lease: Lease = lease_of(request)
         return lease
 

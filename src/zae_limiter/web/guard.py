@@ -12,17 +12,17 @@ from .charges import Charge, check_apart
 from .fields import Fields
 from .proxies import Proxies
 from .rules import Rule, check_key
-from .standings import standings
+from .standings import standings, standings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from ..core.limit import Limit
     from .answers import Answer
     from .modes import Mode
     from .request import Request
     from .rules import Key
-    from .tab import Tab
+    from .tab import Pending, Tab
 
     Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 
@@ -54,6 +54,8 @@ class Guard:
         self.proxies = Proxies.of(proxies)
         self._key = key
         self._charges = [Charge(rule, mode, self.fields, key) for rule in every]
+        self._everybodys = self._charges[0] if self._charges and self._charges[0].for_all else None
+        """The charge of every request, where the first rule is for all."""
         self._extra: dict[int, Charge] = {}
         self._respond = respond
 
@@ -61,27 +63,40 @@ class Guard:
         """The present instant by the store's clock."""
         return self.mode.limiter._backend.clock.now_ms()
 
-    async def admit(self, request: Request, tab: Tab) -> None:
+    def admit(self, request: Request, tab: Tab) -> Pending:
         """Take what the first rule that matches asks for; raises one of `REFUSALS` where that cannot be."""
-        for charge in self._charges:
-            fits = charge.fits(request)
-            if fits is True or (fits and (not inspect.isawaitable(fits) or await fits)):
-                if not charge.rule.exempt:
-                    await tab.take(await charge.lease(request), charge)
-                return
+        charge = self._everybodys
+        return self._first(iter(self._charges), request, tab) if charge is None else charge.take(request, tab)
 
-    async def charge(self, rule: Rule, request: Request, tab: Tab) -> None:
+    def _first(self, charges: Iterator[Charge], request: Request, tab: Tab) -> Pending:
+        for charge in charges:
+            fits = charge.fits(request)
+            if not fits:
+                continue
+            if fits is not True and inspect.isawaitable(fits):
+                return self._first_once_known(fits, charge, charges, request, tab)
+            return charge.take(request, tab)
+        return None
+
+    async def _first_once_known(
+        self, fits: Awaitable[bool], charge: Charge, others: Iterator[Charge], request: Request, tab: Tab
+    ) -> None:
+        pending = charge.take(request, tab) if await fits else self._first(others, request, tab)
+        if pending is not None:
+            await pending
+
+    def charge(self, rule: Rule, request: Request, tab: Tab) -> Pending:
         """Take what one more rule asks for."""
         charge = self._extra.get(id(rule))
         if charge is None:
             charge = self._extra[id(rule)] = Charge(rule, self.mode, self.fields, self._key)
-        await tab.take(await charge.lease(request), charge)
+        return charge.take(request, tab)
 
     def added(self, tab: Tab, present: Collection[str]) -> list[tuple[str, str]]:
         """The header lines that tell a client who was let in where it stands; what is said already stays said."""
         if not (self.fields.profiles and tab.leases):
             return []
-        lines = self.fields.lines(standings(tab.statuses(), self.fields), self.now_ms())
+        lines = self.fields.lines(standings_of(tab.leases, self.fields), self.now_ms())
         return [line for line in lines if line[0].lower() not in present or line[0] == _EXPOSE]
 
     def answer(self, error: Exception) -> Answer:

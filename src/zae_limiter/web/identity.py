@@ -73,6 +73,12 @@ class Identity:
 
 
 @lru_cache(_REMEMBERED)
+def at_peer(peer: str, ipv6_prefix: int) -> Identity:
+    """`Identity.ip` for the text that a server gives."""
+    return _located(parse(peer), ipv6_prefix)
+
+
+@lru_cache(_REMEMBERED)
 def _located(address: Address | None, ipv6_prefix: int) -> Identity:
     return Identity("ip", "unknown" if address is None else network(address, ipv6_prefix))
 

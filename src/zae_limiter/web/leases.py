@@ -19,8 +19,8 @@ class ResponseLease(Lease):
     by the event loop at some time. What was given back, because the app failed, stays given back.
     """
 
-    kept = False
-    """Whether it has been settled, and the charge has stayed."""
+    returned = False
+    """Whether it has been given back."""
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
@@ -30,8 +30,12 @@ class ResponseLease(Lease):
         """Give unused tokens back."""
         await self._changed(self._release, amounts, named)
 
+    async def _exit(self, failed: bool) -> None:
+        self.returned = failed
+        await super()._exit(failed)
+
     async def _changed(self, change: Change, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        if self._open or not self.kept:
+        if self._open or self.returned or not (self._grant or self.degraded):
             change(amounts, named)
             return
         before = dict(self._delta or {})

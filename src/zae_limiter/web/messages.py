@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .charges import Charge
 from .fields import Fields
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.limit import Limit
+    from ..limiter.lease import Lease
     from ..limiter.limiter import RateLimiter
     from .channels import Message, Receive, Scope
     from .rules import Cost, Key
@@ -45,16 +46,14 @@ class MessageLimit:
         max_wait: float | None = None,
     ) -> None:
         rule = Rule(resource=resource, limits=limits, cost=cost, key=key)
-        self._mode = Waiting(limiter)
-        self._charge = Charge(rule, self._mode, Fields("none"), max_wait=max_wait)
+        self._charge = Charge(rule, Waiting(limiter), Fields("none"), max_wait=max_wait)
         self._proxies = Proxies.of(proxies)
 
     async def take(self, websocket: Any) -> None:
         """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``."""
         scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
-        lease = await self._charge.lease(AsgiRequest(scope, self._proxies))
-        await self._mode.enter(lease)
-        await self._mode.leave(lease, None)
+        async with cast("Lease", await self._charge.lease(AsgiRequest(scope, self._proxies))):
+            pass
 
     def watched(self, scope: Scope, receive: Receive) -> Receive:
         """The channel from the client, with each message of it limited."""

@@ -1,8 +1,8 @@
-"""The two ways to hold a lease. What else the middleware does is written once, as coroutines."""
+"""The two kinds of limiter. What the middleware does with them is written once, as coroutines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..limiter.lease import LeaseCore
-    from ..sync.facade import SyncLease, SyncRateLimiter
+    from ..sync.facade import SyncRateLimiter
 
 
 class Mode:
-    """A limiter, and how its leases are entered and left."""
+    """A limiter, and the type of its leases."""
 
     def __init__(self, limiter: RateLimiter, lease_type: type[LeaseCore], *, owned: bool) -> None:
         self.limiter = limiter
@@ -37,14 +37,6 @@ class Mode:
         terms = self.limiter._checked_terms(limits, None, max_wait, None, None)
         return self.lease_type(self.limiter, entity_id, resource, check_amounts("consume", consume), terms)
 
-    async def enter(self, lease: LeaseCore) -> None:
-        """Take the tokens."""
-        raise NotImplementedError
-
-    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
-        """Settle, or give back because of ``error``."""
-        raise NotImplementedError
-
     async def close(self) -> None:
         """Close the limiter, if it was opened here."""
         if self._owned:
@@ -60,16 +52,6 @@ class Waiting(Mode):
             raise ValidationError("limiter", limiter, "must be a RateLimiter or a store URL such as 'memory://'")
         super().__init__(opened, ResponseLease, owned=isinstance(limiter, str))
 
-    async def enter(self, lease: LeaseCore) -> None:
-        """Take the tokens."""
-        await cast("ResponseLease", lease).__aenter__()
-
-    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
-        """Settle, or give back because of ``error``."""
-        held = cast("ResponseLease", lease)
-        held.kept = error is None
-        await held.__aexit__(None if error is None else type(error), error, None)
-
 
 class Blocking(Mode):
     """In a thread; the coroutines never suspend."""
@@ -81,11 +63,3 @@ class Blocking(Mode):
         if not isinstance(opened, SyncRateLimiter):
             raise ValidationError("limiter", limiter, "must be a SyncRateLimiter or a store URL such as 'memory://'")
         super().__init__(opened._inner, SyncLease, owned=isinstance(limiter, str))
-
-    async def enter(self, lease: LeaseCore) -> None:
-        """Take the tokens."""
-        cast("SyncLease", lease).__enter__()
-
-    async def leave(self, lease: LeaseCore, error: BaseException | None) -> None:
-        """Settle, or give back because of ``error``."""
-        cast("SyncLease", lease).__exit__(None if error is None else type(error), error, None)

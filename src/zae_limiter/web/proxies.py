@@ -79,6 +79,14 @@ class Proxies:
         """What a user may write for proxies: how many, or which, or `Proxies`, or None for none."""
         return value if isinstance(value, Proxies) else cls(0 if value is None else value)
 
+    def ignored(self, peer: str, lines: Lines) -> bool:
+        """Whether the peer is the client, whatever headers say."""
+        if self.trusted:
+            return False
+        if self._watch.due:
+            self._watch.look(peer, lines)
+        return True
+
     def client(self, peer: str | None, lines: Lines) -> Address | None:
         """The client's address: the peer, or what our proxies say; None where nobody knows it.
 
@@ -89,7 +97,7 @@ class Proxies:
         entries = lines(self.header) if self._believes(peer, nearest) else None
         if not entries:
             if self._watch.due:
-                self._watch.look(peer, nearest, lines)
+                self._watch.look(peer, lines)
             return nearest
         for entry in islice(_READERS[self.header](entries), self._hops or _MOST_HOPS):
             address = parse(entry)
@@ -126,7 +134,7 @@ class _Watch:
         self._requests = 0
         self.due = [True]  # a list, because only one thread can pop its one element
 
-    def look(self, peer: str | None, address: Address | None, lines: Lines) -> None:
+    def look(self, peer: str | None, lines: Lines) -> None:
         """Warn if this is a request to look at and it has one of the headers."""
         self._requests += 1
         if self._requests > _WATCHED and self._requests % _WATCHED:
@@ -138,6 +146,7 @@ class _Watch:
             self.due.pop()
         except IndexError:
             return
+        address = parse(peer) if peer else None
         trusted = "1" if address is None else f"[{str(address)!r}]"
         _LOG.warning(
             "The header %s from the peer %r is not believed: the peer itself counts as the client. If it is a proxy of "

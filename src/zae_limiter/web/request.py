@@ -14,20 +14,37 @@ if TYPE_CHECKING:
 class Request:
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    __slots__ = ("_client", "_proxies", "method", "path", "paths", "peer", "raw")
-
-    method: str
-    """In upper case: some frameworks serve ``post`` as well."""
-    path: str
-    """The route path, decoded, without the prefix that the app is mounted under."""
-    paths: tuple[str, ...]
-    """``path``, and what frameworks may route by that cut the prefix off elsewhere."""
-    peer: str | None
-    """The other end of the socket as the server gave it; None for a unix socket."""
+    __slots__ = ("_client", "_paths", "proxies", "raw")
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
         self.raw = raw
-        self._proxies = proxies
+        self.proxies = proxies
+        self._paths: tuple[str, ...] | None = None
+
+    @property
+    def method(self) -> str:
+        """In upper case: some frameworks serve ``post`` as well."""
+        raise NotImplementedError
+
+    @property
+    def peer(self) -> str | None:
+        """The other end of the socket as the server gave it; None for a unix socket."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> str:
+        """The route path, decoded, without the prefix that the app is mounted under."""
+        return self.paths[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """`path`, and what frameworks may route by that cut the prefix off elsewhere."""
+        if self._paths is None:
+            self._paths = self._routes()
+        return self._paths
+
+    def _routes(self) -> tuple[str, ...]:
+        raise NotImplementedError
 
     def lines(self, name: str) -> list[str]:
         """The values of a header, one per header line, in the order in which they came."""
@@ -49,7 +66,7 @@ class Request:
         try:
             return self._client
         except AttributeError:
-            self._client: Address | None = self._proxies.client(self.peer, self.lines)
+            self._client: Address | None = self.proxies.client(self.peer, self.lines)
             return self._client
 
 
@@ -58,16 +75,23 @@ class AsgiRequest(Request):
 
     __slots__ = ()
 
-    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
-        super().__init__(raw, proxies)
-        self.method = raw.get("method", "GET").upper()
-        path: str = raw["path"]
-        below = path.removeprefix(raw.get("root_path", "").rstrip("/")) or "/"
+    @property
+    def method(self) -> str:
+        """In upper case."""
+        method: str = self.raw.get("method", "GET")
+        return method.upper()
+
+    @property
+    def peer(self) -> str | None:
+        """The other end of the socket as the server gave it; None for a unix socket."""
+        peer = self.raw.get("client")
+        return peer[0] if peer else None
+
+    def _routes(self) -> tuple[str, ...]:
+        path: str = self.raw["path"]
+        below = path.removeprefix(self.raw.get("root_path", "").rstrip("/")) or "/"
         # mounted at "/api", Starlette takes "/apikeys" as it is, and Litestar and Quart take it as "keys"
-        self.paths = (below,) if below[0] == "/" or below == path else (path, below)
-        self.path = self.paths[0]
-        peer = raw.get("client")
-        self.peer = peer[0] if peer else None
+        return (below,) if below[0] == "/" or below == path else (path, below)
 
     def lines(self, name: str) -> list[str]:
         """The values of a header, one per header line, in the order in which they came."""
@@ -94,13 +118,20 @@ class WsgiRequest(Request):
 
     __slots__ = ()
 
-    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
-        super().__init__(raw, proxies)
-        self.method = raw["REQUEST_METHOD"].upper()
-        path: str = raw.get("PATH_INFO", "")
-        self.path = (path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")) or "/"
-        self.paths = (self.path,)
-        self.peer = raw.get("REMOTE_ADDR") or None
+    @property
+    def method(self) -> str:
+        """In upper case."""
+        method: str = self.raw["REQUEST_METHOD"]
+        return method.upper()
+
+    @property
+    def peer(self) -> str | None:
+        """The other end of the socket as the server gave it; None for a unix socket."""
+        return self.raw.get("REMOTE_ADDR") or None
+
+    def _routes(self) -> tuple[str, ...]:
+        path: str = self.raw.get("PATH_INFO", "")
+        return ((path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")) or "/",)
 
     def lines(self, name: str) -> list[str]:
         """The value of a header as one line: a WSGI server joins several with commas."""

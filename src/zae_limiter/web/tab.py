@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError, ZAELimiterError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Collection, Coroutine, MutableMapping
 
-    from ..core.values import LimitStatus
     from ..limiter.lease import LeaseCore
     from .answers import Answer
     from .charges import Charge
     from .guard import Guard
+
+    Pending: TypeAlias = Coroutine[Any, Any, None] | None
+    """What is still to be awaited for something to be done; None where it is done."""
 
 TAB = "zae_limiter.tab"
 """Where the tab of a request is, in an ASGI scope or a WSGI environment."""
@@ -25,31 +27,47 @@ _LOG = logging.getLogger("zae_limiter")
 class Tab:
     """The leases of one request."""
 
-    __slots__ = ("_charges", "_free", "_settled", "guard", "leases", "outer")
+    _refundable: tuple[tuple[LeaseCore, Charge], ...] = ()
+    _free: Collection[LeaseCore] = ()
+    _settled = False
 
     def __init__(self, guard: Guard, outer: Tab | None = None) -> None:
         self.guard = guard
         self.outer = outer
         """The tab of a middleware around this one."""
         self.leases: list[LeaseCore] = []
-        self._charges: list[Charge | None] = []
-        self._free: list[LeaseCore] = []
-        self._settled = False
 
-    async def take(self, lease: LeaseCore, charge: Charge | None = None) -> None:
+    def take(self, lease: LeaseCore, charge: Charge | None = None) -> Pending:
         """Enter a lease that lasts as long as the response; may raise as an acquire does."""
-        await self.guard.mode.enter(lease)
-        self.leases.append(lease)
-        self._charges.append(charge)
+        if not lease._enter_at_once():
+            return self._wait_for(lease, charge)
+        self._hold(lease, charge)
+        return None
 
-    def statuses(self) -> list[tuple[LimitStatus, ...]]:
-        """Lease by lease, every limit that was charged, as the deciding write has left it."""
-        return [lease.statuses for lease in self.leases]
+    async def _wait_for(self, lease: LeaseCore, charge: Charge | None) -> None:
+        await lease._enter()
+        self._hold(lease, charge)
+
+    def _hold(self, lease: LeaseCore, charge: Charge | None) -> None:
+        self.leases.append(lease)
+        if charge is not None and charge.rule.refund:
+            self._refundable = (*self._refundable, (lease, charge))
 
     def answered(self, status: int) -> None:
         """The app has answered: with some statuses some leases cost nothing."""
-        every = zip(self.leases, self._charges, strict=True)
-        self._free = [lease for lease, charge in every if charge is not None and charge.refunds(status)]
+        if self._refundable:
+            self._free = [lease for lease, charge in self._refundable if charge.refunds(status)]
+
+    def settle_at_once(self) -> bool:
+        """Settle every lease where there is nothing to write; whether it is settled now."""
+        if not self._settled:
+            if self._free:
+                return False
+            for lease in self.leases:
+                if not lease._leave_at_once():
+                    return False
+            self._settled = True
+        return True
 
     async def settle(self, error: BaseException | None = None) -> None:
         """Settle every lease, once; an ``error`` gives everything back. The answer is out: failures are only told."""
@@ -59,16 +77,13 @@ class Tab:
         interrupted: BaseException | None = None
         for lease in reversed(self.leases):
             try:
-                await self.guard.mode.leave(lease, _FREE if error is None and lease in self._free else error)
+                await lease._exit(failed=error is not None or lease in self._free)
             except ZAELimiterError as failure:
                 _LOG.warning("settlement failed: %s", failure)
             except BaseException as cancelled:  # raised when this lease had been settled; the others are, too
                 interrupted = cancelled
         if interrupted is not None:
             raise interrupted
-
-
-_FREE = RuntimeError("an answer that costs nothing")
 
 
 def tab_of(request: Any) -> Tab:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .guard import Respond
     from .proxies import Proxies
     from .rules import Key, Rule
+    from .tab import Pending
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -62,7 +63,7 @@ class RateLimitMiddleware:
         environ[TAB] = tab = Tab(self.guard, environ.get(TAB))
         exchange = Exchange(request, tab, start_response)
         try:
-            run(self.guard.admit(request, tab))
+            finish(self.guard.admit(request, tab))
             source = self.app(environ, exchange.start_response)
             return SizedBody(exchange, source) if isinstance(source, Sized) else Body(exchange, source)
         except Exception as error:
@@ -152,7 +153,8 @@ class Body:
                 if close is not None:
                     close()
         finally:
-            run(self._exchange.tab.settle())
+            if not self._exchange.tab.settle_at_once():
+                run(self._exchange.tab.settle())
 
 
 class SizedBody(Body):
@@ -173,8 +175,14 @@ def acquire(
     """Take tokens inside a handler; as `asgi.acquire`, blocking."""
     tab = tab_of(request)
     lease = cast("SyncLease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
-    run(tab.take(lease))
+    finish(tab.take(lease))
     return lease
+
+
+def finish(pending: Pending) -> None:
+    """Do what is left to do."""
+    if pending is not None:
+        run(pending)
 
 
 def start(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
