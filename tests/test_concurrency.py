@@ -274,6 +274,27 @@ def test_a_follower_keeps_its_own_timeout(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+def test_many_who_wait_for_one_answer_have_one_deadline_each() -> None:
+    """A store that hangs is asked once per deadline, not once per caller one after the other."""
+    clock = ManualClock()
+
+    class Stopped(FaultyStore):
+        async def read(self, keys: Any, *, timeout: float | None = None) -> Any:
+            self.calls["read"] += 1
+            await asyncio.sleep(0)
+            clock.advance(timeout or 0)
+            raise RateLimiterUnavailable("no answer")
+
+    async def work() -> None:
+        store = Stopped(MemoryStore(clock), suspend=True)
+        limiter = RateLimiter(store, timeout=5)
+        answers = await asyncio.gather(*[take(limiter) for _ in range(10)], return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RateLimiterUnavailable] * 10
+        assert store.calls["read"] == 1
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/limits.db"], ids=["memory", "sqlite"])
 def test_threads_change_config_while_others_acquire(tmp_path: Path, url: str) -> None:
     store = MemoryStore()

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
 from tests.web.api import COST, RPM, TPM, Api, Prompt, check_limited
 from tests.web.drive import Call, call_asgi
 from zae_limiter import Lease, Limit, ValidationError
 from zae_limiter.web import Rule, by_header
+from zae_limiter.web.asgi import acquire
 from zae_limiter.web.fastapi import Limited, limited
 
 Taken = Annotated[Lease, Depends(Limited("chat", COST, limits=[RPM, TPM]))]
@@ -181,6 +182,37 @@ def test_a_background_task_can_adjust(api: Api) -> None:
         return "hello"
 
     check_limited(api, 50)
+
+
+def test_a_background_task_can_take_and_adjust(api: Api) -> None:
+    """Nobody settles it any more: each change is written as it is made."""
+
+    async def work(request: Request) -> None:
+        lease = await acquire(request, "job", "chat", {"tpm": 100}, [TPM])
+        await lease.adjust(tpm=50)
+        await lease.release(tpm=30)
+
+    @api.app.post("/chat")
+    async def chat(request: Request, tasks: BackgroundTasks) -> str:
+        tasks.add_task(work, request)
+        return "hello"
+
+    assert api.ask().status == 200
+    assert api.left("chat", TPM, who="job") == {"tpm": 880}
+
+
+def test_two_routes_cannot_give_one_resource_different_limits(api: Api) -> None:
+    @api.app.post("/chat")
+    async def chat(lease: Annotated[Lease, Depends(Limited("chat", limits=[RPM]))]) -> str:
+        return "hello"
+
+    @api.app.post("/more")
+    async def more(lease: Annotated[Lease, Depends(Limited("chat", limits=[Limit.per_minute("rpm", 1_000)]))]) -> str:
+        return "hello"
+
+    assert api.ask("/chat").status == 200
+    with pytest.raises(ValidationError, match="name one with resource="):
+        api.ask("/more")
 
 
 def test_without_the_middleware_it_says_what_to_do() -> None:

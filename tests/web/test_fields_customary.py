@@ -18,7 +18,7 @@ from zae_limiter.web.fields.customary import duration
 X_RATELIMIT = {
     "success": (GRANTED, None, "100", "50", "1700000031"),
     "refusal": (REFUSED, 5, "100", "0", "1700000006"),
-    "refused by another unit": ((GRANTED[0], Standing("tpm", TPM, 3, 90_000, 40_000)), 40, "100", "50", "1700000041"),
+    "refused by another unit": ((GRANTED[0], Standing("tpm", TPM, 3, 90_000, 40_000)), 40, "15000", "3", "1700000041"),
     "debt": ((Standing("rpm", RPM, -70, 102_000),), None, "100", "0", "1700000103"),
     "burst": (
         (Standing("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),

@@ -144,7 +144,7 @@ def test_what_the_app_says_itself_stays_said(place: Place) -> None:
     assert reply.lines("ratelimit") == ['"mine";r=1']
     assert reply.lines("x-ratelimit-limit") == ["7"]
     assert reply.lines("set-cookie") == ["a=1", "b=2"]
-    assert reply.lines("ratelimit-policy") == ['"rpm";q=10;w=86400']
+    assert reply.lines("ratelimit-policy") == []  # half a pair would speak of another policy than the other half
     assert reply.lines("x-ratelimit-remaining") == ["9"]
 
 

@@ -256,7 +256,7 @@ TWINS: dict[str, tuple[list[Rule], list[Limit] | None]] = {
 @pytest.mark.parametrize("case", TWINS)
 def test_two_rules_cannot_give_one_resource_different_limits(opened: Opener, case: str) -> None:
     rules, limits = TWINS[case]
-    with pytest.raises(ValidationError, match=re.escape("name them with resource=")) as raised:
+    with pytest.raises(ValidationError, match=re.escape("name one with resource=")) as raised:
         opened(*rules, limits=limits)
     assert raised.value.field == "resource"
     assert raised.value.value == rules[0].resource_name

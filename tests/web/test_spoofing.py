@@ -384,6 +384,17 @@ def test_what_is_believed_needs_no_warning(row: str, caplog: pytest.LogCaptureFi
     assert warnings(caplog) == []
 
 
+def test_a_peer_that_the_server_took_from_the_header_is_never_advised_to_be_trusted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A server that believes the header itself has put what it says in the place of the peer."""
+    proxies = Proxies()
+    proxies.client(LIE, header_lines({XFF: [LIE]}))
+    assert warnings(caplog) == []
+    proxies.client(STRANGER, header_lines({XFF: [LIE]}))
+    assert len(warnings(caplog)) == 1
+
+
 def test_two_requests_at_once_warn_once(caplog: pytest.LogCaptureFixture) -> None:
     proxies = Proxies()
 

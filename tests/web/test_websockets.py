@@ -49,6 +49,32 @@ SPEAKS_HTTP: dict[str, Any] = {"websocket.http.response": {}}
 EXTENSIONS: dict[str, Any] = {"absent": ..., "none": None, "empty": {}, "http": SPEAKS_HTTP}
 
 
+@pytest.mark.parametrize(("accepts", "left"), [(False, 5), (True, 2)])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_handshake_that_fails_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
+    """As with a request: what was taken goes back if nothing had been answered."""
+    limiter = limiter_at()
+    limits = [Limit.per_minute("messages", 5)]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await asgi.acquire(scope, "org", "chat", {"messages": 3}, limits)
+        if accepts:
+            await send(ACCEPT)
+        if refused:
+            await asgi.acquire(scope, "org", "chat", {"messages": 3}, limits)
+        raise KeyError("broken")
+
+    async def work() -> None:
+        try:
+            await Socket().through(limited(app, limiter))
+        except KeyError:
+            assert not refused
+        assert await limiter.available("org", "chat", limits=limits) == {"messages": left}
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("extensions", EXTENSIONS)
 def test_a_refusal_before_the_handshake(extensions: str) -> None:
     """A server that can sends the whole answer, any other refuses the handshake."""

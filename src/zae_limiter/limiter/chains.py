@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
@@ -36,7 +37,7 @@ class Chains:
         self._ttl_multiplier = ttl_multiplier
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self._known: dict[Name, Chain] = {}
+        self._known: OrderedDict[Name, Chain] = OrderedDict()
         self._resolving: dict[Name, list[Gate]] = {}
         protect(self)
         self.system_policy: OnUnavailable | None = None
@@ -64,14 +65,18 @@ class Chains:
         names.resource(resource)
         name = (entity_id, resource, given)
         alone = self._backend.store.capabilities.instant
+        since_ms = self._backend.clock.now_ms()
+        left = timeout
         while not alone and not self._leads(name, gate := self._backend.runtime.gate()):
-            if not await gate.wait(timeout):
+            opened = await gate.wait(left)
+            left = timeout if timeout is None else timeout - (self._backend.clock.now_ms() - since_ms) / 1000
+            if not opened or (left is not None and left <= 0):
                 raise RateLimiterUnavailable(f"The limits of {entity_id!r} were not read within {timeout:g} s.")
             chain = self.known(entity_id, resource, given, self._backend.clock.now_ms())
             if chain is not None:
                 return chain
         try:
-            return await self._resolve(entity_id, resource, given, {}, timeout)
+            return await self._resolve(entity_id, resource, given, {}, left)
         finally:
             with self._lock:
                 waiting = self._resolving.pop(name, [])
@@ -207,12 +212,12 @@ class Chains:
         with self._lock:
             self._known.pop(name, None)
             while len(self._known) >= self._max_entries:
-                del self._known[next(iter(self._known))]
+                self._known.popitem(last=False)
             self._known[name] = chain
 
     def forget(self) -> None:
         """Start afresh: in a forked child no write of the parent's is in flight."""
-        self._known = {}
+        self._known = OrderedDict()
         self._resolving = {}
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ..core.values import CacheStats
@@ -27,7 +28,7 @@ class ConfigCache:
         self.generation = 0
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self._entries: dict[Key, tuple[Image | None, int]] = {}
+        self._entries: OrderedDict[Key, tuple[Image | None, int]] = OrderedDict()
         self.hits = 0
         self.misses = 0
         protect(self)
@@ -48,7 +49,7 @@ class ConfigCache:
                 return
             self._entries.pop(key, None)
             if len(self._entries) >= self._max_entries:
-                del self._entries[next(iter(self._entries))]
+                self._entries.popitem(last=False)
             self._entries[key] = (image, now_ms)
 
     def drop(self, keys: Iterable[Key]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ..forks import protect
@@ -52,7 +53,7 @@ class Sights:
     def __init__(self, max_entries: int = 50_000) -> None:
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self._known: dict[Key, Sight] = {}
+        self._known: OrderedDict[Key, Sight] = OrderedDict()
         protect(self)
 
     def of(self, key: Key) -> Sight:
@@ -61,7 +62,7 @@ class Sights:
         if sight is None:
             with self._lock:
                 while len(self._known) >= self._max_entries:
-                    del self._known[next(iter(self._known))]
+                    self._known.popitem(last=False)
                 sight = self._known.setdefault(key, Sight())
         return sight
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from .answers import Answer
-from .channels import encoded, respond, with_lines
+from .channels import encoded, names_in, respond, with_lines
 from .guard import REFUSALS, Guard
 from .handshake import Handshake
 from .modes import Waiting
@@ -100,8 +100,9 @@ class RateLimitMiddleware:
         handshake = Handshake(receive, send)
         try:
             await self.app(scope, handshake.receive, handshake.send)
-        except REFUSALS as error:
-            if handshake.over:
+        except Exception as error:
+            await tab.settle(error if handshake.untouched else None)
+            if handshake.over or not isinstance(error, REFUSALS):
                 raise
             await handshake.refuse(self.guard.answer(error), scope)
         finally:
@@ -162,8 +163,7 @@ class Exchange:
         tab.answered(message["status"])
         if not tab.guard.fields.profiles:
             return message
-        present = {bytes(name).decode("latin-1").lower() for name, _ in message.get("headers", ())}
-        return with_lines(message, encoded(tab.guard.added(tab, present)))
+        return with_lines(message, encoded(tab.guard.added(tab, names_in(message))))
 
 
 async def acquire(

@@ -26,6 +26,11 @@ def encoded(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
 
 
+def names_in(message: Message) -> set[str]:
+    """Which headers the start of a response has."""
+    return {bytes(name).decode("latin-1").lower() for name, _ in message.get("headers", ())}
+
+
 def with_lines(message: Message, lines: list[tuple[bytes, bytes]]) -> Message:
     """The start of a response with more header lines."""
     return {**message, "headers": [*message.get("headers", ()), *lines]} if lines else message

@@ -6,14 +6,16 @@ import inspect
 from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import ValidationError
+from ..core.limit import check_limits
 from ..limiter.amounts import check_amounts
 from .identity import Identity
 from .keys import by_ip, identified
 from .rules import check_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
+    from ..core.limit import Limit
     from ..limiter.lease import LeaseCore
     from .fields import Fields
     from .modes import Mode
@@ -116,15 +118,22 @@ async def _value(result: Awaitable[T]) -> T:
     return await result
 
 
-def check_apart(rules: Sequence[Rule]) -> None:
-    """Check that no two rules give different limits to one resource: they would overrule each other on one bucket."""
-    seen: dict[str, tuple[int, Mapping[str, object]]] = {}
-    for position, rule in enumerate(rules):
+class Resources:
+    """The limits that rules give to resources: two rules that differ would overrule each other on one bucket."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, tuple[Limit, ...]] = {}
+
+    def add(self, rule: Rule) -> None:
+        """Check a rule beside those before it."""
         if rule.exempt or rule.limits is None or callable(rule.resource):
-            continue
-        name = rule.resource_name
-        limits = {limit.name: limit for limit in rule.limits}
-        first, before = seen.setdefault(name, (position, limits))
+            return
+        name, limits = rule.resource_name, check_limits(rule.limits)
+        before = self._limits.setdefault(name, limits)
         if before != limits:
-            reason = f"is the resource of rules {first} and {position}, whose limits differ; name them with resource="
+            reason = f"has limits {_shown(before)} by one rule and {_shown(limits)} by another; name one with resource="
             raise ValidationError("resource", name, reason)
+
+
+def _shown(limits: tuple[Limit, ...]) -> str:
+    return ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)

@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 from typing import TYPE_CHECKING, Annotated, Any
+from weakref import WeakKeyDictionary
 
 from fastapi import Depends
 from starlette.requests import Request as StarletteRequest
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ..core.limit import Limit
+    from .charges import Charge
+    from .guard import Guard
     from .request import Request
     from .rules import Cost, Key
 
@@ -45,11 +48,16 @@ class Limited:
         limits: Sequence[Limit] | None = None,
     ) -> None:
         self._rule = Rule(resource=resource, cost=cost, key=key, limits=limits)
+        self._charges: WeakKeyDictionary[Guard, Charge] = WeakKeyDictionary()
 
     async def __call__(self, request: StarletteRequest) -> Lease:
         """Take the tokens; they are settled when the response is done."""
         tab = tab_of(request)
-        pending = tab.guard.charge(self._rule, AsgiRequest(request.scope, tab.guard.proxies), tab)
+        guard = tab.guard
+        charge = self._charges.get(guard)
+        if charge is None:
+            charge = self._charges[guard] = guard.charge(self._rule)
+        pending = charge.take(AsgiRequest(request.scope, guard.proxies), tab)
         if pending is not None:
             await pending
         lease: Lease = lease_of(request)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from . import answers
-from .charges import Charge, check_apart
-from .fields import Fields
+from .charges import Charge, Resources
+from .fields import Fields, unsaid
 from .proxies import Proxies
 from .rules import Rule, check_key
 from .standings import standings, standings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 
     from ..core.limit import Limit
     from .answers import Answer
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .tab import Pending, Tab
 
     Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
-
-_EXPOSE = "Access-Control-Expose-Headers"
 
 REFUSALS = (RateLimitExceeded, RateLimiterUnavailable)
 """What the middleware answers by itself."""
@@ -53,10 +51,12 @@ class Guard:
         self.fields = Fields.of(headers)
         self.proxies = Proxies.of(proxies)
         self._key = key
+        self._resources = Resources()
+        for rule in every:
+            self._resources.add(rule)
         self._charges = [Charge(rule, mode, self.fields, key) for rule in every]
         self._everybodys = self._charges[0] if self._charges and self._charges[0].for_all else None
         """The charge of every request, where the first rule is for all."""
-        self._extra: dict[int, Charge] = {}
         self._respond = respond
 
     def now_ms(self) -> int:
@@ -85,19 +85,16 @@ class Guard:
         if pending is not None:
             await pending
 
-    def charge(self, rule: Rule, request: Request, tab: Tab) -> Pending:
-        """Take what one more rule asks for."""
-        charge = self._extra.get(id(rule))
-        if charge is None:
-            charge = self._extra[id(rule)] = Charge(rule, self.mode, self.fields, self._key)
-        return charge.take(request, tab)
+    def charge(self, rule: Rule) -> Charge:
+        """The charge of a rule that a route has for itself."""
+        self._resources.add(rule)
+        return Charge(rule, self.mode, self.fields, self._key)
 
-    def added(self, tab: Tab, present: Collection[str]) -> list[tuple[str, str]]:
+    def added(self, tab: Tab, present: Set[str]) -> list[tuple[str, str]]:
         """The header lines that tell a client who was let in where it stands; what is said already stays said."""
         if not (self.fields.profiles and tab.leases):
             return []
-        lines = self.fields.lines(standings_of(tab.leases, self.fields), self.now_ms())
-        return [line for line in lines if line[0].lower() not in present or line[0] == _EXPOSE]
+        return unsaid(self.fields.lines(standings_of(tab.leases, self.fields), self.now_ms()), present)
 
     def answer(self, error: Exception) -> Answer:
         """What a refused client is told."""
@@ -137,5 +134,4 @@ def _checked(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -> li
             raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
     if limits is not None:
         every.append(Rule(limits=limits))
-    check_apart(every)
     return every

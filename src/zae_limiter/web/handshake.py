@@ -24,6 +24,11 @@ class Handshake:
         self._accepted = False
         self.over = False
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been answered and nobody has hung up."""
+        return not (self._accepted or self.over)
+
     async def receive(self) -> Message:
         """From the client."""
         message = await self._receive()

@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..kv import ClientIdentity
+from ..core.errors import ValidationError
+from ..kv import ClientIdentity, EnforceRateLimit, SyncEnforceRateLimit
 from . import answers
-from .channels import encoded, respond, with_lines
-from .fields import Fields, Standing
+from .channels import encoded, names_in, respond, with_lines
+from .fields import Fields, Standing, unsaid
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
 from .wsgi import start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Sequence, Set
     from typing import Any
 
-    from ..kv import EnforceRateLimit, RateLimitResult, SyncEnforceRateLimit
+    from ..kv import RateLimitResult
     from . import channels, wsgi
     from .answers import Answer
     from .request import Request
+
+T = TypeVar("T")
 
 
 class AsgiKVMiddleware:
@@ -37,7 +40,7 @@ class AsgiKVMiddleware:
         headers: Fields | str | Sequence[str] | None = "ietf",
     ) -> None:
         self.app = app
-        self._enforce = enforce
+        self._enforce = _checked(enforce, EnforceRateLimit)
         self._told = _Told(enforce, headers)
         self._proxies = Proxies.of(proxies)
 
@@ -54,7 +57,7 @@ class AsgiKVMiddleware:
 
         async def introduced(message: channels.Message) -> None:
             if message["type"] == "http.response.start":
-                message = with_lines(message, encoded(self._told.lines(result)))
+                message = with_lines(message, encoded(self._told.lines(result, names_in(message))))
             await send(message)
 
         await self.app(scope, receive, introduced)
@@ -72,7 +75,7 @@ class WsgiKVMiddleware:
         headers: Fields | str | Sequence[str] | None = "ietf",
     ) -> None:
         self.app = app
-        self._enforce = enforce
+        self._enforce = _checked(enforce, SyncEnforceRateLimit)
         self._told = _Told(enforce, headers)
         self._proxies = Proxies.of(proxies)
 
@@ -84,7 +87,8 @@ class WsgiKVMiddleware:
             return start(self._told.answer(result), start_response, bodiless=request.method == "HEAD")
 
         def introduced(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            return start_response(status, [*headers, *self._told.lines(result)], *exc_info)
+            lines = self._told.lines(result, {name.lower() for name, _ in headers})
+            return start_response(status, [*headers, *lines], *exc_info)
 
         return self.app(environ, introduced)
 
@@ -97,10 +101,10 @@ class _Told:
         self._clock = enforce.clock
         self._limit = enforce.policy.to_limit()
 
-    def lines(self, result: RateLimitResult) -> list[tuple[str, str]]:
+    def lines(self, result: RateLimitResult, present: Set[str]) -> list[tuple[str, str]]:
         if result.degraded:
             return []
-        return self._fields.lines([self._standing(result, None)], self._clock.now_ms())
+        return unsaid(self._fields.lines([self._standing(result, None)], self._clock.now_ms()), present)
 
     def answer(self, result: RateLimitResult) -> Answer:
         standing = self._standing(result, result.retry_after_ms)
@@ -109,6 +113,12 @@ class _Told:
     def _standing(self, result: RateLimitResult, retry_in_ms: int | None) -> Standing:
         full_in_ms = result.reset_time_ms - self._clock.now_ms()
         return Standing(self._limit.name, self._limit, result.tokens_remaining, full_in_ms, retry_in_ms)
+
+
+def _checked(enforce: T, wanted: type[T]) -> T:
+    if not isinstance(enforce, wanted):
+        raise ValidationError("enforce", type(enforce).__name__, f"must be of type {wanted.__name__}")
+    return enforce
 
 
 def client_of(request: Request) -> ClientIdentity:

@@ -142,11 +142,13 @@ class _Watch:
         header = next((name for name in _READERS if lines(name)), None)
         if header is None:
             return
+        address = parse(peer) if peer else None
+        if address is not None and address in map(parse, islice(_READERS[header](lines(header)), _MOST_HOPS)):
+            return  # a server that believes the header has put what it says in the place of the peer
         try:
             self.due.pop()
         except IndexError:
             return
-        address = parse(peer) if peer else None
         trusted = "1" if address is None else f"[{str(address)!r}]"
         _LOG.warning(
             "The header %s from the peer %r is not believed: the peer itself counts as the client. If it is a proxy of "

@@ -49,6 +49,8 @@ class Tab:
         self._hold(lease, charge)
 
     def _hold(self, lease: LeaseCore, charge: Charge | None) -> None:
+        if self._settled:  # the response is done: from here on every change of it is a write of its own
+            lease._leave_at_once()
         self.leases.append(lease)
         if charge is not None and charge.rule.refund:
             self._refundable = (*self._refundable, (lease, charge))

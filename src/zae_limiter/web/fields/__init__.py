@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fields import Fields
+from .fields import Fields, unsaid
 from .standing import Standing
 
-__all__ = ["Fields", "Standing"]
+__all__ = ["Fields", "Standing", "unsaid"]

@@ -26,7 +26,8 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer:
     places = [policy.place for policy in policies if policy.unit == REQUESTS] or [policy.place for policy in policies]
 
     def write(standings: Sequence[Standing], now_ms: int, wait: Wait | None) -> list[Line]:
-        standing = tightest([standings[place] for place in places])
+        told = [standings[place] for place in places] if wait is None else standings
+        standing = tightest(told)
         reset_ms = now_ms + (standing.full_in_ms if wait is None else wait.seconds * MILLI)
         return [
             ("X-RateLimit-Limit", str(standing.limit.capacity)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
@@ -24,6 +24,8 @@ UNITS = {
 }
 """The units of limits whose name says what they count; every other limit counts requests."""
 
+_EXPOSE = "Access-Control-Expose-Headers"
+_PAIR = frozenset({"ratelimit", "ratelimit-policy"})
 _REMEMBERED = 1024
 """How many sets of policies keep their writers: one per rule, and per entity with limits of its own."""
 _MAX_JITTER_SECONDS = 3_600
@@ -154,7 +156,16 @@ class Fields:
         names = [name for name, _ in lines]
         if wait is not None:
             names.insert(0, "Retry-After")
-        return [*lines, ("Access-Control-Expose-Headers", ", ".join(names))] if names else lines
+        return [*lines, (_EXPOSE, ", ".join(names))] if names else lines
+
+
+def unsaid(lines: list[Line], present: Set[str]) -> list[Line]:
+    """The lines whose fields a response does not have yet; of the IETF pair neither, where it has one.
+
+    Which fields may be read is a list that can go on in another line.
+    """
+    said = present | _PAIR if not _PAIR.isdisjoint(present) else present
+    return [line for line in lines if line[0].lower() not in said or line[0] == _EXPOSE]
 
 
 def _check_levels(value: object) -> tuple[str, ...]:
