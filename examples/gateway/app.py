@@ -13,9 +13,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
 from zae_limiter import Lease, Limit, RateLimiter
-from zae_limiter.web import Fields
+from zae_limiter.web import Fields, Identity
 from zae_limiter.web.asgi import RateLimitMiddleware, acquire
-from zae_limiter.web.fastapi import Limited
 
 from . import model as models
 from .accounts import entity_of, seed
@@ -24,7 +23,7 @@ LEVELS = ("key", "project", "organisation")
 ModelName = Literal["small", "large"]
 """A name that clients could invent would be a fresh bucket for each invention."""
 
-guess = Limited("guesses", limits=[Limit.per_minute("guesses", 5)])
+GUESSES = [Limit.per_minute("guesses", 5)]
 """Wrong keys are counted by address, and never against anybody's key."""
 
 
@@ -67,10 +66,18 @@ async def authenticated(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
 ) -> str:
-    """The entity of the key that a request carries."""
-    entity_id = await entity_of(request.app.state.limiter, credentials.credentials) if credentials else None
+    """The entity of the key that a request carries.
+
+    A key is looked up only if the address has a guess left, and a right one gives the guess back. So who has guessed too
+    often learns nothing more, not even from a right key.
+    """
+    limiter: RateLimiter = request.app.state.limiter
+    address = Identity.ip(request.client.host if request.client else None).entity_id
+    async with limiter.acquire(address, "guesses", {"guesses": 1}, limits=GUESSES) as guess:
+        entity_id = await entity_of(limiter, credentials.credentials) if credentials else None
+        if entity_id is not None:
+            await guess.release(guesses=1)
     if entity_id is None:
-        await guess(request)
         raise HTTPException(401, "Unknown API key.", {"WWW-Authenticate": "Bearer"})
     return entity_id
 

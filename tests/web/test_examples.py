@@ -211,6 +211,8 @@ def test_what_was_used_beyond_the_estimate_becomes_debt() -> None:
 def test_wrong_keys_are_limited_by_address_and_take_nothing_from_anybody() -> None:
     with opened() as gateway:
         assert [gateway.chat("sk-wrong").status for _ in range(6)] == [401] * 5 + [429]
+        assert gateway.chat(ANN).status == 429  # a right key would tell who guesses that it is right
+        gateway.clock.advance(12)
         assert gateway.chat(ANN).status == 200
         eventually(lambda: gateway.used(ANN), everywhere(USED))
 
