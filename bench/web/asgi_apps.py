@@ -18,8 +18,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from zae_limiter import Limit
+from zae_limiter.web import Proxies
 from zae_limiter.web.asgi import RateLimitMiddleware
 
+PROXIES = Proxies(["127.0.0.1"], "x-real-ip")
+"""Ours believes the same header as asgi-ratelimit does; slowapi reads none."""
 Build: TypeAlias = Callable[[int], Starlette]
 
 
@@ -38,7 +41,8 @@ def ours(headers: str) -> Build:
 
     def build(limit: int) -> Starlette:
         app = bare(limit)
-        app.add_middleware(RateLimitMiddleware, "memory://", limits=[Limit.per_hour("rph", limit)], headers=headers)
+        limits = [Limit.per_hour("rph", limit)]
+        app.add_middleware(RateLimitMiddleware, "memory://", limits=limits, headers=headers, proxies=PROXIES)
         return app
 
     return build

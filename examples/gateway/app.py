@@ -68,8 +68,8 @@ async def authenticated(
 ) -> str:
     """The entity of the key that a request carries.
 
-    A key is looked up only if the address has a guess left, and a right one gives the guess back. So who has guessed too
-    often learns nothing more, not even from a right key.
+    A key is looked up only if the address has a guess left, and a right one gives the guess back. So who has guessed
+    too often learns nothing more, not even from a right key.
     """
     limiter: RateLimiter = request.app.state.limiter
     address = Identity.ip(request.client.host if request.client else None).entity_id

@@ -206,7 +206,10 @@ class Visitor:
     headers: dict[str, list[str]]
     user: str | None
     client: Address | None
-    peer: None = None
+
+    @property
+    def origin(self) -> str | None:
+        return None if self.client is None else str(self.client)
 
     def lines(self, name: str) -> list[str]:
         return self.headers.get(name.lower(), [])

@@ -15,7 +15,7 @@ from .errors import ValidationError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-_LONGEST = 100
+LONGEST = 100
 """No address is longer, with brackets, zone and port; longer texts are not even looked at."""
 _REMEMBERED = 4096
 _MOST_PORT = 65_535
@@ -29,7 +29,7 @@ def parse(raw: str) -> Address | None:
     >>> parse("[2001:db8::1]:443"), parse("::ffff:203.0.113.7"), parse("unknown")
     (IPv6Address('2001:db8::1'), IPv4Address('203.0.113.7'), None)
     """
-    return _parse(raw) if len(raw) <= _LONGEST else None
+    return _parse(raw) if len(raw) <= LONGEST else None
 
 
 def network(address: Address, ipv6_prefix: int = 64) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -23,12 +24,18 @@ async def respond(answer: Answer, send: Send, *, bodiless: bool = False, kind: s
 
 def encoded(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     """Header lines as ASGI has them."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
+    return [(_name(name), value.encode("latin-1")) for name, value in lines]
+
+
+@lru_cache(256)
+def _name(name: str) -> bytes:
+    return name.lower().encode("latin-1")
 
 
 def names_in(message: Message) -> set[str]:
-    """Which headers the start of a response has."""
-    return {bytes(name).decode("latin-1").lower() for name, _ in message.get("headers", ())}
+    """Which of our headers the start of a response has already: all that are told to whom is let in are named alike."""
+    lower = [bytes(name).lower() for name, _ in message.get("headers", ())]
+    return {name.decode("latin-1") for name in lower if b"ratelimit" in name}
 
 
 def with_lines(message: Message, lines: list[tuple[bytes, bytes]]) -> Message:

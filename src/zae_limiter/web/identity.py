@@ -13,7 +13,7 @@ from hashlib import sha256
 from urllib.parse import quote
 
 from ..core import names
-from ..core.addresses import Address, network, parse
+from ..core.addresses import LONGEST, Address, network, parse
 from ..core.errors import InvalidIdentifierError, ValidationError
 
 _KINDS = ("ip", "key", "header", "user")
@@ -49,7 +49,7 @@ class Identity:
     @classmethod
     def ip(cls, address: Address | str | None, ipv6_prefix: int = 64) -> Identity:
         """A client by its address, IPv6 by network; all of whom no address is known are one."""
-        return _located(parse(address) if isinstance(address, str) else address, ipv6_prefix)
+        return _located(None if isinstance(address, str) and len(address) > LONGEST else address, ipv6_prefix)
 
     @classmethod
     def api_key(cls, key: str) -> Identity:
@@ -73,14 +73,9 @@ class Identity:
 
 
 @lru_cache(_REMEMBERED)
-def at_peer(peer: str, ipv6_prefix: int) -> Identity:
-    """`Identity.ip` for the text that a server gives."""
-    return _located(parse(peer), ipv6_prefix)
-
-
-@lru_cache(_REMEMBERED)
-def _located(address: Address | None, ipv6_prefix: int) -> Identity:
-    return Identity("ip", "unknown" if address is None else network(address, ipv6_prefix))
+def _located(address: Address | str | None, ipv6_prefix: int) -> Identity:
+    known = parse(address) if isinstance(address, str) else address
+    return Identity("ip", "unknown" if known is None else network(known, ipv6_prefix))
 
 
 def _entity_id(kind: str, value: str) -> str:

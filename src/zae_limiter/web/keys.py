@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..core.addresses import prefix_length
 from ..core.errors import ValidationError
-from .identity import Identity, at_peer
+from .identity import Identity
 
 if TYPE_CHECKING:
     from .request import Request
@@ -28,10 +28,7 @@ def by_ip(ipv6_prefix: int = 64) -> Callable[[Request], Identity]:
     bits = prefix_length(ipv6_prefix)
 
     def key(request: Request) -> Identity:
-        peer = request.peer
-        if peer is not None and request.proxies.ignored(peer, request.lines):
-            return at_peer(peer, bits)
-        return Identity.ip(request.client, bits)
+        return Identity.ip(request.origin, bits)
 
     return key
 

@@ -27,6 +27,7 @@ _LOG = logging.getLogger("zae_limiter")
 _MOST_HOPS = 64
 """How many entries of a header are looked at, from the right: nobody has more proxies."""
 _MOST_COMMAS = 16
+_REMEMBERED = 4096
 _LONGEST_ELEMENT = 1024
 _WATCHED = 100
 _MAPPED_BITS = 96
@@ -62,6 +63,7 @@ class Proxies:
     _hops: int = field(init=False, repr=False, compare=False)
     _networks: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
     _watch: _Watch = field(init=False, repr=False, compare=False)
+    _known: dict[str | None, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         trusted = _checked(self.trusted)
@@ -70,7 +72,12 @@ class Proxies:
             if entry != _UNIX:
                 found = _network(entry)
                 networks[found.version].append((int(found.netmask), int(found.network_address)))
-        derived = {"_hops": trusted if isinstance(trusted, int) else 0, "_networks": networks, "_watch": _Watch()}
+        derived = {
+            "_hops": trusted if isinstance(trusted, int) else 0,
+            "_networks": networks,
+            "_watch": _Watch(),
+            "_known": {},
+        }
         for name, value in {"trusted": trusted, "header": _header(self.header), **derived}.items():
             object.__setattr__(self, name, value)
 
@@ -79,45 +86,44 @@ class Proxies:
         """What a user may write for proxies: how many, or which, or `Proxies`, or None for none."""
         return value if isinstance(value, Proxies) else cls(0 if value is None else value)
 
-    def ignored(self, peer: str, lines: Lines) -> bool:
-        """Whether the peer is the client, whatever headers say."""
-        if self.trusted:
-            return False
-        if self._watch.due:
-            self._watch.look(peer, lines)
-        return True
-
     def client(self, peer: str | None, lines: Lines) -> Address | None:
-        """The client's address: the peer, or what our proxies say; None where nobody knows it.
+        """The client's address; None where nobody knows it."""
+        origin = self.origin(peer, lines)
+        return parse(origin) if origin else None
+
+    def origin(self, peer: str | None, lines: Lines) -> str | None:
+        """Where a request comes from: the peer, or the address of the client as our proxies have written it.
 
         ``lines`` gives the lines of a header. An entry that is no address ends the search: the client is then the hop
         that reported it.
         """
-        nearest = parse(peer) if peer else None
-        entries = lines(self.header) if self._believes(peer, nearest) else None
+        entries = lines(self.header) if self._hops or (self.trusted and self._trusts(peer)) else None
         if not entries:
             if self._watch.due:
                 self._watch.look(peer, lines)
-            return nearest
+            return peer
+        nearest = peer
         for entry in islice(_READERS[self.header](entries), self._hops or _MOST_HOPS):
-            address = parse(entry)
-            if address is None:
+            if parse(entry) is None:
                 break
-            nearest = address
-            if not self._hops and not self._trusts(address):
+            nearest = entry
+            if not self._hops and not self._trusts(entry):
                 break
         return nearest
 
-    def _believes(self, peer: str | None, address: Address | None) -> bool:
-        if self._hops:
-            return True
-        if not self.trusted:
-            return False
-        if address is None:
-            return peer in _UNIX_PEERS and isinstance(self.trusted, tuple) and _UNIX in self.trusted
-        return self._trusts(address)
+    def _trusts(self, hop: str | None) -> bool:
+        """Whether a hop is one of ours; remembered for texts, which addresses are slow to compare with."""
+        known = self._known.get(hop)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[hop] = self._is_ours(hop)
+        return known
 
-    def _trusts(self, address: Address) -> bool:
+    def _is_ours(self, hop: str | None) -> bool:
+        address = parse(hop) if hop else None
+        if address is None:
+            return hop in _UNIX_PEERS and isinstance(self.trusted, tuple) and _UNIX in self.trusted
         number = int(address)
         return any(number & mask == base for mask, base in self._networks[address.version])
 

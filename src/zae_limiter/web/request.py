@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core.addresses import parse
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from ..core.addresses import Address
     from .proxies import Proxies
 
+_UNKNOWN = "?"
+"""Not asked for yet; no server calls a peer so."""
+
 
 class Request:
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    __slots__ = ("_client", "_paths", "proxies", "raw")
+    __slots__ = ("_origin", "_paths", "proxies", "raw")
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
         self.raw = raw
         self.proxies = proxies
         self._paths: tuple[str, ...] | None = None
+        self._origin: str | None = _UNKNOWN
 
     @property
     def method(self) -> str:
@@ -61,13 +67,17 @@ class Request:
         raise NotImplementedError
 
     @property
+    def origin(self) -> str | None:
+        """Where it comes from, as text: the peer, or what the trusted proxies say."""
+        if self._origin is _UNKNOWN:
+            self._origin = self.proxies.origin(self.peer, self.lines)
+        return self._origin
+
+    @property
     def client(self) -> Address | None:
         """The address of the client, by what the trusted proxies say; None where nobody knows."""
-        try:
-            return self._client
-        except AttributeError:
-            self._client: Address | None = self.proxies.client(self.peer, self.lines)
-            return self._client
+        origin = self.origin
+        return parse(origin) if origin else None
 
 
 class AsgiRequest(Request):
