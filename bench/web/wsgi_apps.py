@@ -9,6 +9,7 @@ from flask import Flask
 from flask_limiter import Limiter
 from flask_limiter.util import get_remote_address
 
+from bench.web.asgi_apps import PROXIES
 from zae_limiter import Limit
 from zae_limiter.web.wsgi import RateLimitMiddleware
 
@@ -32,7 +33,8 @@ def ours(headers: str) -> Build:
 
     def build(limit: int) -> Flask:
         app = bare(limit)
-        guarded = RateLimitMiddleware(app.wsgi_app, "memory://", limits=[Limit.per_hour("rph", limit)], headers=headers)
+        limits = [Limit.per_hour("rph", limit)]
+        guarded = RateLimitMiddleware(app.wsgi_app, "memory://", limits=limits, headers=headers, proxies=PROXIES)
         app.wsgi_app = guarded  # type: ignore[method-assign]  # how Flask documents middleware
         return app
 
