@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.backends import BACKENDS
 from tests.web.scripted import MODES, Place
+from tests.web.servers.site import Site, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,3 +31,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     backend, mode = request.param
     with backend.harness(tmp_path) as harness:
         yield Place(harness, mode)
+
+
+@pytest.fixture
+def visit(site: Site, request: pytest.FixtureRequest) -> Visit:
+    """A client of a running server, with full buckets."""
+    return Visit(site, re.sub(r"\W+", "-", request.node.name))

@@ -6,8 +6,7 @@ process. When a client leaves, the first two tell the app; gunicorn cancels its 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,10 @@ from tests.web.apps import CHAT, COST
 from tests.web.servers import http2, laws
 from tests.web.servers.calls import CHUNKS, HELLO, PER_CHUNK
 from tests.web.servers.client import Connection
-from tests.web.servers.site import BLOB, Site, Visit, opened
+from tests.web.servers.site import BLOB, Site, Visit, opened, served_by
 from tests.web.servers.stage import eventually
 
-
-@pytest.fixture(scope="module", params=["uvicorn", "hypercorn", "gunicorn-asgi"])
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One server for all tests of the module; they do not meet, as each is a client of its own."""
-    with opened(request.param, tmp_path_factory.mktemp("site")) as found:
-        yield found
-
-
-@pytest.fixture
-def visit(site: Site, request: pytest.FixtureRequest) -> Visit:
-    """A client with full buckets."""
-    return Visit(site, re.sub(r"\W+", "-", request.node.name))
+site = served_by("uvicorn", "hypercorn", "gunicorn-asgi")
 
 
 class TestAnswers(laws.Answers):

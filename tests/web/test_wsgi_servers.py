@@ -6,28 +6,16 @@ loaded the app, on a file shared with this one.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.web.servers import laws
 from tests.web.servers.calls import CHUNKS, HELLO, PER_CHUNK
 from tests.web.servers.client import Connection
-from tests.web.servers.site import Site, Visit, opened
+from tests.web.servers.site import Visit, served_by
 
-
-@pytest.fixture(scope="module", params=["waitress", "gunicorn-wsgi"])
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One server for all tests of the module; they do not meet, as each is a client of its own."""
-    with opened(request.param, tmp_path_factory.mktemp("site")) as found:
-        yield found
-
-
-@pytest.fixture
-def visit(site: Site, request: pytest.FixtureRequest) -> Visit:
-    """A client with full buckets."""
-    return Visit(site, re.sub(r"\W+", "-", request.node.name))
+site = served_by("waitress", "gunicorn-wsgi")
 
 
 class TestAnswers(laws.Answers):

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from .answers import Answer
-from .channels import encoded, names_in, respond, with_lines
-from .guard import REFUSALS, Guard
+from .channels import App, encoded, names_in, respond, with_lines
+from .guard import REFUSALS
 from .handshake import Handshake
+from .middleware import Middleware
 from .modes import Waiting
 from .request import AsgiRequest
 from .tab import TAB, Tab, tab_of
@@ -23,16 +24,13 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from ..limiter.limiter import RateLimiter
-    from .channels import App, Message, Receive, Scope, Send
-    from .fields import Fields
-    from .guard import Respond
-    from .proxies import Proxies
-    from .rules import Key, Rule
+    from .channels import Message, Receive, Scope, Send
+    from .modes import Mode
 
 _BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
-class RateLimitMiddleware:
+class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
     """Limits the requests of an ASGI app.
 
     ``limiter`` is a `RateLimiter` or a store URL. ``limits`` are for every request that no rule of ``rules`` is for;
@@ -45,20 +43,8 @@ class RateLimitMiddleware:
     ...                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        app: App,
-        limiter: RateLimiter | str,
-        *,
-        limits: Sequence[Limit] | None = None,
-        rules: Sequence[Rule] | None = None,
-        key: Key | None = None,
-        proxies: Proxies | int | Sequence[str] | None = None,
-        headers: Fields | str | Sequence[str] | None = "ietf",
-        respond: Respond | None = None,
-    ) -> None:
-        self.app = app
-        self.guard = Guard(Waiting(limiter), limits, rules, key, proxies, headers, respond)
+    def _mode(self, limiter: RateLimiter | str) -> Mode:
+        return Waiting(limiter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event: http is limited, websocket and lifespan pass through."""

@@ -36,20 +36,20 @@ class Guard:
     def __init__(
         self,
         mode: Mode,
-        limits: Sequence[Limit] | None = None,
-        rules: Sequence[Rule] | None = None,
-        key: Key | None = None,
-        proxies: Proxies | int | Sequence[str] | None = None,
-        headers: Fields | str | Sequence[str] | None = "ietf",
-        respond: Respond | None = None,
+        rules: Sequence[Rule] | None,
+        limits: Sequence[Limit] | None,
+        key: Key | None,
+        proxies: Proxies,
+        fields: Fields,
+        respond: Respond | None,
     ) -> None:
         every = _checked(rules, limits)
         check_key(key)
         if respond is not None and not callable(respond):
             raise ValidationError("respond", respond, "must be a callable of (request, answer, error)")
         self.mode = mode
-        self.fields = Fields.of(headers)
-        self.proxies = Proxies.of(proxies)
+        self.fields = fields
+        self.proxies = proxies
         self._key = key
         self._resources = Resources()
         for rule in every:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..runtime.blocking import run
 from .answers import Answer
-from .guard import REFUSALS, Guard
+from .guard import REFUSALS
+from .middleware import Middleware
 from .modes import Blocking
 from .request import WsgiRequest
 from .tab import TAB, Tab, tab_of
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..sync.facade import SyncLease, SyncRateLimiter
-    from .fields import Fields
-    from .guard import Respond
-    from .proxies import Proxies
-    from .rules import Key, Rule
+    from .modes import Mode
     from .tab import Pending
 
     Environ: TypeAlias = dict[str, Any]
@@ -35,27 +33,15 @@ if TYPE_CHECKING:
 _STATUSES = frozenset(HTTPStatus)
 
 
-class RateLimitMiddleware:
+class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
     """Limits the requests of a WSGI app; the arguments are those of the ASGI middleware, with a `SyncRateLimiter`.
 
     >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, "memory://",
     ...                                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        app: App,
-        limiter: SyncRateLimiter | str,
-        *,
-        limits: Sequence[Limit] | None = None,
-        rules: Sequence[Rule] | None = None,
-        key: Key | None = None,
-        proxies: Proxies | int | Sequence[str] | None = None,
-        headers: Fields | str | Sequence[str] | None = "ietf",
-        respond: Respond | None = None,
-    ) -> None:
-        self.app = app
-        self.guard = Guard(Blocking(limiter), limits, rules, key, proxies, headers, respond)
+    def _mode(self, limiter: SyncRateLimiter | str) -> Mode:
+        return Blocking(limiter)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""

@@ -7,6 +7,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.web.apps import FULL, LIMITS, Stores, asgi_site, wsgi_site
 from tests.web.servers.asgi import hypercorn, uvicorn
@@ -147,3 +150,14 @@ def _stores(kind: type[RateLimiter] | type[SyncRateLimiter], main: MemoryStore |
     down = FaultyStore(MemoryStore(ManualClock()))
     down.inject(Fault.FAIL_BEFORE, times=1_000)
     return Stores(kind(main), *(kind(down, on_unavailable=policy) for policy in ("block", "allow")))
+
+
+def served_by(*servers: str) -> Any:
+    """A fixture ``site``: one server for all tests of a module; they do not meet, as each is a client of its own."""
+
+    @pytest.fixture(scope="module", params=servers)
+    def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+        with opened(request.param, tmp_path_factory.mktemp("site")) as found:
+            yield found
+
+    return site
