@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from .answers import Answer
-from .channels import App, encoded, names_in, respond, with_lines
+from .channels import App, respond, with_lines
 from .guard import REFUSALS
 from .handshake import Handshake
 from .middleware import Middleware
@@ -147,9 +147,7 @@ class Exchange:
         """The start of an answer, with where the client stands."""
         tab = self._tab
         tab.answered(message["status"])
-        if not tab.guard.fields.profiles:
-            return message
-        return with_lines(message, encoded(tab.guard.added(tab, names_in(message))))
+        return with_lines(message, tab.guard.lines(tab))
 
 
 async def acquire(

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .fields import unsaid
+
 if TYPE_CHECKING:
     from .answers import Answer
 
@@ -32,12 +34,13 @@ def _name(name: str) -> bytes:
     return name.lower().encode("latin-1")
 
 
-def names_in(message: Message) -> set[str]:
-    """Which of our headers the start of a response has already: all that are told to whom is let in are named alike."""
-    lower = [bytes(name).lower() for name, _ in message.get("headers", ())]
-    return {name.decode("latin-1") for name in lower if b"ratelimit" in name}
-
-
-def with_lines(message: Message, lines: list[tuple[bytes, bytes]]) -> Message:
-    """The start of a response with more header lines."""
-    return {**message, "headers": [*message.get("headers", ()), *lines]} if lines else message
+def with_lines(message: Message, lines: list[tuple[str, str]]) -> Message:
+    """The start of a response with more header lines; what it says already stays said."""
+    if not lines:
+        return message
+    headers = message.get("headers", ())
+    more = encoded(lines)
+    present = {bytes(name).lower() for name, _ in headers}
+    if not present.isdisjoint({name for name, _ in more}):
+        more = encoded(unsaid(lines, {name.decode("latin-1") for name in present}))
+    return {**message, "headers": [*headers, *more]}

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from . import answers
 from .charges import Charge, Resources
-from .fields import Fields, unsaid
+from .fields import Fields
 from .proxies import Proxies
 from .rules import Rule, check_key
 from .standings import standings, standings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ..core.limit import Limit
     from .answers import Answer
@@ -90,11 +90,10 @@ class Guard:
         self._resources.add(rule)
         return Charge(rule, self.mode, self.fields, self._key)
 
-    def added(self, tab: Tab, present: Set[str]) -> list[tuple[str, str]]:
-        """The header lines that tell a client who was let in where it stands; what is said already stays said."""
-        if not (self.fields.profiles and tab.leases):
-            return []
-        return unsaid(self.fields.lines(standings_of(tab.leases, self.fields), self.now_ms()), present)
+    def lines(self, tab: Tab) -> list[tuple[str, str]]:
+        """The header lines that tell a client who was let in where it stands."""
+        fields = self.fields
+        return fields.lines(standings_of(tab.leases, fields), self.now_ms()) if fields.profiles and tab.leases else []
 
     def answer(self, error: Exception) -> Answer:
         """What a refused client is told."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, SyncEnforceRateLimit
 from . import answers
-from .channels import encoded, names_in, respond, with_lines
+from .channels import respond, with_lines
 from .fields import Fields, Standing, unsaid
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
 from .wsgi import start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Set
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from ..kv import RateLimitResult
@@ -51,11 +51,11 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         self._fields = Fields.of(headers)
         self._proxies = Proxies.of(proxies)
 
-    def _lines(self, result: RateLimitResult, present: Set[str]) -> list[tuple[str, str]]:
+    def _lines(self, result: RateLimitResult) -> list[tuple[str, str]]:
         """What a client is told who was let in."""
         if result.degraded:
             return []
-        return unsaid(self._fields.lines([self._standing(result, None)], self._clock.now_ms()), present)
+        return self._fields.lines([self._standing(result, None)], self._clock.now_ms())
 
     def _answer(self, result: RateLimitResult) -> Answer:
         """What a refused client is told."""
@@ -85,7 +85,7 @@ class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
 
         async def introduced(message: channels.Message) -> None:
             if message["type"] == "http.response.start":
-                message = with_lines(message, encoded(self._lines(result, names_in(message))))
+                message = with_lines(message, self._lines(result))
             await send(message)
 
         await self.app(scope, receive, introduced)
@@ -104,7 +104,7 @@ class WsgiKVMiddleware(KVMiddleware["wsgi.App", SyncEnforceRateLimit]):
             return start(self._answer(result), start_response, bodiless=request.method == "HEAD")
 
         def introduced(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            lines = self._lines(result, {name.lower() for name, _ in headers})
+            lines = unsaid(self._lines(result), {name.lower() for name, _ in headers})
             return start_response(status, [*headers, *lines], *exc_info)
 
         return self.app(environ, introduced)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..runtime.blocking import run
 from .answers import Answer
+from .fields import unsaid
 from .guard import REFUSALS
 from .middleware import Middleware
 from .modes import Blocking
@@ -77,7 +78,7 @@ class Exchange:
         """The app promises an answer; it gets where the client stands on top."""
         self._promised = True
         self.tab.answered(int(status.split(" ", 1)[0]))
-        lines = self.tab.guard.added(self.tab, {name.lower() for name, _ in headers})
+        lines = unsaid(self.tab.guard.lines(self.tab), {name.lower() for name, _ in headers})
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
         def written(data: bytes) -> Any:
