@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 
 from tests.web.apps import CHAT, COST
 from tests.web.servers import http2, laws
-from tests.web.servers.calls import CHUNKS, HELLO, PER_CHUNK
+from tests.web.servers.calls import HELLO, PER_CHUNK
 from tests.web.servers.client import Connection
 from tests.web.servers.site import BLOB, Site, Visit, opened, served_by
 from tests.web.servers.stage import eventually
@@ -55,13 +55,7 @@ class TestFailures(laws.Failures):
     def test_who_leaves_a_stream_pays_for_what_was_sent(
         self, visit: Visit, leave: Callable[[Connection], None], after: int
     ) -> None:
-        with visit.connect() as connection:
-            connection.request("GET", f"/counts?after={after}", visit.client)
-            if after:
-                connection.head()
-            assert [connection.piece() for _ in range(after)] == [CHUNKS[0]] * after
-            visit.hear("paused")
-            leave(connection)
+        laws.leave_a_stream(visit, leave, after)
         visit.hear("over")
         assert visit.heard("counted") == [str(after)]
         visit.settled(rpm=1, tpm=500 + PER_CHUNK * after)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.web.servers import laws
-from tests.web.servers.calls import CHUNKS, HELLO, PER_CHUNK
+from tests.web.servers.calls import HELLO, PER_CHUNK
 from tests.web.servers.client import Connection
 from tests.web.servers.site import Visit, served_by
 
@@ -44,13 +44,7 @@ class TestFailures(laws.Failures):
     def test_who_leaves_a_stream_pays_for_what_was_sent(
         self, visit: Visit, leave: Callable[[Connection], None], after: int
     ) -> None:
-        with visit.connect() as connection:
-            connection.request("GET", f"/counts?after={after}", visit.client)
-            if after:
-                connection.head()
-            assert [connection.piece() for _ in range(after)] == [CHUNKS[0]] * after
-            visit.hear("paused")
-            leave(connection)
+        laws.leave_a_stream(visit, leave, after)
         visit.tell("go")
         visit.hear("over")
         (counted,) = visit.heard("counted")

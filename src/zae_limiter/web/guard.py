@@ -101,13 +101,13 @@ class Guard:
             return self._never(error)
         if isinstance(error, RateLimitExceeded):
             wait_ms = round((error.retry_after_seconds or 0) * 1000)
-            return answers.refused(standings([error.statuses], self.fields), self.now_ms(), self.fields, wait_ms)
+            return answers.refused(standings(error.statuses, self.fields), self.now_ms(), self.fields, wait_ms)
         return answers.unavailable(fields=self.fields)
 
     def _never(self, error: CapacityExceeded) -> Answer:
         """The first limit that is too small and that clients are told of."""
         asked = max((status.requested for status in error.violations), default=0)
-        for status, standing in zip(error.statuses, standings([error.statuses], self.fields), strict=False):
+        for status, standing in zip(error.statuses, standings(error.statuses, self.fields), strict=False):
             if status.requested > status.limit.capacity:
                 return answers.too_large(standing.name, standing.limit.capacity, status.requested)
         return answers.too_large(None, None, asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .fields import Fields
@@ -20,7 +21,7 @@ AppT = TypeVar("AppT")
 LimiterT = TypeVar("LimiterT")
 
 
-class Middleware(Generic[AppT, LimiterT]):
+class Middleware(ABC, Generic[AppT, LimiterT]):
     """An app behind a guard."""
 
     def __init__(
@@ -38,6 +39,6 @@ class Middleware(Generic[AppT, LimiterT]):
         self.app = app
         self.guard = Guard(self._mode(limiter), rules, limits, key, Proxies.of(proxies), Fields.of(headers), respond)
 
+    @abstractmethod
     def _mode(self, limiter: LimiterT | str) -> Mode:
         """How leases of the limiter are held."""
-        raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import parse
@@ -16,7 +17,7 @@ _UNKNOWN = "?"
 """Not asked for yet; no server calls a peer so."""
 
 
-class Request:
+class Request(ABC):
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
     __slots__ = ("_origin", "_paths", "proxies", "raw")
@@ -28,14 +29,14 @@ class Request:
         self._origin: str | None = _UNKNOWN
 
     @property
+    @abstractmethod
     def method(self) -> str:
         """In upper case: some frameworks serve ``post`` as well."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def peer(self) -> str | None:
         """The other end of the socket as the server gave it; None for a unix socket."""
-        raise NotImplementedError
 
     @property
     def path(self) -> str:
@@ -49,12 +50,13 @@ class Request:
             self._paths = self._routes()
         return self._paths
 
+    @abstractmethod
     def _routes(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """What `paths` are."""
 
+    @abstractmethod
     def lines(self, name: str) -> list[str]:
         """The values of a header, one per header line, in the order in which they came."""
-        raise NotImplementedError
 
     def header(self, name: str) -> str | None:
         """The value of a header, its lines joined with commas; None where there is none."""
@@ -62,9 +64,9 @@ class Request:
         return ", ".join(lines) if lines else None
 
     @property
+    @abstractmethod
     def user(self) -> str | None:
         """Who has been authenticated, if anybody."""
-        raise NotImplementedError
 
     @property
     def origin(self) -> str | None:

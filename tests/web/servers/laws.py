@@ -21,6 +21,17 @@ LEAVING = {"closes": Connection.close, "resets": Connection.reset}
 leaving = pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 
 
+def leave_a_stream(visit: Visit, leave: Callable[[Connection], None], after: int) -> None:
+    """Hang up when so many chunks have come and the app waits."""
+    with visit.connect() as connection:
+        connection.request("GET", f"/counts?after={after}", visit.client)
+        if after:
+            connection.head()
+        assert [connection.piece() for _ in range(after)] == [CHUNKS[0]] * after
+        visit.hear("paused")
+        leave(connection)
+
+
 def is_refusal(answer: Response) -> bool:
     """Whether it is the whole of a 429."""
     problem = answer.json()
