@@ -170,16 +170,24 @@ def test_namespaces_come_back_from_both_records(name: str, deleted_at: str | Non
 def test_counters_add_up_whatever_a_limit_is_called(
     parts: list[tuple[dict[str, int], int]], window: str, instant: int
 ) -> None:
-    writes = [usage.accrue("ns", "key", "gpt-4", window, instant, amounts, count, 10**13) for amounts, count in parts]
-    found = usage.decode(stored(*writes))
+    held = usage.window_of(window, instant)
+    writes = [
+        usage.accrue(
+            usage.Subject("ns", "key", "gpt-4"), held, amounts, count, marks={usage.mark(0): "1"}, expires_at_ms=10**13
+        )
+        for amounts, count in parts
+    ]
+    image = stored(*writes)
+    found = usage.decode(image)
     total: dict[str, int] = {}
     for amounts, _ in parts:
         for name, amount in amounts.items():
             total[name] = total.get(name, 0) + amount
-    assert found.counters == total
+    assert usage.counters_milli(image) == total
+    assert found.counters == {name: amount // 1000 for name, amount in total.items()}
     assert found.total_events == sum(count for _, count in parts)
     assert (found.entity_id, found.resource, found.window_type) == ("key", "gpt-4", window)
-    assert (found.window_start, found.window_end) == usage.window_of(window, instant)
+    assert (found.window_type, found.window_start, found.window_end) == held
 
 
 @given(st.lists(LIMIT_NAMES, unique=True, max_size=8))
@@ -189,12 +197,12 @@ def test_no_two_limits_share_a_counter(names: list[str]) -> None:
 
 @given(st.sampled_from(usage.WINDOWS), INSTANTS)
 def test_a_window_holds_its_instants_and_the_next_begins_where_it_ends(window: str, instant: int) -> None:
-    start, end = usage.window_of(window, instant)
+    held = usage.window_of(window, instant)
     now = usage.utc_text(datetime.fromtimestamp(instant // 1000, UTC))
-    assert start <= now < end
-    end_ms = round(datetime.fromisoformat(end).timestamp() * 1000)
-    assert usage.window_of(window, end_ms)[0] == end
-    assert usage.window_of(window, end_ms - 1) == (start, end)
+    assert held.start <= now < held.end
+    end_ms = usage.end_ms(held)
+    assert usage.window_of(window, end_ms).start == held.end
+    assert usage.window_of(window, end_ms - 1) == held
 
 
 @given(INSTANTS)

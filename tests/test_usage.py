@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from zae_limiter import Repository
 from zae_limiter.records import usage
+from zae_limiter.records.algebra import Write
 from zae_limiter.stores.port import Store
 from zae_limiter.testing import Harness
 
@@ -20,7 +22,22 @@ async def record(
 ) -> None:
     """Add to the window that holds the instant, as one consumption would."""
     ns = (await repo.register_namespace(repo.namespace)).id
-    await store.commit([usage.accrue(ns, entity, resource, window, at_ms, used, 1, None)])
+    await store.commit([consumed(ns, window, at_ms, used, entity, resource)])
+
+
+def consumed(
+    ns: str,
+    window: str,
+    at_ms: int,
+    used: Mapping[str, int],
+    entity: str = "key",
+    resource: str = "gpt-4",
+    expires_at_ms: int | None = None,
+) -> Write:
+    """The write that adds one consumption of whole tokens."""
+    whose = usage.Subject(ns, entity, resource)
+    milli = {name: amount * 1000 for name, amount in used.items()}
+    return usage.accrue(whose, usage.window_of(window, at_ms), milli, 1, expires_at_ms=expires_at_ms)
 
 
 def test_consumption_adds_up_in_the_window_that_holds_it(harness: Harness) -> None:
@@ -61,7 +78,7 @@ def test_a_limit_may_be_called_as_one_of_our_attributes(harness: Harness) -> Non
         store, repo = harness.store(), harness.repository()
         used = {"ttl": 1, "resource": 2, "total_events": 3, "PK": 4, "GSI2SK": 5, "window": 6, "plain": 7}
         ns = (await repo.register_namespace("default")).id
-        await store.commit([usage.accrue(ns, "key", "gpt-4", "hourly", START, used, 1, None)])
+        await store.commit([consumed(ns, "hourly", START, used)])
         (found,), _ = await repo.get_usage_snapshots("key")
         assert dict(found.counters) == used
         assert (found.resource, found.total_events) == ("gpt-4", 1)
@@ -177,8 +194,7 @@ def test_a_summary_covers_more_than_one_page(harness: Harness) -> None:
         ns = (await repo.register_namespace("default")).id
         for day in range(11):
             writes = [
-                usage.accrue(ns, "key", "gpt-4", "hourly", START + hour * HOUR, {"tpm": 1}, 1, None)
-                for hour in range(day * 100, day * 100 + 100)
+                consumed(ns, "hourly", START + hour * HOUR, {"tpm": 1}) for hour in range(day * 100, day * 100 + 100)
             ]
             await store.commit(writes)
         summary = await repo.get_usage_summary("key")
@@ -192,9 +208,22 @@ def test_old_usage_expires(harness: Harness) -> None:
         store, repo = harness.store(), harness.repository()
         ns = (await repo.register_namespace("default")).id
         until = harness.clock.now_ms() + 1_000
-        await store.commit([usage.accrue(ns, "key", "gpt-4", "hourly", START, {"tpm": 1}, 1, until)])
+        await store.commit([consumed(ns, "hourly", START, {"tpm": 1}, expires_at_ms=until)])
         assert len((await repo.get_usage_snapshots("key"))[0]) == 1
         harness.clock.advance(1)
         assert await repo.get_usage_snapshots("key") == ([], None)
+
+    harness.run(work())
+
+
+def test_fractions_of_a_token_from_several_shards_add_up(harness: Harness) -> None:
+    async def work() -> None:
+        store, repo = harness.store(), harness.repository()
+        whose = usage.Subject((await repo.register_namespace("default")).id, "key", "gpt-4")
+        for at_ms, milli in ((START, 333), (START, 333), (START, 834), (START + HOUR, 500)):
+            await store.commit([usage.accrue(whose, usage.window_of("hourly", at_ms), {"tpm": milli}, 1)])
+        found, _ = await repo.get_usage_snapshots("key")
+        assert [dict(each.counters) for each in found] == [{"tpm": 1}, {"tpm": 0}]
+        assert (await repo.get_usage_summary("key")).total == {"tpm": 2}
 
     harness.run(work())

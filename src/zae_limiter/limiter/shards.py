@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import bucket, charging, pressure, splitting
-from ..records.algebra import Committed
 from ..records.level import SHARDS
 from .chain import Rung, Step
+from .dividing import divide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..records.algebra import Image
+    from ..records.algebra import Image, Key
     from ..repository.backend import Backend
     from .chain import Chain
 
-_TRIES = 5
 _HALF = 0.5
 _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
@@ -147,18 +146,10 @@ async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_m
 
 
 async def _split(backend: Backend, step: Step, timeout: float | None) -> None:
-    """Split one shard; if somebody else was faster, that is as good."""
+    """Split one shard, and remember what is seen of it."""
     level, sight = step
-    count = _count(step)
-    for _ in range(_TRIES):
-        image = sight.image
-        if image is None or image[SHARDS] != count:
-            return
-        now_ms = max(backend.clock.now_ms(), sight.seen_ms)
-        writes = splitting.split(level, image, now_ms)
-        outcome = await backend.store.commit(writes, timeout=timeout)
-        if isinstance(outcome, Committed):
-            for write, after in zip(writes, outcome.images, strict=True):
-                backend.sights.of(write.key).show(after, now_ms)
-            return
-        sight.show(outcome.images.get(level.key), now_ms)
+
+    def tell(key: Key, image: Image | None, now_ms: int) -> None:
+        backend.sights.of(key).show(image, now_ms)
+
+    await divide(backend.store, level, sight.image, sight.seen_ms, tell, timeout)

@@ -1,20 +1,49 @@
-"""The usage record: what was consumed in one window, flat so that counters can be added to in place."""
+"""The usage record: what was consumed in one window, flat so that counters can be added to in place.
+
+    {limit}         millitokens consumed: a request may be served from several shards in fractions of a token
+    total_events    how many changes of consumption: grants and settlements
+    @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
+
+The mark of a shard is written together with what it marks, so a change that is delivered again is never counted again.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.bucket import MILLI
 from ..core.values import UsageSnapshot
 from . import keys
-from .algebra import Image, Write
+from .algebra import Guards, Image, Key, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WINDOWS = ("hourly", "daily", "monthly")
+EVENTS = "total_events"
 
+_MARK = "@"
 _INDEX_KEYS = (f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK"))
 _OWN = frozenset(
-    ("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", "total_events", "ttl", *_INDEX_KEYS)
+    ("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl", *_INDEX_KEYS)
 )
+
+
+class Subject(NamedTuple):
+    """Whose usage, of what."""
+
+    namespace_id: str
+    entity_id: str
+    resource: str
+
+
+class Window(NamedTuple):
+    """A stretch of time: ``start`` belongs to it, ``end`` does not."""
+
+    type: str
+    start: str
+    end: str
 
 
 def counter(limit_name: str) -> str:
@@ -25,8 +54,13 @@ def counter(limit_name: str) -> str:
     return f"_{limit_name}" if limit_name in _OWN else limit_name
 
 
-def window_of(window_type: str, instant_ms: int) -> tuple[str, str]:
-    """Start and end of the window that holds the instant."""
+def mark(shard: int) -> str:
+    """The attribute of a shard's mark; no counter is called so."""
+    return f"{_MARK}{shard}"
+
+
+def window_of(window_type: str, instant_ms: int) -> Window:
+    """The window that holds the instant."""
     moment = datetime.fromtimestamp(instant_ms // 1000, UTC).replace(minute=0, second=0)
     if window_type == "hourly":
         end = moment + timedelta(hours=1)
@@ -36,7 +70,7 @@ def window_of(window_type: str, instant_ms: int) -> tuple[str, str]:
     else:
         moment = moment.replace(day=1, hour=0)
         end = (moment + timedelta(days=32)).replace(day=1)
-    return utc_text(moment), utc_text(end)
+    return Window(window_type, utc_text(moment), utc_text(end))
 
 
 def utc_text(moment: datetime) -> str:
@@ -44,42 +78,56 @@ def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def end_ms(window: Window) -> int:
+    """The instant at which a window is over."""
+    return int(datetime.fromisoformat(window.end).timestamp()) * 1000
+
+
+def key(whose: Subject, window: Window) -> Key:
+    """Where the usage of a window is kept."""
+    return keys.usage(*whose, window.type, window.start)
+
+
 def accrue(
-    ns: str,
-    entity_id: str,
-    resource: str,
-    window_type: str,
-    instant_ms: int,
-    amounts: dict[str, int],
+    whose: Subject,
+    window: Window,
+    used_milli: Mapping[str, int],
     events: int,
-    expires_at_ms: int | None,
+    *,
+    guards: Guards = (),
+    marks: Mapping[str, str] | None = None,
+    expires_at_ms: int | None = None,
 ) -> Write:
-    """Add whole-token amounts to the window that holds the instant."""
-    start, end = window_of(window_type, instant_ms)
+    """Add to the usage of a window, and set the marks of what is counted with it."""
     put: dict[str, Any] = {
-        "entity_id": entity_id,
-        "resource": resource,
-        "window": window_type,
-        "window_start": start,
-        "window_end": end,
-        "GSI2PK": keys.gsi2_pk_resource(ns, resource),
-        "GSI2SK": keys.gsi2_sk_usage(window_type, start, entity_id),
-        "GSI4PK": ns,
-        "GSI4SK": keys.pk_entity(ns, entity_id),
+        "entity_id": whose.entity_id,
+        "resource": whose.resource,
+        "window": window.type,
+        "window_start": window.start,
+        "window_end": window.end,
+        "GSI2PK": keys.gsi2_pk_resource(whose.namespace_id, whose.resource),
+        "GSI2SK": keys.gsi2_sk_usage(window.type, window.start, whose.entity_id),
+        "GSI4PK": whose.namespace_id,
+        "GSI4SK": keys.pk_entity(whose.namespace_id, whose.entity_id),
+        **(marks or {}),
     }
-    add = {counter(name): amount for name, amount in amounts.items()} | {"total_events": events}
-    return Write(keys.usage(ns, entity_id, resource, window_type, start), (), put, add, expires_at_ms=expires_at_ms)
+    add = {counter(name): amount for name, amount in used_milli.items()} | {EVENTS: events}
+    return Write(key(whose, window), guards, put, add, expires_at_ms=expires_at_ms)
+
+
+def counters_milli(image: Image) -> dict[str, int]:
+    """Millitokens per limit."""
+    return {attr.removeprefix("_"): value for attr, value in image.items() if attr not in _OWN and attr[0] != _MARK}
 
 
 def decode(image: Image) -> UsageSnapshot:
-    """The snapshot that a record describes."""
-    counters = {attr.removeprefix("_"): value for attr, value in image.items() if attr not in _OWN}
+    """The snapshot that a record describes, in whole tokens."""
     return UsageSnapshot(
         entity_id=image["entity_id"],
         resource=image["resource"],
         window_start=image["window_start"],
         window_end=image["window_end"],
         window_type=image["window"],
-        counters=counters,
-        total_events=image.get("total_events", 0),
+        counters={name: amount // MILLI for name, amount in counters_milli(image).items()},
+        total_events=image.get(EVENTS, 0),
     )

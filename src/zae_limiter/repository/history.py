@@ -6,12 +6,13 @@ from collections import Counter
 from datetime import datetime
 
 from ..core import names
+from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
 from ..records import audit, keys, usage
-from ..records.algebra import Query
+from ..records.algebra import Image, Query
 from . import cursors
 from .base import MAX_PAGE, Operations
 
@@ -55,22 +56,33 @@ class HistoryOperations(Operations):
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
         """Usage by entity or by resource, oldest window first, a page at a time."""
+        found, cursor = await self._usage(entity_id, resource, window_type, start_time, end_time, limit, next_key)
+        return [usage.decode(image) for image in found], cursor
+
+    async def _usage(
+        self,
+        entity_id: str | None,
+        resource: str | None,
+        window_type: str | None,
+        start_time: datetime | str | None,
+        end_time: datetime | str | None,
+        limit: int,
+        next_key: str | None,
+    ) -> tuple[list[Image], str | None]:
         whole("limit", limit, 1, MAX_PAGE)
         if window_type is not None and window_type not in usage.WINDOWS:
             raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
         start, end = _text("start_time", start_time), _text("end_time", end_time)
         after = cursors.decode("next_key", next_key)
         query = await self._usage_query(entity_id, resource, window_type, limit, after)
-        found: list[UsageSnapshot] = []
+        found: list[Image] = []
         while True:
             page = await self._backend.store.query(query, timeout=self._backend.timeout)
             for _, image in page.items:
-                snapshot = usage.decode(image)
-                inside = (start is None or snapshot.window_start >= start) and (
-                    end is None or snapshot.window_start < end
-                )
-                if inside and window_type in (None, snapshot.window_type) and resource in (None, snapshot.resource):
-                    found.append(snapshot)
+                begun: str = image["window_start"]
+                inside = (start is None or begun >= start) and (end is None or begun < end)
+                if inside and window_type in (None, image["window"]) and resource in (None, image["resource"]):
+                    found.append(image)
             if page.cursor is None or len(found) >= limit:
                 return found, cursors.encode(page.cursor)
             query = query._replace(after=page.cursor, limit=limit - len(found))
@@ -84,20 +96,21 @@ class HistoryOperations(Operations):
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
         """All matching snapshots added up."""
-        total: Counter[str] = Counter()
+        milli: Counter[str] = Counter()
         starts: list[str] = []
         next_key: str | None = None
         while True:
-            found, next_key = await self.get_usage_snapshots(
+            found, next_key = await self._usage(
                 entity_id, resource, window_type, start_time, end_time, limit=1000, next_key=next_key
             )
-            for snapshot in found:
-                total.update(snapshot.counters)
-                starts.append(snapshot.window_start)
+            for image in found:
+                milli.update(usage.counters_milli(image))
+                starts.append(image["window_start"])
             if next_key is None:
                 break
+        total = {name: amount // MILLI for name, amount in milli.items()}
         average = {name: amount / len(starts) for name, amount in total.items()}
-        return UsageSummary(len(starts), dict(total), average, min(starts, default=None), max(starts, default=None))
+        return UsageSummary(len(starts), total, average, min(starts, default=None), max(starts, default=None))
 
     async def _usage_query(
         self,

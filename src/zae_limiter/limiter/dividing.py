@@ -1,0 +1,46 @@
+"""Dividing a shard in two, against those who are spending from it at the same moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import splitting
+from ..records.algebra import Committed
+from ..records.level import SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..records.algebra import Image, Key
+    from ..records.level import Level
+    from ..stores.port import Store
+
+_TRIES = 5
+
+
+async def divide(
+    store: Store,
+    level: Level,
+    image: Image | None,
+    seen_ms: int,
+    tell: Callable[[Key, Image | None, int], None],
+    timeout: float | None = None,
+) -> bool:
+    """Split the shard that was last seen as ``image``; whatever is seen meanwhile is told, with its instant.
+
+    False where somebody else was faster, which is as good.
+    """
+    count = None if image is None else image[SHARDS]
+    for _ in range(_TRIES):
+        if image is None or image[SHARDS] != count:
+            return False
+        now_ms = max(store.clock.now_ms(), seen_ms)
+        writes = splitting.split(level, image, now_ms)
+        outcome = await store.commit(writes, timeout=timeout)
+        if isinstance(outcome, Committed):
+            for write, after in zip(writes, outcome.images, strict=True):
+                tell(write.key, after, now_ms)
+            return True
+        image = outcome.images.get(level.key)
+        tell(level.key, image, now_ms)
+    return False

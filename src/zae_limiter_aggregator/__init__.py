@@ -1,0 +1,1 @@
+"""The stream aggregator: a Lambda function that turns changes of buckets into usage snapshots."""

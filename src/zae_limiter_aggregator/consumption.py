@@ -1,0 +1,90 @@
+"""Consumption: what the changes of one bucket have used, window by window.
+
+A bucket counts what was ever consumed (``tc``). The difference that a change makes is what was consumed then: the
+refill does not show in it, and what is given back makes it negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
+from zae_limiter.records import keys, pressure, usage
+from zae_limiter.records.bucket import inspect, stored_names
+from zae_limiter.records.level import ANCHOR, attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from zae_limiter.records.algebra import Image
+
+    from .stream import Change
+
+MIGRATED = "migrated_from"
+"""The attribute of a bucket that was brought here by an upgrade, with what it had consumed before."""
+
+
+class Part(NamedTuple):
+    """What one change has consumed, in millitokens."""
+
+    sequence: str
+    used: dict[str, int]
+
+
+class Tally(NamedTuple):
+    """What the changes of one shard of a bucket have consumed in one window, in the order of the stream."""
+
+    whose: usage.Subject
+    window: usage.Window
+    shard: int
+    parts: tuple[Part, ...]
+
+    def after(self, sequence: str) -> Tally:
+        """What is left of it after a place in the stream."""
+        return self._replace(parts=tuple(part for part in self.parts if part.sequence > sequence))
+
+    def total(self) -> dict[str, int]:
+        """All parts added up."""
+        total: dict[str, int] = {}
+        for part in self.parts:
+            for name, amount in part.used.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+
+def consumed(change: Change) -> dict[str, int]:
+    """Millitokens per limit that a change of a bucket has used; nothing where it only moved or was made."""
+    new = change.new
+    if new is None or (change.old is None and MIGRATED in new):
+        return {}
+    inspect(change.key, new)
+    before = {} if _starts_anew(change.old, new) else change.old or {}
+    used = {}
+    for name in stored_names(new) - {INFRASTRUCTURE_LIMIT}:
+        counter = attribute(name, "tc")
+        amount = new[counter] - before.get(counter, 0)
+        if amount:
+            used[name] = amount
+    return used
+
+
+def _starts_anew(old: Image | None, new: Image) -> bool:
+    """Whether the bucket was made by this change, be it over the remains of one that had expired."""
+    return old is None or (old.get(ANCHOR) != new[ANCHOR] and pressure.is_first_write(new))
+
+
+def tallies(changes: Iterable[Change], windows: Iterable[str]) -> Iterator[Tally]:
+    """The tallies of the changes of one bucket record."""
+    found: dict[usage.Window, list[Part]] = {}
+    windows = tuple(windows)
+    whose = None
+    for change in changes:
+        whose = keys.parse_bucket_pk(change.key.pk)
+        used = consumed(change)
+        if used:
+            for window_type in windows:
+                window = usage.window_of(window_type, change.instant_ms)
+                found.setdefault(window, []).append(Part(change.sequence, used))
+    for window, parts in found.items():
+        assert whose is not None  # there were changes
+        yield Tally(usage.Subject(*whose[:3]), window, whose.shard_id, tuple(parts))

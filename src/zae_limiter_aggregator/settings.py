@@ -1,0 +1,34 @@
+"""Settings of the function, from its environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from zae_limiter.records.usage import WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Settings(NamedTuple):
+    """What the stack says."""
+
+    table: str
+    windows: tuple[str, ...] = ("hourly", "daily")
+    retention_days: int = 90
+    bucket: str | None = None
+
+
+def settings(environment: Mapping[str, str]) -> Settings:
+    """Read them; a wrong one fails at the first batch, which is then delivered again."""
+    named = environment.get("ZAE_LIMITER_SNAPSHOT_WINDOWS", "hourly,daily").split(",")
+    windows = tuple(window.strip() for window in named if window.strip())
+    unknown = set(windows) - set(WINDOWS)
+    if unknown:
+        raise ValueError(f"ZAE_LIMITER_SNAPSHOT_WINDOWS names {sorted(unknown)}; known are {', '.join(WINDOWS)}")
+    return Settings(
+        table=environment["ZAE_LIMITER_TABLE"],
+        windows=windows,
+        retention_days=int(environment.get("ZAE_LIMITER_USAGE_RETENTION_DAYS", "90")),
+        bucket=environment.get("ZAE_LIMITER_ARCHIVE_BUCKET") or None,
+    )

@@ -1,0 +1,73 @@
+"""Stream records: what DynamoDB says has changed, as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zae_limiter.records import keys
+from zae_limiter.stores.dynamodb.values import decode, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from zae_limiter.records.algebra import Image, Key
+
+_DIGITS = 40
+"""A sequence number has at most so many: padded, their order as texts is their order as numbers."""
+
+_EXPIRY = "dynamodb.amazonaws.com"
+"""Who deletes what has expired."""
+
+
+class Change(NamedTuple):
+    """One change of one record; ``sequence`` grows with each change of the same record."""
+
+    key: Key
+    sequence: str
+    instant_ms: int
+    old: Image | None
+    new: Image | None
+    by_expiry: bool
+
+    @property
+    def is_of_bucket(self) -> bool:
+        """Whether a bucket was written."""
+        return self.key.sk == keys.STATE and self.new is not None
+
+    @property
+    def is_expired_audit(self) -> bool:
+        """Whether an audit event has come to the end of its time."""
+        return self.by_expiry and self.key.sk.startswith(keys.AUDIT_PREFIX) and self.old is not None
+
+
+def sequence_of(record: Mapping[str, Any]) -> str:
+    """The place of a record in the stream, as a text that sorts."""
+    return str(record["dynamodb"]["SequenceNumber"]).zfill(_DIGITS)
+
+
+def change_of(record: Mapping[str, Any]) -> Change:
+    """The change that a record describes."""
+    body = record["dynamodb"]
+    who = record.get("userIdentity") or {}
+    return Change(
+        key=key_of(body["Keys"]),
+        sequence=sequence_of(record),
+        instant_ms=int(float(body["ApproximateCreationDateTime"]) * 1000),
+        old=_image(body.get("OldImage")),
+        new=_image(body.get("NewImage")),
+        by_expiry=record.get("eventName") == "REMOVE" and who.get("principalId") == _EXPIRY,
+    )
+
+
+def by_record(changes: Iterable[Change]) -> dict[Key, list[Change]]:
+    """Changes of the same record put together, in the order in which they happened."""
+    found: dict[Key, list[Change]] = {}
+    for change in changes:
+        found.setdefault(change.key, []).append(change)
+    for group in found.values():
+        group.sort(key=lambda change: change.sequence)
+    return found
+
+
+def _image(item: Mapping[str, Any] | None) -> Image | None:
+    return decode(item) if item else None

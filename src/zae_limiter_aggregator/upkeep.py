@@ -1,0 +1,137 @@
+"""Upkeep of busy buckets, before a client has to: splitting those that are written too often, bringing the other shards
+to the same count, and refilling what has moved far from its anchor.
+
+All of it is help that a client can do without: what fails here is tried again with the next change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zae_limiter.core.bucket import MILLI
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
+from zae_limiter.limiter.dividing import divide
+from zae_limiter.records import charging, keys, pressure, splitting
+from zae_limiter.records.algebra import TTL, Committed
+from zae_limiter.records.bucket import stored_names, whole_rule
+from zae_limiter.records.level import SHARDS, Level
+
+from .consumption import consumed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from zae_limiter.records.algebra import Image, Key
+    from zae_limiter.stores.port import Store
+
+    from .stream import Change
+
+
+def level_of(store: Store, key: Key, image: Image) -> Level:
+    """A bucket record under the limits that it was written under."""
+    whose = keys.parse_bucket_pk(key.pk)
+    rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
+    limits = tuple(
+        Limit(name, rule.capacity // MILLI, rule.amount // MILLI, rule.period // MILLI)
+        for name, rule in rules
+        if rule is not None
+    )
+    return Level(
+        whose.namespace_id,
+        whose.entity_id,
+        whose.resource,
+        limits,
+        source="",
+        version=None,
+        lifetime_ms=1 if TTL in image else 0,
+        cascade=bool(image.get("cascade", False)),
+        parent_id=image.get("parent_id"),
+        partition_writes=store.capabilities.partition_writes,
+        shard=whose.shard_id,
+        count=image[SHARDS],
+    )
+
+
+async def relieve(store: Store, changes: Sequence[Change]) -> int:
+    """Split a bucket that takes four fifths of the writes that its partition can; returns the new shards."""
+    last, first = changes[-1], changes[0].old or changes[0].new
+    if last.new is None or first is None:
+        return 0
+    level = level_of(store, last.key, last.new)
+    busy = pressure.sustained(level, first, last.new)
+    if not busy or not splitting.worthwhile(level, last.new, _largest(changes)):
+        return 0
+    if level.shard:
+        root = await _root(store, level)
+        if root is None or root[1][SHARDS] <= last.new[SHARDS]:
+            return 0 if root is None else await _split(store, *root)
+    return await _split(store, level, last.new)
+
+
+def _largest(changes: Sequence[Change]) -> Mapping[str, int]:
+    """The most that a change took of each limit."""
+    most: dict[str, int] = {}
+    for change in changes:
+        for name, amount in consumed(change).items():
+            most[name] = max(amount, most.get(name, 0))
+    return most
+
+
+async def spread(store: Store, changes: Sequence[Change]) -> int:
+    """Split the other shards of a bucket whose first one was split; returns the new shards."""
+    last = changes[-1]
+    if last.new is None or not any(_was_split(change) for change in changes):
+        return 0
+    level = level_of(store, last.key, last.new)
+    if level.shard:
+        return 0
+    made = 0
+    for _ in range(splitting.MAX_SHARDS.bit_length()):
+        behind = await _behind(store, level)
+        if not behind:
+            break
+        made += sum([await _split(store, shard, image) for shard, image in behind])
+    return made
+
+
+async def _behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
+    """The shards that have been split less often than the first one."""
+    shards = [root.at(shard, root.count) for shard in range(1, root.count // 2)]
+    images = await store.read([shard.key for shard in shards])
+    return [
+        (shard.at(shard.shard, image[SHARDS]), image)
+        for shard, image in zip(shards, images, strict=True)
+        if image is not None and image[SHARDS] < root.count
+    ]
+
+
+def _was_split(change: Change) -> bool:
+    return change.old is not None and change.new is not None and change.old.get(SHARDS, 1) < change.new[SHARDS]
+
+
+async def _root(store: Store, level: Level) -> tuple[Level, Image] | None:
+    first = level.at(0, level.count)
+    (image,) = await store.read([first.key])
+    return None if image is None else (level.at(0, image[SHARDS]), image)
+
+
+async def _split(store: Store, level: Level, image: Image) -> int:
+    return int(await divide(store, level, image, 0, lambda *_: None))
+
+
+async def refill(store: Store, changes: Sequence[Change]) -> bool:
+    """Move a bucket that has produced much since its anchor to a new one, holding what it holds.
+
+    The anchor is the lock: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
+    alone: a client computes what they have refilled, and would have to look again were the anchor moved.
+    """
+    key, image = changes[-1].key, changes[-1].new
+    if image is None:
+        return False
+    now_ms = store.clock.now_ms()
+    level = level_of(store, key, image)
+    if not charging.far_from_anchor(level, image, now_ms):
+        return False
+    write = charging.reshape(level, image, {}, now_ms)
+    return write is not None and isinstance(await store.commit([write]), Committed)
