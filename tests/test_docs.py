@@ -33,7 +33,8 @@ def test_python_blocks_run(name: str, text: str, tmp_path: Path, monkeypatch: py
     """As typed; what talks to AWS or to Redis finds the engine of the tests."""
     monkeypatch.chdir(tmp_path)
     if "dynamodb://" in text:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", engine.endpoint())
+        for variable, value in aws().items():
+            monkeypatch.setenv(variable, value)
     if "redis://" in text:
         url = shared.server().url
         text = text.replace('from_url("redis://localhost:6379/0"', f'from_url("{url}"')
@@ -42,19 +43,36 @@ def test_python_blocks_run(name: str, text: str, tmp_path: Path, monkeypatch: py
 
 
 def test_shell_lines_run(tmp_path: Path) -> None:
-    """The ``$`` lines of a page run one after the other in an empty folder; ``make`` targets are CI's own."""
-    lines = [
-        match.split("#")[0].strip()
-        for _, text in blocks("console")
-        for match in re.findall(r"^\$ (.*)$", text, re.MULTILINE)
-        if not match.startswith("make ")
-    ]
+    """The ``$`` lines of all pages run one after the other in an empty folder; ``make`` targets are CI's own."""
+    lines = [line for line in dollars(blocks("console")) if not line.startswith("make ")]
     assert any(line.startswith("zae-limiter") for line in lines)
+    run_lines(lines, tmp_path, {})
+
+
+def test_shell_lines_about_aws_run(tmp_path: Path) -> None:
+    """Those of the page about AWS, against the engine of the tests, in which other pages have a table my-app."""
+    lines = dollars([block for block in blocks("shell-session") if block[0].startswith("docs/aws.md")])
+    assert len(lines) >= 5
+    run_lines([line.replace("my-app", "docs-shell") for line in lines], tmp_path, aws())
+
+
+def aws() -> dict[str, str]:
+    """The environment in which everything finds the local AWS of the tests."""
+    return {**engine.CREDENTIALS, "AWS_ENDPOINT_URL": engine.endpoint()}
+
+
+def dollars(found: list[tuple[str, str]]) -> list[str]:
+    """What is typed."""
+    matches = (match for _, text in found for match in re.findall(r"^\$ (.*)$", text, re.MULTILINE))
+    return [match.split("#")[0].strip() for match in matches]
+
+
+def run_lines(lines: list[str], folder: Path, settings: dict[str, str]) -> None:
     scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, **settings, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     script = "set -e\n" + "\n".join(lines)
     run = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

@@ -18,7 +18,6 @@ from zae_limiter import (
     InfrastructureNotFoundError,
     RateLimiterUnavailable,
     Repository,
-    StackOptions,
     SyncRepository,
 )
 from zae_limiter.runtime.blocking import run
@@ -205,9 +204,8 @@ def test_a_mistyped_name_provisions_nothing(client: Client) -> None:
 
 
 def test_asked_for_it_is_created(client: Client) -> None:
-    options = StackOptions(tags={"team": "limits"}, enable_deletion_protection=True)
-    with open_sync(client.table, stack_options=options) as repo:
-        repo.ensure_infrastructure()
+    with open_sync(client.table) as repo:
+        repo.create_table(tags={"team": "limits"}, deletion_protection=True)
         repo.create_entity("key")
     found = run(describe(client))
     assert found is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.records import keys, pressure, usage
 from zae_limiter.records.bucket import inspect, stored_names
-from zae_limiter.records.level import ANCHOR, attribute
+from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from zae_limiter.records.algebra import Image
 
     from .stream import Change
-
-MIGRATED = "migrated_from"
-"""The attribute of a bucket that was brought here by an upgrade, with what it had consumed before."""
 
 
 class Part(NamedTuple):
@@ -55,7 +52,7 @@ class Tally(NamedTuple):
 def consumed(change: Change) -> dict[str, int]:
     """Millitokens per limit that a change of a bucket has used; nothing where it only moved or was made."""
     new = change.new
-    if new is None or (change.old is None and MIGRATED in new):
+    if new is None or _is_migration(change.old, new):
         return {}
     inspect(change.key, new)
     before = {} if _starts_anew(change.old, new) else change.old or {}
@@ -66,6 +63,11 @@ def consumed(change: Change) -> dict[str, int]:
         if amount:
             used[name] = amount
     return used
+
+
+def _is_migration(old: Image | None, new: Image) -> bool:
+    """Whether an upgrade has made the record, here or from one of another layout in the same place."""
+    return MIGRATED_FROM in new and (old is None or MIGRATED_FROM not in old)
 
 
 def _starts_anew(old: Image | None, new: Image) -> bool:

@@ -13,10 +13,10 @@ import pytest
 from tests.aggregator.streams import StreamedStore, aggregator, place, snapshots
 from zae_limiter import Limit
 from zae_limiter.records import keys, usage
+from zae_limiter.records.level import MIGRATED_FROM
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 from zae_limiter.testing import Fault, ManualClock
-from zae_limiter_aggregator.consumption import MIGRATED
 from zae_limiter_aggregator.settings import Settings, settings
 
 if TYPE_CHECKING:
@@ -105,11 +105,15 @@ def test_row_3_a_table_that_is_down_fails_the_batch_and_loses_nothing() -> None:
     assert counted(store) == {"a": {"rpm": 2, "tpm": 1000}, "b": {"rpm": 1, "tpm": 500}}
 
 
-def test_what_an_upgrade_has_brought_is_not_consumed_again() -> None:
+@pytest.mark.parametrize("in_place", [False, True], ids=["moved", "in place"])
+def test_what_an_upgrade_has_brought_is_not_consumed_again(in_place: bool) -> None:
     store = StreamedStore(ManualClock())
-    inserted, *later = traffic(store, "a", "a")
-    inserted["dynamodb"]["NewImage"][MIGRATED] = {"S": "0.8"}
-    aggregator(store).process([inserted, *later])
+    made, later = traffic(store, "a", "a")
+    for image in (made["dynamodb"]["NewImage"], later["dynamodb"]["OldImage"], later["dynamodb"]["NewImage"]):
+        image[MIGRATED_FROM] = {"S": "sharded"}
+    if in_place:
+        made["dynamodb"]["OldImage"] = {"b_tpm_tc": {"N": "1"}, "rf": {"N": "7"}}
+    aggregator(store).process([made, later])
     assert counted(store) == {"a": {"rpm": 1, "tpm": 500}}
 
 

@@ -56,10 +56,11 @@ def command() -> str:
     return found
 
 
-def start(program: str) -> Engine:
-    """A new local AWS of this process."""
+def start(program: str, **settings: str) -> Engine:
+    """A new local AWS of this process; settings of its own are environment variables."""
     keeper = subprocess.Popen(
         [sys.executable, str(KEEPER), program],
+        env=os.environ | settings,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -36,7 +36,19 @@ SECTIONS: dict[str, dict[str, str]] = {
         "namespace": "namespace:namespace",
         "audit": "audit:audit",
         "status": "status:status",
-        "version": "status:version",
+        "check": "versions:check",
+        "version": "versions:version",
+    },
+    "Run it on AWS": {
+        "deploy": "deploy:deploy",
+        "list": "fleet:list_limiters",
+        "upgrade": "upgrade:upgrade",
+        "delete": "deploy:delete",
+        "cfn-template": "template:cfn_template",
+        "lambda-export": "template:lambda_export",
+    },
+    "A local AWS": {
+        "local": "local:local",
     },
 }
 """Section of the help, command, and where it is defined."""

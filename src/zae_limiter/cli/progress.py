@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import console
+from .output import console, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,21 @@ def counting(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int]
         return
     with screen.status(f"{doing} ...") as status:
         yield lambda done: status.update(f"{doing} ... {done:,} {things}")
+
+
+@contextmanager
+def following(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Tell what has happened: the last of it in place on a terminal, a line each in a log, nothing to disturb."""
+    if quiet:
+        yield lambda event: None
+        return
+    screen = console(err=True)
+    if not screen.is_terminal:
+        click.echo(f"{doing} ...", err=True)
+        yield lambda event: click.echo(printable(event), err=True)
+        return
+    with screen.status(f"{doing} ...") as status:
+        yield lambda event: status.update(f"{doing} ... {printable(event)}")
 
 
 def _line(doing: str, things: str, done: int) -> None:

@@ -27,12 +27,13 @@ def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...])
       zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
     """
     with shell.repository() as repository:
-        repository.create_table(tags=_pairs(tags), deletion_protection=deletion_protection)
+        repository.create_table(tags=pairs(tags), deletion_protection=deletion_protection)
         name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
 
 
-def _pairs(tags: tuple[str, ...]) -> dict[str, str] | None:
+def pairs(tags: tuple[str, ...]) -> dict[str, str] | None:
+    """Tags as they are given on the command line; None for none."""
     found = {}
     for tag in tags:
         key, separator, value = tag.partition("=")

@@ -275,6 +275,8 @@ class Status:
     schema_version: str | None
     client_version: str
     clock_skew_ms: int = 0
+    reason: str | None = None
+    """Why it is not available."""
 
 
 @dataclass(frozen=True, slots=True)

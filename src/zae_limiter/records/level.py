@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 ANCHOR = "rf"
 CONFIG_VERSION = "cv"
 SHARDS = "shard_count"
+MIGRATED_FROM = "migrated_from"
+"""The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 
 
 class Slot(NamedTuple):

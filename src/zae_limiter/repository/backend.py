@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from ..core.values import AuditAction, AuditEvent, Namespace
-from ..records import audit, keys, namespace
+from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Image, Key, Query, Write
 from ..records.instants import iso
+from ..stores.opaque import opaque_id
+from . import compatibility
 from .cache import ConfigCache
+from .once import Once
 from .sights import Sights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..clock import Clock
+    from ..records.version import Deployed
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
@@ -36,30 +40,58 @@ class Backend:
         namespace_name: str,
         config_cache_ttl: float,
         timeout: float | None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``prepare`` is done before the store is first used."""
         self.store = store
         self.runtime = runtime
+        self.prepared = None if prepare is None else Once(runtime, prepare)
         self.clock: Clock = store.clock
         self.namespace_name = namespace_name
         self.timeout = timeout
         self.cache = ConfigCache(config_cache_ttl)
         self.sights = Sights()
+        self.audit_retention_days = AUDIT_RETENTION_DAYS
         self._namespace_id: str | None = None
+        self._warned = False
 
     async def ns(self, timeout: float | None = None) -> str:
-        """The id of the namespace; the default one is registered on first use."""
+        """The id of the namespace; the default one is registered on first use.
+
+        Data that this client cannot work with are refused here, before anything is done with them.
+        """
         if self._namespace_id is None:
+            if self.prepared is not None:
+                await self.prepared.finished()
             key = keys.namespace(self.namespace_name)
-            found = (await self.read([key], timeout))[0]
-            if found is None and self.namespace_name == DEFAULT_NAMESPACE:
-                found = await self._register_default(key, timeout)
+            found, stamped = await self.read([key, version.key()], timeout)
+            self._trust(compatibility.checked(stamped))
             if found is None:
-                raise NamespaceNotFoundError(
-                    f"Namespace {self.namespace_name!r} is not registered. Register it with "
-                    "register_namespace() or `zae-limiter namespace register`."
-                )
-            self._namespace_id = namespace.decode(found).id
+                found = await self._unregistered(key, timeout)
+            self._namespace_id = compatibility.opened(found).id
         return self._namespace_id
+
+    def _trust(self, deployed: Deployed) -> None:
+        self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
+        if not self._warned:
+            self._warned = True
+            compatibility.warn_of_aggregator(deployed)
+
+    async def check_registrable(self, timeout: float | None = None) -> None:
+        """Refuse a store to which a new namespace must not be added: it does not fit, or holds data without one."""
+        stamped, *older = await self.read([version.key(), *version.UNPREFIXED], timeout)
+        compatibility.checked(stamped)
+        compatibility.check_namespaced(stamped, older)
+
+    async def _unregistered(self, key: Key, timeout: float | None) -> Image:
+        await self.check_registrable(timeout)
+        found = await self._register_default(key, timeout) if self.namespace_name == DEFAULT_NAMESPACE else None
+        if found is None:
+            raise NamespaceNotFoundError(
+                f"Namespace {self.namespace_name!r} is not registered. Register it with "
+                "register_namespace() or `zae-limiter namespace register`."
+            )
+        return found
 
     def leave_namespace(self, name: str) -> None:
         """Look a namespace up again that is not what it was."""
@@ -76,12 +108,7 @@ class Backend:
 
     def new_namespace(self, name: str) -> Namespace:
         """A namespace with a fresh opaque id of 11 characters."""
-        from secrets import token_urlsafe  # on first use: it brings the cryptography modules along
-
-        opaque = token_urlsafe(8)
-        while not opaque[0].isalnum():  # an id that starts with a hyphen looks like an option to a shell
-            opaque = token_urlsafe(8)
-        return Namespace(name, opaque, namespace.ACTIVE, iso(self.clock.now_ms()))
+        return Namespace(name, opaque_id(), namespace.ACTIVE, iso(self.clock.now_ms()))
 
     async def read(self, wanted: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """The current images."""
@@ -129,4 +156,4 @@ class Backend:
             resource=resource,
             details=details or {},
         )
-        return audit.record(ns, event, now_ms + AUDIT_RETENTION_DAYS * 86_400_000)
+        return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)

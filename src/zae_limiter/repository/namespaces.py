@@ -12,6 +12,7 @@ from ..records import keys, namespace
 from ..records.algebra import Query, Write
 from ..records.instants import iso
 from .base import MAX_COMMIT, Operations
+from .compatibility import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ class NamespaceOperations(Operations):
         found = await self._named(name)
         if found is not None:
             return found
+        await self._backend.check_registrable()
         made = self._backend.new_namespace(name)
         event = self._audited(AuditAction.NAMESPACE_REGISTERED, made, principal)
         if await self._backend.commit([*namespace.register(made), event]):
@@ -52,12 +54,12 @@ class NamespaceOperations(Operations):
     async def list_namespaces(self) -> list[Namespace]:
         """All active namespaces, by name."""
         rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX))
-        return [namespace.decode(image) for _, image in rows]
+        return [opened(image) for _, image in rows]
 
     async def list_orphan_namespaces(self) -> list[Namespace]:
         """Deleted namespaces whose data are still there: recover or purge them by id."""
         rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX))
-        every = [namespace.decode(image) for _, image in rows]
+        every = [opened(image) for _, image in rows]
         return [found for found in every if found.status != namespace.ACTIVE]
 
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
@@ -103,14 +105,14 @@ class NamespaceOperations(Operations):
 
     async def _named(self, name: str) -> Namespace | None:
         image = (await self._backend.read([keys.namespace(name)]))[0]
-        return None if image is None else namespace.decode(image)
+        return None if image is None else opened(image)
 
     async def _by_id(self, namespace_id: str) -> Namespace:
         names.text(namespace_id, "namespace_id")
         image = (await self._backend.read([keys.nsid(namespace_id)]))[0]
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}; see list_orphan_namespaces().")
-        return namespace.decode(image)
+        return opened(image)
 
     async def _apply(
         self, found: Namespace, writes: list[Write], action: AuditAction, principal: str | None, problem: str

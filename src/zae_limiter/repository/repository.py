@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,7 +65,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
         self._skew_ms = _skew(store, clock)
         self._stack_options = stack_options
-        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout)
+        prepare = None if stack_options is None else self._deploy
+        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare)
 
     def _opened(
         self,
@@ -84,7 +86,12 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         url = store_url(given, name)
         if not url.startswith("dynamodb:"):
             _refuse(aws, url)
-        return open_store(url, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
+        store = open_store(url, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
+        if stack_options is not None:
+            from ..aws.deployment import check_store
+
+            check_store(store, stack_options)
+        return store
 
     def _runtime(self) -> Runtime:
         from ..runtime.aio import AsyncioRuntime
@@ -134,28 +141,42 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
     async def ensure_infrastructure(self) -> None:
         """Make sure that the store can be used; an embedded one needs nothing.
 
-        A table that is missing is created only where ``stack_options`` say how: a mistyped name provisions nothing.
+        With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
+        once. Without them nothing is created, so a mistyped name provisions nothing.
         """
-        options, store = self._stack_options, self._backend.store
-        if options is not None:
-            await self.create_table(tags=options.tags, deletion_protection=options.enable_deletion_protection)
-        elif isinstance(store, Provisioned):
-            await store.check_table()
+        if self._backend.prepared is not None:
+            self._backend.prepared.done = False
+            await self._backend.prepared.finished()
+        elif isinstance(self._backend.store, Provisioned):
+            await self._backend.store.check_table()
         await self._backend.ns()
+
+    async def _prepare(self) -> None:
+        """The stack, where there are options for one, and the namespace."""
+        if self._backend.prepared is not None:
+            await self._backend.prepared.finished()
+        await self.register_namespace(self.namespace)
+
+    async def _deploy(self) -> None:
+        from ..aws.deployment import deploy_store
+
+        assert self._stack_options is not None  # else nobody deploys
+        await self._backend.runtime.aside(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
         """Health: is the store there, how fast, which versions."""
         started = perf_counter()
         schema: str | None = None
-        available = True
+        reason: str | None = None
         try:
             record = (await self._backend.read([keys.version(await self._backend.ns())]))[0]
             schema = None if record is None else record.get("schema_version")
-        except RateLimiterUnavailable:
-            available = False
+        except RateLimiterUnavailable as error:
+            reason = str(error)
+        available = reason is None
         latency = round((perf_counter() - started) * 1000, 3) if available else None
         backend = self.capabilities.name
-        return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms)
+        return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms, reason)
 
     async def close(self) -> None:
         """Close the store; closing twice is fine."""
@@ -236,10 +257,10 @@ class RepositoryOptions:
 
 
 class RepositoryBuilder(RepositoryOptions):
-    """The fluent form of `Repository`; `build` also registers its namespace."""
+    """The fluent form of `Repository`; `build` also sees to its stack, if it has options, and to its namespace."""
 
     async def build(self) -> Repository:
-        """Open the repository and register its namespace."""
+        """Open the repository, with all that it needs."""
         repository = Repository(self._url, **self._options)
-        await repository.register_namespace(repository.namespace)
+        await repository._prepare()
         return repository

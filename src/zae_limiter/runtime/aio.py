@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 
@@ -74,3 +74,7 @@ class AsyncioRuntime:
     async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """All at once."""
         return await asyncio.gather(*works, return_exceptions=True)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """In a thread, so that the event loop goes on."""
+        return await asyncio.to_thread(work)

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 
@@ -68,6 +68,10 @@ class BlockingRuntime:
         for thread in threads:
             thread.join()
         return results
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """The calling thread is the one that waits for it."""
+        return work()
 
 
 _UNDONE = RuntimeError("a thread ended without an outcome")

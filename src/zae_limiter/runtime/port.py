@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 
@@ -35,4 +35,8 @@ class Runtime(Protocol):
 
     async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
+        ...
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Run something that blocks for long, while everybody else goes on."""
         ...

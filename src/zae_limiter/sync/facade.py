@@ -135,9 +135,9 @@ class SyncRepositoryBuilder(RepositoryOptions):
     """`RepositoryBuilder`, blocking."""
 
     def build(self) -> SyncRepository:
-        """Open the repository and register its namespace."""
+        """Open the repository, with all that it needs."""
         repository = SyncRepository(self._url, **self._options)
-        repository.register_namespace(repository.namespace)
+        run(repository._inner._prepare())
         return repository
 
 

@@ -165,6 +165,7 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
     ("ValidationError", "incorrect data type", _DAMAGED),
     ("ValidationException", "does not match the schema", _FOREIGN),
     ("ValidationException", "missing the key", _FOREIGN),
+    ("ValidationException", "contains duplicates", _FOREIGN),  # no key is asked for twice: the table takes them for one
     ("ValidationException", "does not have the specified index", _FOREIGN),
 )
 

@@ -109,6 +109,11 @@ class Client:
         return found
 
     @property
+    def options(self) -> Options:
+        """What the client was told at its birth."""
+        return self._options
+
+    @property
     def region(self) -> str:
         """The region that requests are signed for."""
         return self.settings.region

@@ -41,14 +41,7 @@ def definition(
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": each, "AttributeType": "S"} for each in names],
         "KeySchema": _key_schema(),
-        "GlobalSecondaryIndexes": [
-            {
-                "IndexName": index,
-                "KeySchema": _key_schema(index),
-                "Projection": {"ProjectionType": _projection(index)},
-            }
-            for index in INDEXES
-        ],
+        "GlobalSecondaryIndexes": [index_definition(index) for index in INDEXES],
         "StreamSpecification": STREAM,
     }
     if tags:
@@ -56,6 +49,12 @@ def definition(
     if deletion_protection:
         request["DeletionProtectionEnabled"] = True
     return request
+
+
+def index_definition(index: str) -> dict[str, Any]:
+    """One of its indexes."""
+    projection = {"ProjectionType": _projection(index)}
+    return {"IndexName": index, "KeySchema": _key_schema(index), "Projection": projection}
 
 
 async def create_table(
@@ -79,8 +78,7 @@ async def create_table(
         found = await _when_active(client, pause or client.pause)
     check_table(found)
     if ttl:
-        with _made_meanwhile():
-            await _expire(client)
+        await expire(client)
 
 
 @contextlib.contextmanager
@@ -126,18 +124,37 @@ def check_table(description: Mapping[str, Any]) -> None:
 
 
 def _differences(description: Mapping[str, Any]) -> list[str]:
-    types = {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions", ())}
-    wrong = _key_differences("its key", description, _key_schema(), types)
-    indexes = {each["IndexName"]: each for each in description.get("GlobalSecondaryIndexes") or ()}
+    wrong = key_differences(description)
     for name in INDEXES:
-        if name not in indexes:
-            wrong.append(f"index {name} is missing")
-            continue
-        wrong += _key_differences(f"index {name}", indexes[name], _key_schema(name), types)
-        projection = indexes[name].get("Projection", {}).get("ProjectionType")
-        if projection != _projection(name):
-            wrong.append(f"index {name} projects {projection}, not {_projection(name)}")
+        wrong += index_differences(description, name)
     return wrong
+
+
+def key_differences(description: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the key of a table."""
+    return _key_differences("its key", description, _key_schema(), _types(description))
+
+
+def index_differences(description: Mapping[str, Any], name: str) -> list[str]:
+    """What is wrong with one index of a table."""
+    found = index_of(description, name)
+    if found is None:
+        return [f"index {name} is missing"]
+    wrong = _key_differences(f"index {name}", found, _key_schema(name), _types(description))
+    projection = found.get("Projection", {}).get("ProjectionType")
+    if projection != _projection(name):
+        wrong.append(f"index {name} projects {projection}, not {_projection(name)}")
+    return wrong
+
+
+def index_of(description: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """What DynamoDB says about one index, None where there is none."""
+    indexes = description.get("GlobalSecondaryIndexes") or ()
+    return next((each for each in indexes if each["IndexName"] == name), None)
+
+
+def _types(description: Mapping[str, Any]) -> dict[str, str]:
+    return {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions", ())}
 
 
 def _key_differences(
@@ -170,10 +187,16 @@ async def _when_active(client: Client, pause: Callable[[float], Awaitable[None]]
     raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still not ready after {_POLLS} tries.")
 
 
-async def _expire(client: Client) -> None:
+async def expire(client: Client) -> None:
     """Let DynamoDB delete expired records; asking twice is refused, so a table that does it already is left alone."""
-    answer = await client.call("DescribeTimeToLive", {"TableName": client.table}, repeatable=True)
-    if answer.get("TimeToLiveDescription", {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING"):
+    if await expires(client):
         return
     specification = {"Enabled": True, "AttributeName": TTL}
-    await client.call("UpdateTimeToLive", {"TableName": client.table, "TimeToLiveSpecification": specification})
+    with _made_meanwhile():
+        await client.call("UpdateTimeToLive", {"TableName": client.table, "TimeToLiveSpecification": specification})
+
+
+async def expires(client: Client) -> bool:
+    """Whether DynamoDB deletes expired records."""
+    answer = await client.call("DescribeTimeToLive", {"TableName": client.table}, repeatable=True)
+    return answer.get("TimeToLiveDescription", {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")

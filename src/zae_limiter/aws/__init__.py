@@ -1,0 +1,1 @@
+"""AWS around the table: the stack, the Lambda package, versions and migrations. Blocking, over botocore."""

@@ -1,0 +1,239 @@
+"""Calls of AWS's control plane through botocore, and what its errors mean here.
+
+One region, one endpoint, one set of credentials, found as the store finds its own. Clients are made at their first use.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from .._version import __version__
+from ..core.errors import (
+    AccessDeniedError,
+    InfrastructureError,
+    InfrastructureNotFoundError,
+    RateLimiterUnavailable,
+    StackAlreadyExistsError,
+    StackOperationError,
+    ValidationError,
+)
+from ..stores.dynamodb.credentials import CredentialSource, open_session
+from ..stores.dynamodb.settings import Settings, check_endpoint, check_region, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 30
+_ATTEMPTS = 4
+
+
+class Aws:
+    """One AWS account in one region, as these credentials see it."""
+
+    def __init__(self, region: str | None = None, endpoint_url: str | None = None, profile: str | None = None) -> None:
+        if region is not None:
+            check_region(region)
+        if endpoint_url is not None:
+            check_endpoint(endpoint_url)
+        if find_spec("botocore") is None:
+            raise ValidationError("aws", None, 'needs packages that are not installed: pip install "zae-limiter[aws]"')
+        self.endpoint_url = endpoint_url
+        self.profile = profile
+        self._given_region = region
+        self._settings: Settings | None = None
+        self._session: Any = None
+        self._clients: dict[str, Any] = {}
+
+    @property
+    def region(self) -> str:
+        """The region that is asked."""
+        return self.settings.region
+
+    @property
+    def settings(self) -> Settings:
+        """Region and endpoint of DynamoDB, resolved on first use."""
+        if self._settings is None:
+            self._settings = resolve(self._given_region, self.endpoint_url, self._opened)
+        return self._settings
+
+    def client(self, service: str) -> Any:
+        """The botocore client of a service; one per service."""
+        if service not in self._clients:
+            self._clients[service] = self._connected(service)
+        return self._clients[service]
+
+    def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
+        """One call, ``operation`` named as botocore's method; its errors are ours."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self.client(service)
+        try:
+            answer: dict[str, Any] = getattr(client, operation)(**request)
+        except (ClientError, BotoCoreError) as error:
+            raise translated(error, f"{service}:{operation}") from error
+        return answer
+
+    def pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
+        """The pages of a listing, one call each."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self.client(service)
+        try:
+            yield from client.get_paginator(operation).paginate(**request)
+        except (ClientError, BotoCoreError) as error:
+            raise translated(error, f"{service}:{operation}") from error
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            self._session = open_session(self.profile)
+            self._session.register_component("data_loader", _loader(self._session.get_config_variable("data_path")))
+        return self._session
+
+    def _signed_in(self) -> Any:
+        """The session, once it is known that it has credentials; it renews them by itself."""
+        session = self._opened()
+        if not self._clients:
+            found = CredentialSource(self._opened, local=lambda: self.settings.is_local).ask()
+            if session.get_credentials() is None:  # an engine on this host takes any
+                session.set_credentials(*found)
+        return session
+
+    def _connected(self, service: str) -> Any:
+        from botocore.config import Config
+
+        session, local = self._signed_in(), self.settings.is_local
+        config = Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            user_agent_extra=f"zae-limiter/{__version__}",
+            s3={"addressing_style": "path" if local else "auto"},
+        )
+        return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """The descriptions of the services: megabytes of JSON, which a process reads once."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
+class Meaning(NamedTuple):
+    """What an error code of AWS is here."""
+
+    kind: type[InfrastructureError]
+    reason: str
+
+
+_DENIED = Meaning(AccessDeniedError, "access is denied")
+_INVALID = Meaning(AccessDeniedError, "the credentials are not valid (any more); check them, or log in again")
+_MISSING = Meaning(InfrastructureNotFoundError, "it does not exist")
+_BUSY = Meaning(RateLimiterUnavailable, "AWS throttles its callers; try again later")
+_FAILED = Meaning(RateLimiterUnavailable, "AWS failed")
+_SILENT = Meaning(RateLimiterUnavailable, "AWS cannot be reached")
+_TAKEN = Meaning(StackAlreadyExistsError, "it exists already")
+_REFUSED = Meaning(StackOperationError, "the request was refused")
+
+MEANINGS: dict[str, Meaning] = {
+    **dict.fromkeys(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"), _DENIED),
+    **dict.fromkeys(
+        (
+            "ExpiredToken",
+            "ExpiredTokenException",
+            "InvalidClientTokenId",
+            "InvalidAccessKeyId",
+            "UnrecognizedClientException",
+            "SignatureDoesNotMatch",
+            "IncompleteSignature",
+            "MissingAuthenticationToken",
+            "NoCredentialsError",
+            "PartialCredentialsError",
+            "CredentialRetrievalError",
+            "SSOError",
+            "TokenRetrievalError",
+        ),
+        _INVALID,
+    ),
+    **dict.fromkeys(
+        (
+            "ResourceNotFoundException",
+            "StackNotFoundException",
+            "NoSuchBucket",
+            "NoSuchEntity",
+            "AWS.SimpleQueueService.NonExistentQueue",
+            "QueueDoesNotExist",
+            "404",
+        ),
+        _MISSING,
+    ),
+    **dict.fromkeys(
+        ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException", "SlowDown"), _BUSY
+    ),
+    **dict.fromkeys(
+        ("ServiceUnavailable", "InternalFailure", "InternalError", "InternalServerError", "ServiceException"), _FAILED
+    ),
+    **dict.fromkeys(("HTTPClientError", "ConnectionError", "ResponseParserError"), _SILENT),
+    "AlreadyExistsException": _TAKEN,
+}
+"""The one table from AWS's error codes, and the names of botocore's own errors, to ours."""
+
+
+def translated(error: Exception, action: str) -> InfrastructureError:
+    """The error of ours, in one line; what AWS said stays its cause."""
+    service, _, operation = action.partition(":")
+    meaning = _meaning(error)
+    spoken = f"{service}:{''.join(word.title() for word in operation.split('_'))}"
+    return meaning.kind(f"{spoken}: {meaning.reason}: {one_line(_message(error))}")
+
+
+def _meaning(error: Exception) -> Meaning:
+    code, message = code_of(error), _message(error)
+    if code == "ValidationError" and message.endswith("does not exist"):  # how CloudFormation says it of a stack
+        return _MISSING
+    if code in MEANINGS:
+        return MEANINGS[code]
+    for kind in type(error).__mro__:
+        if kind.__name__ in MEANINGS:
+            return MEANINGS[kind.__name__]
+    status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return _FAILED if status >= 500 else _REFUSED
+
+
+def code_of(error: BaseException | None) -> str:
+    """The error code of AWS behind an error of ours, or of botocore's; empty where there is none."""
+    response = getattr(error, "response", None) or getattr(getattr(error, "__cause__", None), "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def said(error: BaseException) -> str:
+    """What AWS said itself, in one line."""
+    return one_line(_message(error.__cause__ or error))
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks."""
+    return " ".join(text.split())
+
+
+def _message(error: BaseException) -> str:
+    response = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Message") or error)

@@ -1,0 +1,23 @@
+"""Which limiters there are: all stacks that have our tag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.values import LimiterInfo
+from .stack import described
+from .tags import SCHEMA, VERSION
+
+if TYPE_CHECKING:
+    from .calls import Aws
+
+
+def find(aws: Aws) -> list[LimiterInfo]:
+    """The limiters of this account and region, by name."""
+    stacks = [described(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]]
+    found = [
+        LimiterInfo(each.name, aws.region, each.status, each.tags.get(VERSION), each.tags.get(SCHEMA))
+        for each in stacks
+        if each.managed
+    ]
+    return sorted(found, key=lambda each: each.stack_name)

@@ -1,0 +1,171 @@
+"""Which options a stack can have: what AWS would refuse later is refused before anything is asked of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core import names
+from ..core.errors import ValidationError
+from ..records.usage import WINDOWS
+
+if TYPE_CHECKING:
+    from ..core.values import StackOptions
+
+LOG_RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+"""The only retentions that CloudWatch Logs knows."""
+
+OWN_TAGS = "zae-limiter:"
+"""What the tags begin with by which stacks are found again."""
+
+COMPONENT_MAX = 8
+"""No role or policy of a stack will ever be called by a longer word than this."""
+
+_MOST_DAYS = 36_500
+RANGES = {
+    "usage_retention_days": (1, _MOST_DAYS),
+    "audit_retention_days": (1, _MOST_DAYS),
+    "pitr_recovery_days": (1, 35),
+    "lambda_timeout": (1, 900),
+    "lambda_memory": (128, 10_240),
+    "lambda_duration_threshold_pct": (1, 100),
+    "audit_archive_glacier_days": (1, _MOST_DAYS),
+}
+"""The least and the most of whole numbers, as AWS documents them."""
+
+_FLAGS = (
+    *("enable_aggregator", "enable_alarms", "enable_audit_archival", "enable_tracing"),
+    *("create_iam_roles", "create_iam", "enable_deletion_protection"),
+)
+_ACCOUNT = r"arn:aws[a-z-]*:{service}:[a-z0-9-]*:(?:aws|\d{{12}}):{rest}"
+_ARNS = {
+    "alarm_sns_topic": (
+        re.compile(_ACCOUNT.format(service="sns", rest=r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?\Z")),
+        "arn:aws:sns:us-east-1:123456789012:my-topic",
+    ),
+    "permission_boundary": (
+        re.compile(_ACCOUNT.format(service="iam", rest=r"policy/[\x21-\x7e]{1,1024}\Z")),
+        "arn:aws:iam::123456789012:policy/my-boundary",
+    ),
+    "aggregator_role_arn": (
+        re.compile(_ACCOUNT.format(service="iam", rest=r"role/[A-Za-z0-9_+=,.@/-]{1,576}\Z")),
+        "arn:aws:iam::123456789012:role/my-role",
+    ),
+}
+_FORMATS = {"role_name_format": 64, "policy_name_format": 128}
+_IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
+_MOST_TAGS = 47
+_IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
+
+
+def check(name: str, options: StackOptions) -> None:
+    """Refuse a stack that could not be made, or not work; the reason names the fix."""
+    names.stack(name)
+    for flag in _FLAGS:
+        if not isinstance(getattr(options, flag), bool):
+            raise ValidationError(flag, getattr(options, flag), "must be True or False")
+    for field, (least, most) in RANGES.items():
+        _in_range(field, getattr(options, field), least, most)
+    for field in _ARNS:
+        _arn(field, getattr(options, field))
+    for field, most in _FORMATS.items():
+        _fits(field, getattr(options, field), name, most)
+    _log_retention(options.log_retention_days)
+    _windows(options.snapshot_windows)
+    _tags(options.tags)
+    _iam(options)
+
+
+def halves(format: str | None) -> tuple[str, str]:
+    """What a format of names puts before and after a name."""
+    prefix, _, suffix = (format or "{}").partition("{}")
+    return prefix, suffix
+
+
+def _in_range(field: str, value: object, least: int, most: int) -> None:
+    if value is None and field == "pitr_recovery_days":
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
+
+
+def _log_retention(days: object) -> None:
+    if not isinstance(days, int) or isinstance(days, bool):
+        raise ValidationError("log_retention_days", days, "must be a whole number of days")
+    if days not in LOG_RETENTION_DAYS:
+        nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
+        raise ValidationError(
+            "log_retention_days", days, f"is no retention that CloudWatch Logs knows; the nearest is {nearest}"
+        )
+
+
+def _windows(value: object) -> None:
+    given = value.split(",") if isinstance(value, str) else []
+    if not given or not set(given) <= set(WINDOWS) or len(set(given)) < len(given):
+        raise ValidationError(
+            "snapshot_windows", value, f'must be some of {", ".join(WINDOWS)}, each once: e.g. "hourly,daily"'
+        )
+
+
+def _arn(field: str, value: object) -> None:
+    pattern, example = _ARNS[field]
+    if value is not None and not (isinstance(value, str) and pattern.match(value)):
+        raise ValidationError(field, value, f"must be an ARN such as {example}")
+
+
+def _fits(field: str, format: object, name: str, most: int) -> None:
+    """A format makes a name of IAM: what is put in is the stack's name, a hyphen and one more word."""
+    if format is None:
+        return
+    if not isinstance(format, str) or format.count("{}") != 1:
+        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
+    prefix, suffix = halves(format)
+    if not _IN_IAM_NAMES.match(prefix + suffix):
+        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
+    longest = len(prefix + suffix) + len(name) + 1 + COMPONENT_MAX
+    if longest > most:
+        raise ValidationError(
+            field,
+            format,
+            f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the name of the stack",
+        )
+
+
+def _tags(tags: object) -> None:
+    if tags is None:
+        return
+    if not isinstance(tags, Mapping):
+        raise ValidationError("tags", tags, "must map keys to values")
+    if len(tags) > _MOST_TAGS:
+        raise ValidationError("tags", len(tags), f"are too many; a stack has room for {_MOST_TAGS} beside our own")
+    for key, value in tags.items():
+        _tag("key", key, 128)
+        _tag("value", value, 256)
+        if key.lower().startswith(("aws:", OWN_TAGS)):
+            raise ValidationError("tags", key, f"must not begin with aws: or {OWN_TAGS}, which are reserved")
+
+
+def _tag(part: str, text: Any, most: int) -> None:
+    if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
+        raise ValidationError(
+            "tags", text, f"is no {part} of a tag: 1 to {most} letters, digits, spaces and '_.:/=+-@' are"
+        )
+
+
+def _iam(options: StackOptions) -> None:
+    if options.create_iam:
+        return
+    if options.create_iam_roles:
+        raise ValidationError(
+            "create_iam_roles", True, "contradicts create_iam=False (--no-iam); leave one of them out"
+        )
+    if options.enable_aggregator and options.aggregator_role_arn is None:
+        raise ValidationError(
+            "aggregator_role_arn",
+            None,
+            "the aggregator needs a role where create_iam=False (--no-iam): give aggregator_role_arn "
+            "(--aggregator-role-arn), or do without it by enable_aggregator=False (--no-aggregator)",
+        )

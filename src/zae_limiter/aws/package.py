@@ -1,0 +1,120 @@
+"""The Lambda package: the aggregator and what it imports of ours, as a zip.
+
+It is made of the installed sources alone, and the same sources make the same bytes on every machine: names are sorted,
+times and permissions fixed, and nothing is compressed, as compressors differ.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import zipfile
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+
+AGGREGATOR = "zae_limiter_aggregator"
+_OURS = (AGGREGATOR, "zae_limiter")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_READABLE = 0o100644 << 16
+_UNIX = 3
+
+
+class Module(NamedTuple):
+    """A module of ours: the parts of its dotted name, whether it is a package, and its text."""
+
+    parts: tuple[str, ...]
+    is_package: bool
+    source: bytes
+
+    @property
+    def path(self) -> str:
+        """Where it is in the zip."""
+        return "/".join(self.parts) + ("/__init__.py" if self.is_package else ".py")
+
+    @property
+    def package(self) -> tuple[str, ...]:
+        """The package that its relative imports start from."""
+        return self.parts if self.is_package else self.parts[:-1]
+
+
+def build() -> bytes:
+    """The zip."""
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_STORED) as archive:
+        for module in sorted(modules(), key=lambda module: module.path):
+            entry = zipfile.ZipInfo(module.path, _EPOCH)
+            entry.external_attr = _READABLE
+            entry.create_system = _UNIX
+            archive.writestr(entry, module.source)
+    return output.getvalue()
+
+
+def sha256(package: bytes) -> str:
+    """Its digest, as Lambda tells it of the code that it has."""
+    return base64.b64encode(hashlib.sha256(package).digest()).decode()
+
+
+def modules() -> list[Module]:
+    """All modules of the aggregator, and those that they import, however far away and however late."""
+    found: dict[tuple[str, ...], Module] = {}
+    wanted = list(_below(resources.files(AGGREGATOR), (AGGREGATOR,)))
+    while wanted:
+        parts = wanted.pop()
+        module = None if parts in found else _read(parts)
+        if module is not None:
+            found[parts] = module
+            wanted += (parts[:length] for length in range(1, len(parts)))
+            wanted += _imports(module)
+    return list(found.values())
+
+
+def _below(folder: Traversable, parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The names of a package and of every module in it."""
+    yield parts
+    for each in folder.iterdir():
+        if each.is_dir() and each.joinpath("__init__.py").is_file():
+            yield from _below(each, (*parts, each.name))
+        elif each.name.endswith(".py") and each.name != "__init__.py":
+            yield (*parts, each.name.removesuffix(".py"))
+
+
+def _read(parts: tuple[str, ...]) -> Module | None:
+    """The module of that name, None where it is somebody else's or no module."""
+    if parts[0] not in _OURS:
+        return None
+    place = resources.files(parts[0])
+    package = place.joinpath(*parts[1:], "__init__.py")
+    if package.is_file():
+        return Module(parts, True, package.read_bytes())
+    file = place.joinpath(*parts[1:-1], f"{parts[-1]}.py")
+    return Module(parts, False, file.read_bytes()) if len(parts) > 1 and file.is_file() else None
+
+
+def _imports(module: Module) -> Iterator[tuple[str, ...]]:
+    """What a module may import; names that are no modules are among them."""
+    for node in _run(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = module.package[: len(module.package) - node.level + 1] if node.level else ()
+            target = (*base, *(node.module.split(".") if node.module else ()))
+            yield target
+            yield from ((*target, alias.name) for alias in node.names)
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one that run: what only type checkers see is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            for other in child.orelse:
+                yield other
+                yield from _run(other)
+        else:
+            yield child
+            yield from _run(child)

@@ -1,0 +1,80 @@
+"""What can be known before a stack is created: whether its names are free, and whether the role it is given is there.
+
+CloudFormation finds out too, after a minute and a rollback. What these credentials may not look at is left to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.errors import (
+    AccessDeniedError,
+    InfrastructureNotFoundError,
+    StackAlreadyExistsError,
+    StackOperationError,
+    ValidationError,
+)
+from .resources import function_name, log_group, queue_name
+
+if TYPE_CHECKING:
+    from ..core.values import StackOptions
+    from .calls import Aws
+
+
+def check(aws: Aws, name: str, options: StackOptions) -> None:
+    """Refuse what CloudFormation would fail at; for a stack that does not exist yet."""
+    if options.aggregator_role_arn is not None:
+        _check_role(aws, options.aggregator_role_arn)
+    if _exists(aws, "dynamodb", "describe_table", TableName=name):
+        raise _taken("DynamoDB table", name, aws.region)
+    if not options.enable_aggregator:
+        return
+    if _exists(aws, "lambda", "get_function_configuration", FunctionName=function_name(name)):
+        raise _taken("Lambda function", function_name(name), aws.region)
+    if _exists(aws, "sqs", "get_queue_url", QueueName=queue_name(name)):
+        raise _taken("SQS queue", queue_name(name), aws.region)
+    if _is_log(aws, log_group(name)):
+        raise _taken("log group", log_group(name), aws.region)
+
+
+def _taken(kind: str, name: str, region: str) -> StackAlreadyExistsError:
+    return StackAlreadyExistsError(
+        f"The {kind} {name!r} exists in {region} and belongs to no stack of zae-limiter; nothing was changed. "
+        "Give another name, or delete it first."
+    )
+
+
+def _check_role(aws: Aws, arn: str) -> None:
+    account, name = arn.split(":")[4], arn.rpartition("/")[2]
+    if account != _account(aws):
+        return
+    try:
+        aws.call("iam", "get_role", RoleName=name)
+    except InfrastructureNotFoundError as error:
+        reason = "does not exist in this account; check the ARN, or create the role first"
+        raise ValidationError("aggregator_role_arn", arn, reason) from error
+    except (AccessDeniedError, StackOperationError):
+        return
+
+
+def _account(aws: Aws) -> str | None:
+    try:
+        return str(aws.call("sts", "get_caller_identity")["Account"])
+    except (AccessDeniedError, StackOperationError):
+        return None
+
+
+def _exists(aws: Aws, service: str, operation: str, **request: str) -> bool:
+    try:
+        aws.call(service, operation, **request)
+    except (InfrastructureNotFoundError, AccessDeniedError):
+        return False
+    return True
+
+
+def _is_log(aws: Aws, group: str) -> bool:
+    try:
+        answer = aws.call("logs", "describe_log_groups", logGroupNamePrefix=group)
+    except AccessDeniedError:
+        return False
+    return any(each["logGroupName"] == group for each in answer["logGroups"])

@@ -1,0 +1,125 @@
+"""Deleting a deployment: the archive is emptied, then the stack goes with all it holds.
+
+What is protected is refused before anything is deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, StackOperationError
+from . import stack
+from .resources import log_group
+from .stack import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .calls import Aws
+    from .events import Event
+    from .stack import Stack
+
+_TRIES = 3
+"""How often the aggregator may write into the archive between its emptying and its end."""
+_BATCH = 1000
+
+
+def delete(
+    aws: Aws,
+    name: str,
+    *,
+    progress: Callable[[Event], object] | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> None:
+    """Delete the stack and everything in it; one that is missing is an error."""
+    watch = Watch(pause=pause) if progress is None else Watch(progress, pause)
+    found = present(aws, name)
+    check_unprotected(aws, found)
+    for left in reversed(range(_TRIES)):
+        for bucket in buckets(aws, found):
+            empty(aws, bucket)
+        try:
+            stack.remove(aws, found, watch)
+            break
+        except StackOperationError:
+            if not left or not any(_holds(aws, bucket) for bucket in buckets(aws, found)):
+                raise
+    _drop_log(aws, name)
+
+
+def present(aws: Aws, name: str) -> Stack:
+    """The stack, which must be there and ours."""
+    found = stack.own(aws, names.stack(name))
+    if found is None:
+        raise InfrastructureNotFoundError(
+            f"Stack {name!r} does not exist in {aws.region}. Check the name and the region with `zae-limiter list`."
+        )
+    return found
+
+
+def check_unprotected(aws: Aws, found: Stack) -> None:
+    """Refuse a stack or a table that must not be deleted."""
+    if found.protected:
+        raise StackOperationError(
+            f"Stack {found.name!r} has termination protection; nothing was deleted. Turn it off with `aws "
+            "cloudformation update-termination-protection --no-enable-termination-protection "
+            f"--stack-name {found.name}`."
+        )
+    try:
+        table = aws.call("dynamodb", "describe_table", TableName=found.name)["Table"]
+    except (InfrastructureNotFoundError, AccessDeniedError):
+        return
+    if table.get("DeletionProtectionEnabled"):
+        raise StackOperationError(
+            f"Table {found.name!r} has deletion protection; nothing was deleted. Turn it off with "
+            f"`zae-limiter deploy --name {found.name} --disable-deletion-protection`."
+        )
+
+
+def buckets(aws: Aws, found: Stack) -> list[str]:
+    """The archives that the stack still has."""
+    return [
+        each["PhysicalResourceId"]
+        for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
+        for each in page["StackResourceSummaries"]
+        if each["ResourceType"] == "AWS::S3::Bucket" and each["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
+
+
+def empty(aws: Aws, bucket: str) -> None:
+    """Delete every version of every object of a bucket."""
+    try:
+        for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
+            found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+            objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+            if objects:
+                _delete_objects(aws, bucket, objects)
+    except InfrastructureNotFoundError:
+        return
+
+
+def _delete_objects(aws: Aws, bucket: str, objects: list[dict[str, str]]) -> None:
+    for start in range(0, len(objects), _BATCH):
+        batch = {"Objects": objects[start : start + _BATCH], "Quiet": True}
+        for failed in aws.call("s3", "delete_objects", Bucket=bucket, Delete=batch).get("Errors", ()):
+            raise StackOperationError(
+                f"The archive {bucket!r} could not be emptied: {failed.get('Key')}: {failed.get('Message')}"
+            )
+
+
+def _holds(aws: Aws, bucket: str) -> bool:
+    """Whether an archive holds something again."""
+    try:
+        return bool(aws.call("s3", "list_object_versions", Bucket=bucket, MaxKeys=1).get("Versions"))
+    except InfrastructureNotFoundError:
+        return False
+
+
+def _drop_log(aws: Aws, name: str) -> None:
+    """An invocation that was under way can bring its log group back after CloudFormation has deleted it."""
+    try:
+        aws.call("logs", "delete_log_group", logGroupName=log_group(name))
+    except (InfrastructureNotFoundError, AccessDeniedError):
+        return

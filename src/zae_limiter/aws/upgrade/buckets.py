@@ -1,0 +1,97 @@
+"""Buckets: from what an old layout holds of each limit to one record with one anchor.
+
+An old bucket's level at an instant is ``min(capacity, tokens + (instant - refilled) * amount // period)``. By that
+every limit is refilled to the latest refill among them, which becomes the anchor: there the levels are the old ones
+exactly. Later they are so up to the one millitoken by which the two formulas round apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...core import names
+from ...core.bucket import Rule
+from ...records import pressure
+from ...records.charging import identity
+from ...records.level import ANCHOR, CONFIG_VERSION, MIGRATED_FROM, SHARDS, Level, attribute
+from ...stores.dynamodb.store import CAPABILITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...records.algebra import Image
+
+
+class Owner(NamedTuple):
+    """Whose bucket it is, and who is charged besides."""
+
+    namespace_id: str
+    entity_id: str
+    resource: str
+    cascade: bool = False
+    parent_id: str | None = None
+
+    def check(self) -> None:
+        """Refuse names that cannot be stored today."""
+        names.entity_id(self.entity_id)
+        names.resource(self.resource)
+
+
+class Holding(NamedTuple):
+    """What an old layout says of one limit of a bucket, in millitokens and milliseconds."""
+
+    limit_name: str
+    rule: Rule
+    tokens: int
+    refilled_ms: int
+    consumed: int = 0
+
+    def level(self, now_ms: int) -> int:
+        """The balance at an instant from the last refill on, by the old formula."""
+        elapsed = max(0, now_ms - self.refilled_ms)
+        return min(self.rule.capacity, self.tokens + elapsed * self.rule.amount // self.rule.period)
+
+
+def record(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
+    """The attributes of the bucket that holds the same."""
+    owner.check()
+    if not holdings:
+        raise ValueError("it holds no limit")
+    anchor = max(held.refilled_ms for held in holdings)
+    level = level_of(owner)
+    image: Image = {**identity(level), SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MIGRATED_FROM: layout}
+    image |= pressure.fresh(level, anchor, pressure.WRITE)
+    for held in holdings:
+        names.limit_name(held.limit_name)
+        image |= stated(held, held.level(anchor), anchor)
+    return image
+
+
+def stated(held: Holding, tokens: int, full_ms: int) -> dict[str, int]:
+    """The attributes of one limit; what was lent before ``full_ms`` is not given back."""
+    rule = held.rule
+    values = {
+        "tk": tokens,
+        "tc": held.consumed,
+        "fl": full_ms,
+        "cp": rule.capacity,
+        "ra": rule.amount,
+        "rp": rule.period,
+    }
+    return {attribute(held.limit_name, field): value for field, value in values.items()}
+
+
+def level_of(owner: Owner, lifetime_ms: int = 0) -> Level:
+    """The bucket as the writers of records see it; the limits are those that it holds."""
+    return Level(
+        owner.namespace_id,
+        owner.entity_id,
+        owner.resource,
+        (),
+        source="",
+        version=None,
+        lifetime_ms=lifetime_ms,
+        cascade=owner.cascade,
+        parent_id=owner.parent_id,
+        partition_writes=CAPABILITIES.partition_writes,
+    )

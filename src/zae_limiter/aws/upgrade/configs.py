@@ -1,0 +1,83 @@
+"""Stored limits of the three levels: the same limits, in one record per level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core import names
+from ...core.values import OnUnavailable
+from ...records import config, keys
+from ...records.algebra import TTL, Key, Write
+from . import composite, per_limit
+from .items import NESTED, Move, Old, moved
+
+if TYPE_CHECKING:
+    from ...core.limit import Limit
+
+KIND = "config"
+
+
+class Scope(NamedTuple):
+    """A level of one namespace: where its record is, what it says of itself, and where it is registered."""
+
+    namespace_id: str
+    key: Key
+    identity: dict[str, str]
+    registry: Key | None = None
+
+    @classmethod
+    def system(cls, ns: str) -> Scope:
+        """The limits of last resort."""
+        return cls(ns, keys.system_config(ns), {})
+
+    @classmethod
+    def resource(cls, ns: str, resource: str) -> Scope:
+        """The defaults of a resource."""
+        names.resource(resource)
+        return cls(ns, keys.resource_config(ns, resource), {"resource": resource}, keys.resources(ns))
+
+    @classmethod
+    def entity(cls, ns: str, entity_id: str, resource: str) -> Scope:
+        """An entity's own limits."""
+        names.entity_id(entity_id)
+        names.config_resource(resource)
+        identity = {"entity_id": entity_id, "resource": resource}
+        return cls(ns, keys.entity_config(ns, entity_id, resource), identity, keys.entity_config_resources(ns))
+
+
+def convert(scope: Scope, whole: Old | None, parts: dict[str, Old], now_ms: int) -> Move | None:
+    """One record of a composite item and of items per limit; where both name a limit, the composite one counts.
+
+    A record that is already where it belongs is newer than any items per limit.
+    """
+    in_place = whole is not None and whole.key == scope.key
+    limits: dict[str, Limit] = {} if in_place else {name: per_limit.limit(name, old) for name, old in parts.items()}
+    if whole is not None:
+        limits |= {limit.name: limit for limit in composite.limits(whole)}
+    olds = [*parts.values(), *([] if whole is None else [whole])]
+    image = _image(scope, whole, tuple(limits.values()))
+    beside = []
+    if scope.registry is not None and limits and not in_place:
+        entry = {"GSI4PK": scope.namespace_id, "GSI4SK": scope.registry.pk}
+        beside.append(Write(scope.registry, (), entry, {f"r_{scope.identity['resource']}": 1}))
+    return moved(KIND, olds, scope.key, image, now_ms, beside)
+
+
+def _image(scope: Scope, whole: Old | None, limits: tuple[Limit, ...]) -> dict[str, Any]:
+    fields = {} if whole is None else whole.fields
+    image = {name: value for name, value in fields.items() if not _is_rewritten(name)}
+    version = fields.get(config.VERSION)
+    policy = fields.get("on_unavailable")
+    image |= scope.identity | {"GSI4PK": scope.namespace_id, "GSI4SK": scope.key.pk}
+    image[config.VERSION] = version if isinstance(version, int) and version > 0 else 1
+    if policy is not None:
+        image["on_unavailable"] = OnUnavailable(policy).value
+    if limits and "entity_id" in scope.identity:
+        resource = scope.identity["resource"]
+        image["GSI3PK"] = keys.gsi3_pk_entity_config(scope.namespace_id, resource)
+        image["GSI3SK"] = scope.identity["entity_id"]
+    return image | config.encode(limits)
+
+
+def _is_rewritten(name: str) -> bool:
+    return name.startswith(("l_", "GSI")) or name in (NESTED, TTL, "on_unavailable")

@@ -1,0 +1,68 @@
+"""What happened: audit events and usage snapshots, to the last number."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...core import names
+from ...core.bucket import MILLI
+from ...core.values import AuditEvent
+from ...records import audit, keys, usage
+from ...records.algebra import TTL
+from .items import Move, moved, whole_number, withdrawn
+
+if TYPE_CHECKING:
+    from ...records.algebra import Image
+    from .items import Old
+
+_OWN_IDS = "1"
+"""Ids of ours begin with the time in ms, and so do not sort before this."""
+
+_INDEX_KEYS = (f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK"))
+_FIELDS = frozenset(("entity_id", "resource", "window", "window_start", "window_end", usage.EVENTS, TTL, *_INDEX_KEYS))
+
+
+def event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
+    """The event in its present form. An id that would sort among later events begins with the event's time then."""
+    names.audit_subject(subject)
+    fields = old.fields
+    found_id = old.key.sk.removeprefix(keys.AUDIT_PREFIX)
+    stamp = str(fields.get("timestamp") or found_id)
+    if found_id >= _OWN_IDS and not found_id[:13].isdigit():
+        found_id = audit.event_id(_instant_ms(stamp), found_id)
+    whole = {**fields, "event_id": found_id, "timestamp": stamp, "entity_id": subject}
+    made = audit.record(ns, _event(whole), None)
+    return moved("audit event", (old,), made.key, made.put, now_ms)
+
+
+def _event(fields: Image) -> AuditEvent:
+    found = audit.decode({"action": "", **fields})
+    return found if isinstance(found.details, dict) else audit.decode({**fields, "details": {"details": found.details}})
+
+
+def snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: int) -> Move:
+    """The usage of a window, added to what the present aggregator may have counted of it already."""
+    names.entity_id(entity_id)
+    names.resource(resource)
+    fields = old.fields
+    window_type = fields.get("window")
+    if window_type not in usage.WINDOWS:
+        raise ValueError(f"window is {window_type!r}, not one of {', '.join(usage.WINDOWS)}")
+    start = str(fields.get("window_start") or old.key.sk.rpartition("#")[2])
+    counters = [name for name in fields if name not in _FIELDS]
+    used = {name: whole_number(fields, name) * MILLI for name in counters}
+    ttl = fields.get(TTL)
+    write = usage.accrue(
+        usage.Subject(ns, entity_id, resource),
+        usage.window_of(window_type, _instant_ms(start)),
+        used,
+        whole_number(fields, usage.EVENTS, default=0),
+        expires_at_ms=ttl * MILLI if isinstance(ttl, int) else None,
+    )
+    return Move("usage snapshot", (old,), (write, withdrawn(old, now_ms)))
+
+
+def _instant_ms(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * MILLI)

@@ -1,0 +1,55 @@
+"""An old bucket beside a new one that clients already use.
+
+The new one began full, as if nothing had been taken before. So what the old one lacked is owed by the new one, and no
+token is there twice. Its consumption stays out: it was counted where it happened. For all other kinds of records
+what is there already is newer, and the old one goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...core.bucket import between, level
+from ...core.names import INFRASTRUCTURE_LIMIT
+from ...records import keys
+from ...records.algebra import TTL
+from ...records.bucket import stored_names, stored_rule
+from ...records.charging import settle
+from ...records.level import ANCHOR, SHARDS, attribute
+from .buckets import Owner, level_of
+
+if TYPE_CHECKING:
+    from ...records.algebra import Image, Write
+    from .items import Move
+
+
+def merged(move: Move, current: Image, now_ms: int) -> list[Write]:
+    """The writes that make the present bucket owe what the old one lacked, and delete the old one."""
+    first = move.writes[0]
+    old = dict(first.put)
+    whose = keys.parse_bucket_pk(first.key.pk)
+    owed: dict[str, int] = {}
+    new: dict[str, Any] = {}
+    for name in stored_names(old) - {INFRASTRUCTURE_LIMIT}:
+        rule = stored_rule(old, name)
+        if rule is None:
+            continue
+        held = level(rule, old[attribute(name, "tk")], old[ANCHOR], now_ms)
+        if stored_rule(current, name) is None:
+            new |= _beside(old, current, name, held, now_ms)
+        elif held < rule.capacity:
+            owed[name] = rule.capacity - held
+    bucket = level_of(Owner(*whose[:3]), lifetime_ms=1 if TTL in current else 0)
+    write = settle(bucket, current, owed, now_ms, now_ms)
+    counters = {attribute(name, "tc") for name in owed}
+    add = {name: amount for name, amount in write.add.items() if name not in counters}
+    return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
+
+
+def _beside(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, int]:
+    """The attributes of a limit that only the old bucket has, relative to the present anchor."""
+    rule = stored_rule({**old, SHARDS: current.get(SHARDS, 1)}, name)
+    assert rule is not None  # the old bucket has it
+    tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
+    same = {attribute(name, field): old[attribute(name, field)] for field in ("cp", "ra", "rp")}
+    return {**same, attribute(name, "tk"): tokens, attribute(name, "tc"): 0, attribute(name, "fl"): now_ms}

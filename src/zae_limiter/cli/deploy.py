@@ -1,0 +1,154 @@
+"""``zae-limiter deploy`` and ``zae-limiter delete``: a stack on AWS."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core import names
+from ..core.errors import ValidationError
+from .commands import Command, confirm, pass_shell, yes_option
+from .output import Grid, facts, note
+from .progress import following
+from .stack_flags import merged, stack_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..aws.calls import Aws
+    from ..aws.deployment import Deployment
+    from ..aws.events import Event
+    from ..core.values import StackOptions
+    from .shell import Shell
+
+
+@click.command(cls=Command)
+@stack_flags
+@click.option("--wait/--no-wait", default=True, help="Wait until everything is there.  [wait]")
+@pass_shell
+def deploy(shell: Shell, /, wait: bool, **given: Any) -> None:
+    """Create or change a stack on AWS.
+
+    It holds the table, the function that sums up usage, alarms and policies. On a stack that exists, what you do not
+    give stays as it is. Doing it twice changes nothing, and one that was interrupted can simply be repeated.
+
+    \b
+    Examples:
+      zae-limiter deploy --name my-app --region us-east-1
+      zae-limiter deploy --name my-app --no-aggregator --no-alarms
+      zae-limiter deploy --name my-app --permission-boundary arn:aws:iam::123456789012:policy/dev \\
+          --role-name-format "pb-{}"
+      zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1
+    """
+    from ..aws import deployment
+
+    name = named(shell)
+    with connected(shell) as aws:
+        options = _options(aws, name, given)
+        with following(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
+            done = deployment.deploy(aws, name, options, progress=_teller(tell), wait=wait)
+            if wait:
+                _register(shell, aws.region)
+    shell.show(done._asdict(), _report(done) if wait else f"The stack {name} is {done.stack}; its end is not awaited.")
+    if not shell.as_json:
+        note(f"next: {_next(shell, done) if wait else _again(shell, done)}")
+
+
+@click.command(cls=Command)
+@yes_option
+@pass_shell
+def delete(shell: Shell, yes: bool) -> None:
+    """Delete a stack with everything in it.
+
+    Table, limits, usage, audit events and their archive are lost for good. A protected table is refused.
+
+    \b
+    Example:
+      zae-limiter delete --name my-app --region us-east-1
+    """
+    from ..aws import removal
+
+    name = named(shell)
+    with connected(shell) as aws:
+        removal.check_unprotected(aws, removal.present(aws, name))
+        confirm(_loss(aws, name), yes)
+        with following(f"Deleting {name}", quiet=shell.as_json) as tell:
+            removal.delete(aws, name, progress=_teller(tell))
+    shell.show({"name": name, "deleted": True}, f"Deleted {name}; nothing of it is left.")
+
+
+def named(shell: Shell) -> str:
+    """The name of the stack, which these commands need."""
+    if shell.stack_name is None:
+        raise click.UsageError("Which stack? Name it with --name my-app.")
+    return names.stack(shell.stack_name)
+
+
+def connected(shell: Shell) -> Aws:
+    """AWS, where the common options say."""
+    from ..aws.calls import Aws
+
+    return Aws(shell.region, shell.endpoint_url)
+
+
+def _options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
+    """What the stack should be: what it is, with what was given instead."""
+    from ..aws import deployment
+    from ..core.values import StackOptions
+
+    _check_each(name, merged(StackOptions(), given), given)
+    return merged(deployment.options_now(aws, name), given)
+
+
+def _check_each(name: str, options: StackOptions, given: dict[str, Any]) -> None:
+    """Refuse a value that no stack can have before anybody is asked; whether all fit together, the stack decides."""
+    from ..aws.options import check
+
+    try:
+        check(name, options)
+    except ValidationError as error:
+        if not isinstance(given.get(error.field), bool | None):
+            raise
+
+
+def _teller(tell: Callable[[str], object]) -> Callable[[Event], object]:
+    def told(event: Event) -> None:
+        reason = f": {event.reason}" if event.failed and event.reason else ""
+        tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
+
+    return told
+
+
+def _register(shell: Shell, region: str) -> None:
+    """Register the namespace that was asked for, the default one if none was."""
+    from ..sync import SyncRepository
+
+    with SyncRepository(name=shell.stack_name, region=region, endpoint_url=shell.endpoint_url) as repository:
+        repository.register_namespace(shell.namespace)
+
+
+def _report(done: Deployment) -> Grid:
+    code = {} if done.code is None else {"aggregator code": done.code}
+    return facts({"stack": f"{done.name} in {done.region}, {done.stack}", **code, **done.resources})
+
+
+def _place(shell: Shell, done: Deployment) -> str:
+    endpoint = f" --endpoint-url {shlex.quote(shell.endpoint_url)}" if shell.endpoint_url else ""
+    return f"--name {done.name} --region {done.region}{endpoint}"
+
+
+def _next(shell: Shell, done: Deployment) -> str:
+    return f"zae-limiter {_place(shell, done)} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+
+
+def _again(shell: Shell, done: Deployment) -> str:
+    return f"zae-limiter deploy {_place(shell, done)}  (finishes what was begun)"
+
+
+def _loss(aws: Aws, name: str) -> str:
+    return (
+        f"Delete stack {name!r} in {aws.region}? Its table with all limits and balances, usage, audit events and "
+        "their archive are lost for good."
+    )

@@ -1,0 +1,81 @@
+"""``zae-limiter cfn-template`` and ``zae-limiter lambda-export``: what a deployment is made of, for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .commands import Command, pass_shell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .shell import Shell
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _force(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--force", "-f", is_flag=True, help="Replace a file that is there.")(command)
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, help="Write it to a file instead.")
+@_force
+@pass_shell
+def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
+    """Print the CloudFormation template.
+
+    The stack's name becomes the name of the table. The aggregator's code is not in it: see lambda-export.
+
+    \b
+    Examples:
+      zae-limiter cfn-template > template.yaml
+      zae-limiter cfn-template --output template.yaml --force
+    """
+    from ..aws import template
+
+    text = template.body()
+    if output is None:
+        shell.show({"template": text}, text.rstrip("\n"))
+        return
+    _write(output, text.encode(), force)
+    shell.show({"path": str(output), "bytes": len(text.encode())}, f"The template is in {output}.")
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
+@_force
+@pass_shell
+def lambda_export(shell: Shell, output: Path, force: bool) -> None:
+    """Write the aggregator's Lambda package.
+
+    The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows.
+
+    \b
+    Examples:
+      zae-limiter lambda-export --output lambda.zip
+      zae-limiter lambda-export --output lambda.zip --force --json
+    """
+    from ..aws import package
+
+    content = package.build()
+    _write(output, content, force)
+    digest = package.sha256(content)
+    shell.show(
+        {"path": str(output), "bytes": len(content), "code_sha256": digest},
+        f"The Lambda package is in {output}: {len(content):,} bytes, CodeSha256 {digest}.",
+    )
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    """Write a file; one that is there is left alone unless that was asked for."""
+    try:
+        with path.open("wb" if force else "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise click.BadParameter(f"{path} exists already; --force replaces it", param_hint="--output") from None
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--output") from None

@@ -1,0 +1,62 @@
+"""Discovery: our stacks are found among all others, whatever their number and state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.aws.account import judged
+from tests.aws.stacks import FOREVER, QUEUE, REGION, wanted
+from tests.test_cli_errors import run
+from zae_limiter import LimiterInfo, StackOperationError, __version__
+from zae_limiter.aws import discovery, stack
+from zae_limiter.aws.calls import Aws
+from zae_limiter.aws.stack import Watch
+from zae_limiter.records.namespace import SCHEMA_VERSION
+
+HANDLE = "Resources: {Handle: {Type: AWS::CloudFormation::WaitConditionHandle}}"
+OTHERS = 120
+"""More stacks than CloudFormation lists at once."""
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Aws]:
+    """An account of its own, in which nobody else has stacks."""
+    with judged() as url, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ACCESS_KEY_ID", "test")
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        with Aws(REGION, url) as aws:
+            yield aws
+
+
+def test_nothing_deployed_says_what_to_type(account: Aws) -> None:
+    assert discovery.find(account) == []
+    assert account.endpoint_url is not None
+    place = ("--region", REGION, "--endpoint-url", account.endpoint_url)
+    shown = run(*place, "list")
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert "zae-limiter deploy --name my-app --region us-east-1" in shown.stderr
+    assert json.loads(run(*place, "list", "--json").stdout) == []
+
+
+def test_ours_are_found_among_all_others(account: Aws) -> None:
+    stack.apply(account, "zebra", wanted(QUEUE), Watch())
+    for number in range(OTHERS):
+        stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), Watch(), wait=False)
+    with pytest.raises(StackOperationError):
+        stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), Watch())
+    assert discovery.find(account) == [
+        LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),
+        LimiterInfo("zebra", REGION, "CREATE_COMPLETE", __version__, SCHEMA_VERSION),
+    ]
+    assert account.endpoint_url is not None
+    place = ("--region", REGION, "--endpoint-url", account.endpoint_url)
+    rows = [line.split() for line in run(*place, "list").stdout.splitlines()]
+    assert rows[0] == ["name", "region", "status", "version", "schema"]
+    assert [row[:3] for row in rows[2:]] == [
+        ["ant", REGION, "ROLLBACK_COMPLETE"],
+        ["zebra", REGION, "CREATE_COMPLETE"],
+    ]
+    assert [each["stack_name"] for each in json.loads(run(*place, "list", "--json").stdout)] == ["ant", "zebra"]

@@ -1,0 +1,155 @@
+"""Options of a stack: what is refused before AWS is asked, and that parameters say the same as options."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from zae_limiter import StackOptions, ValidationError
+from zae_limiter.aws import options, template
+from zae_limiter.records.usage import WINDOWS
+
+ROLE = "arn:aws:iam::123456789012:role/path/my-role"
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no window": ({"snapshot_windows": ""}, "snapshot_windows", "hourly, daily, monthly"),
+    "unknown window": ({"snapshot_windows": "hourly,weekly"}, "snapshot_windows", "hourly, daily, monthly"),
+    "window twice": ({"snapshot_windows": "hourly,hourly"}, "snapshot_windows", "each once"),
+    "blanks": ({"snapshot_windows": "hourly, daily"}, "snapshot_windows", '"hourly,daily"'),
+    "no retention": ({"usage_retention_days": 0}, "usage_retention_days", "1 to 36500"),
+    "endless audit": ({"audit_retention_days": 10**6}, "audit_retention_days", "1 to 36500"),
+    "a fraction": ({"audit_retention_days": 1.5}, "audit_retention_days", "whole number"),
+    "True days": ({"usage_retention_days": True}, "usage_retention_days", "whole number"),
+    "pitr 0": ({"pitr_recovery_days": 0}, "pitr_recovery_days", "1 to 35"),
+    "pitr 36": ({"pitr_recovery_days": 36}, "pitr_recovery_days", "1 to 35"),
+    "log 2": ({"log_retention_days": 2}, "log_retention_days", "nearest is 1"),
+    "log 100": ({"log_retention_days": 100}, "log_retention_days", "nearest is 90"),
+    "log a text": ({"log_retention_days": "30"}, "log_retention_days", "whole number"),
+    "timeout": ({"lambda_timeout": 901}, "lambda_timeout", "1 to 900"),
+    "memory": ({"lambda_memory": 127}, "lambda_memory", "128 to 10240"),
+    "share": ({"lambda_duration_threshold_pct": 101}, "lambda_duration_threshold_pct", "1 to 100"),
+    "glacier": ({"audit_archive_glacier_days": 0}, "audit_archive_glacier_days", "1 to 36500"),
+    "a flag": ({"enable_alarms": "yes"}, "enable_alarms", "True or False"),
+    "topic": ({"alarm_sns_topic": "my-topic"}, "alarm_sns_topic", "arn:aws:sns:"),
+    "topic of SQS": ({"alarm_sns_topic": "arn:aws:sqs:us-east-1:123456789012:q"}, "alarm_sns_topic", "arn:aws:sns:"),
+    "boundary": ({"permission_boundary": "PowerUserAccess"}, "permission_boundary", ":policy/"),
+    "role": ({"aggregator_role_arn": "arn:aws:iam::1:role/x"}, "aggregator_role_arn", ":role/"),
+    "role of a user": ({"aggregator_role_arn": "arn:aws:iam::123456789012:user/x"}, "aggregator_role_arn", ":role/"),
+    "no place": ({"role_name_format": "pb-"}, "role_name_format", "{} exactly once"),
+    "two places": ({"policy_name_format": "{}-{}"}, "policy_name_format", "{} exactly once"),
+    "odd letters": ({"role_name_format": "a b-{}"}, "role_name_format", "letters, digits"),
+    "a long role": ({"role_name_format": "x" * 50 + "{}"}, "role_name_format", "65 characters, IAM allows 64"),
+    "a long policy": ({"policy_name_format": "x" * 114 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
+    "tag of AWS": ({"tags": {"AWS:x": "1"}}, "tags", "reserved"),
+    "tag of ours": ({"tags": {"zae-limiter:managed": "no"}}, "tags", "reserved"),
+    "empty tag": ({"tags": {"": "1"}}, "tags", "key of a tag"),
+    "long value": ({"tags": {"a": "1" * 257}}, "tags", "value of a tag"),
+    "odd tag": ({"tags": {"a<b": "1"}}, "tags", "key of a tag"),
+    "no mapping": ({"tags": ["a=b"]}, "tags", "map keys to values"),
+    "48 tags": ({"tags": {str(n): "1" for n in range(48)}}, "tags", "room for 47"),
+    "roles without iam": (
+        {"create_iam": False, "create_iam_roles": True, "aggregator_role_arn": ROLE},
+        "create_iam_roles",
+        "contradicts create_iam=False",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    changed, field, reason = REFUSED[case]
+    with pytest.raises(ValidationError) as caught:
+        options.check("my-app", StackOptions(**changed))
+    assert caught.value.field == field
+    assert reason in caught.value.reason
+
+
+def test_an_aggregator_without_a_role_has_two_ways_out() -> None:
+    with pytest.raises(ValidationError) as caught:
+        options.check("my-app", StackOptions(create_iam=False))
+    assert caught.value.field == "aggregator_role_arn"
+    assert {"--aggregator-role-arn", "--no-aggregator"} <= set(caught.value.reason.replace(")", "(").split("("))
+    options.check("my-app", StackOptions(create_iam=False, aggregator_role_arn=ROLE))
+    options.check("my-app", StackOptions(create_iam=False, enable_aggregator=False))
+
+
+def test_names_are_those_of_stacks() -> None:
+    with pytest.raises(ValidationError, match="hyphens"):
+        options.check("my_app", StackOptions())
+    options.check("a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}"))
+
+
+def test_every_partition_has_its_arns() -> None:
+    for partition in ("aws", "aws-cn", "aws-us-gov"):
+        options.check(
+            "my-app",
+            StackOptions(
+                alarm_sns_topic=f"arn:{partition}:sns:cn-north-1:123456789012:alarms",
+                permission_boundary=f"arn:{partition}:iam::aws:policy/PowerUserAccess",
+                aggregator_role_arn=f"arn:{partition}:iam::123456789012:role/service-role/my-role",
+            ),
+        )
+
+
+def formats() -> st.SearchStrategy[str | None]:
+    affix = st.text("ab-_", max_size=5)
+    made = st.builds(lambda before, after: f"{before}{{}}{after}", affix, affix)
+    return st.none() | made.filter(lambda format: format != "{}")
+
+
+def windows() -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(WINDOWS), min_size=1, unique=True).map(",".join)
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **{name: st.integers(*bounds) for name, bounds in options.RANGES.items()},
+    "pitr_recovery_days": st.none() | st.integers(1, 35),
+    "snapshot_windows": windows(),
+    "log_retention_days": st.sampled_from(options.LOG_RETENTION_DAYS),
+    "alarm_sns_topic": st.sampled_from([None, "arn:aws:sns:us-east-1:123456789012:alarms"]),
+    "permission_boundary": st.sampled_from([None, "arn:aws:iam::aws:policy/PowerUserAccess"]),
+    "aggregator_role_arn": st.just(ROLE),
+    "role_name_format": formats(),
+    "policy_name_format": formats(),
+    "create_iam": st.just(True),
+}
+
+
+@st.composite
+def stack_options(draw: st.DrawFn) -> StackOptions:
+    """Any options that can be had, but for tags, which are no parameters."""
+    given = {
+        field.name: draw(VALUES.get(field.name, st.booleans()))
+        for field in dataclasses.fields(StackOptions)
+        if field.name != "tags"
+    }
+    if draw(st.booleans()):
+        given |= {"create_iam": False, "create_iam_roles": False}
+    elif draw(st.booleans()):
+        given |= {"aggregator_role_arn": None}
+    return StackOptions(**given)
+
+
+@given(stack_options())
+def test_parameters_say_the_same_as_options(wanted: StackOptions) -> None:
+    said = template.parameters("my-app", wanted)
+    assert template.options(said) == wanted
+    assert all(isinstance(value, str) for value in said.values())
+
+
+def test_a_stack_of_an_older_template_has_the_defaults_for_what_it_lacks() -> None:
+    assert template.options({}) == StackOptions()
+    assert template.options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
+
+
+def test_a_format_that_changes_nothing_is_none() -> None:
+    said = template.parameters("my-app", StackOptions(role_name_format="{}"))
+    assert template.options(said).role_name_format is None
+
+
+def test_wrong_options_make_no_parameters() -> None:
+    with pytest.raises(ValidationError):
+        template.parameters("my-app", StackOptions(lambda_timeout=0))

@@ -1,0 +1,112 @@
+"""The template: what it makes, with which options, and that AWS's own checks find nothing in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cfnlint.decode import decode
+from click.testing import CliRunner
+
+from zae_limiter import StackOptions
+from zae_limiter.aws import options, template
+from zae_limiter.cli.app import root
+from zae_limiter.records.algebra import TTL
+from zae_limiter.records.usage import WINDOWS
+from zae_limiter.stores.dynamodb.table import definition
+
+PATH = str(resources.files("zae_limiter.aws").joinpath("template.yaml"))
+
+
+@pytest.fixture(scope="module")
+def parsed() -> Any:
+    """The template as a tree."""
+    found, faults = decode(PATH)
+    assert not faults
+    return found
+
+
+def test_cfn_lint_finds_nothing() -> None:
+    lint = [str(Path(sys.executable).with_name("cfn-lint")), "--include-checks", "I", "--template", PATH]
+    found = subprocess.run(lint, capture_output=True, text=True, check=False)
+    assert (found.stdout, found.returncode) == ("", 0)
+
+
+def test_it_can_be_sent_as_it_is() -> None:
+    assert len(template.body().encode()) < 51_200
+    assert template.body() == Path(PATH).read_text(encoding="utf-8")
+
+
+def test_it_names_no_partition() -> None:
+    assert "arn:aws" not in template.body()
+
+
+def test_its_table_is_the_one_that_is_made_without_a_stack(parsed: Any) -> None:
+    table = parsed["Resources"]["Table"]["Properties"]
+    wanted = definition("name")
+    del wanted["TableName"]
+    wanted["StreamSpecification"] = {"StreamViewType": wanted["StreamSpecification"]["StreamViewType"]}
+    assert {name: table[name] for name in wanted} == wanted
+    assert table["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
+
+
+def test_nothing_is_retained(parsed: Any) -> None:
+    policies = {each.get("DeletionPolicy", "Delete") for each in parsed["Resources"].values()}
+    assert policies == {"Delete"}
+
+
+def test_its_parameters_are_the_options(parsed: Any) -> None:
+    declared = parsed["Parameters"]
+    given = template.parameters("my-app", StackOptions())
+    assert {name: str(each["Default"]) for name, each in declared.items()} == given
+    assert tuple(declared["LogRetentionDays"]["AllowedValues"]) == options.LOG_RETENTION_DAYS
+    assert all(re.fullmatch(declared["SnapshotWindows"]["AllowedPattern"], each) for each in (*WINDOWS, "daily,hourly"))
+    for name, option in (("LambdaTimeout", "lambda_timeout"), ("LambdaMemory", "lambda_memory")):
+        assert (declared[name]["MinValue"], declared[name]["MaxValue"]) == options.RANGES[option]
+
+
+def test_code_that_is_not_there_yet_loses_no_record(parsed: Any) -> None:
+    """A run before the upload fails, however it is called, so the stream keeps what it was given."""
+    function = parsed["Resources"]["Aggregator"]["Properties"]
+    with pytest.raises(RuntimeError, match="not been uploaded"):
+        exec(function["Code"]["ZipFile"], {})
+    stream = parsed["Resources"]["AggregatorStream"]["Properties"]
+    assert stream["MaximumRecordAgeInSeconds"] == 86_400  # as long as the stream has them
+    assert stream["StartingPosition"] == "TRIM_HORIZON"
+
+
+def test_what_is_archived_moves_to_glacier(parsed: Any) -> None:
+    archive = parsed["Resources"]["AuditArchive"]["Properties"]
+    (move,) = (rule["Transitions"] for rule in archive["LifecycleConfiguration"]["Rules"] if "Transitions" in rule)
+    assert move == [{"StorageClass": "GLACIER", "TransitionInDays": {"Ref": "AuditArchiveGlacierDays"}}]
+    assert archive["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+
+
+def test_every_role_can_be_bounded(parsed: Any) -> None:
+    roles = [each["Properties"] for each in parsed["Resources"].values() if each["Type"] == "AWS::IAM::Role"]
+    bound = {"Fn::If": ["Bounds", {"Ref": "PermissionBoundary"}, {"Ref": "AWS::NoValue"}]}
+    assert [role["PermissionsBoundary"] for role in roles] == [bound] * 4
+
+
+def test_recovery_is_for_as_many_days_as_were_asked_for(parsed: Any) -> None:
+    (_, on, off) = parsed["Resources"]["Table"]["Properties"]["PointInTimeRecoverySpecification"]["Fn::If"]
+    assert on == {"PointInTimeRecoveryEnabled": True, "RecoveryPeriodInDays": {"Ref": "PitrRecoveryDays"}}
+    assert off == {"PointInTimeRecoveryEnabled": False}
+
+
+def test_the_command_prints_it(tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(root, ["cfn-template"]).stdout == template.body()
+    assert json.loads(runner.invoke(root, ["cfn-template", "--json"]).stdout) == {"template": template.body()}
+    target = tmp_path / "template.yaml"
+    assert runner.invoke(root, ["cfn-template", "--output", str(target)]).exit_code == 0
+    assert target.read_text(encoding="utf-8") == template.body()
+    again = runner.invoke(root, ["cfn-template", "--output", str(target)])
+    assert (again.exit_code, "--force" in again.stderr) == (2, True)
+    assert runner.invoke(root, ["cfn-template", "--output", str(target), "--force"]).exit_code == 0

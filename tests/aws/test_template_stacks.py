@@ -1,0 +1,242 @@
+"""Stacks of the template: which resources they have, what those are called, and how they are set up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.aws import engine
+from tests.aws.account import Account, client, deployed
+from zae_limiter import StackOptions
+from zae_limiter.aws import template
+
+TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
+BOUNDARY = "arn:aws:iam::aws:policy/PowerUserAccess"
+ROLE = "arn:aws:iam::000000000000:role/given"
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Account]:
+    """As it comes."""
+    yield from stack("template-plain", StackOptions())
+
+
+@pytest.fixture(scope="module")
+def rich() -> Iterator[Account]:
+    """With everything that can be had."""
+    wanted = StackOptions(
+        snapshot_windows="hourly,daily,monthly",
+        usage_retention_days=7,
+        log_retention_days=14,
+        lambda_timeout=90,
+        lambda_memory=512,
+        alarm_sns_topic=TOPIC,
+        lambda_duration_threshold_pct=50,
+        permission_boundary=BOUNDARY,
+        role_name_format="pb-{}-x",
+        policy_name_format="pol-{}",
+        audit_archive_glacier_days=3,
+        enable_tracing=True,
+        create_iam_roles=True,
+        enable_deletion_protection=True,
+    )
+    yield from stack("template-rich", wanted)
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Account]:
+    """A table and nothing else."""
+    yield from stack("template-bare", StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False))
+
+
+@pytest.fixture(scope="module")
+def lent() -> Iterator[Account]:
+    """An aggregator with somebody else's role, which archives nothing."""
+    wanted = StackOptions(create_iam=False, aggregator_role_arn=ROLE, enable_audit_archival=False)
+    yield from stack("template-lent", wanted)
+
+
+def stack(name: str, wanted: StackOptions) -> Iterator[Account]:
+    made = deployed(engine.endpoint(), name, wanted)
+    yield made
+    if wanted.enable_deletion_protection:
+        made.client("dynamodb").update_table(TableName=name, DeletionProtectionEnabled=False)
+    made.client("cloudformation").delete_stack(StackName=name)
+
+
+def resources_of(account: Account) -> dict[str, str]:
+    """The physical ids of a stack's resources by logical id."""
+    found = account.client("cloudformation").describe_stack_resources(StackName=account.stack)["StackResources"]
+    return {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in found}
+
+
+AGGREGATOR = {"Aggregator", "AggregatorStream", "AggregatorLogGroup", "AggregatorDeadLetters"}
+ARCHIVE = {"AuditArchive", "AuditArchivePolicy"}
+POLICIES = {"AcquirePolicy", "FullPolicy", "ReadPolicy"}
+ROLES = {"AppRole", "AdminRole", "ReadRole"}
+ALARMS = {
+    *("ErrorsAlarm", "FailuresAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
+    *("WriteThrottleAlarm", "ReadThrottleAlarm"),
+}
+
+
+def test_what_there_is(plain: Account, rich: Account, bare: Account, lent: Account) -> None:
+    usual = {"Table", "AggregatorRole", *AGGREGATOR, *ARCHIVE, *POLICIES, *ALARMS}
+    assert resources_of(plain).keys() == usual
+    assert resources_of(rich).keys() == usual | ROLES
+    assert resources_of(bare).keys() == {"Table"}
+    assert resources_of(lent).keys() == {"Table", *AGGREGATOR, *ALARMS}
+
+
+def test_what_it_is_called(plain: Account, rich: Account) -> None:
+    found = resources_of(plain)
+    name = plain.stack
+    assert found["Table"] == name
+    assert found["Aggregator"] == f"{name}-aggregator"
+    assert found["AggregatorDeadLetters"].endswith(f"/{name}-aggregator-dlq")
+    assert found["AggregatorLogGroup"] == f"/aws/lambda/{name}-aggregator"
+    assert found["AggregatorRole"] == f"{name}-aggr"
+    for policy, component in zip(sorted(POLICIES), ("acq", "full", "read"), strict=True):
+        assert found[policy].endswith(f":policy/{name}-{component}")
+        assert resources_of(rich)[policy].endswith(f":policy/pol-{rich.stack}-{component}")
+    roles = {"AggregatorRole": "aggr", "AppRole": "app", "AdminRole": "admin", "ReadRole": "read"}
+    assert {role: resources_of(rich)[role] for role in roles} == {
+        role: f"pb-{rich.stack}-{component}-x" for role, component in roles.items()
+    }
+
+
+def test_the_function(plain: Account, rich: Account, lent: Account) -> None:
+    found = function_of(rich)
+    assert (found["Runtime"], found["Handler"]) == ("python3.12", "zae_limiter_aggregator.handler.handler")
+    assert (found["Timeout"], found["MemorySize"], found["TracingConfig"]) == (90, 512, {"Mode": "Active"})
+    assert found["Environment"]["Variables"] == {
+        "ZAE_LIMITER_TABLE": rich.stack,
+        "ZAE_LIMITER_SNAPSHOT_WINDOWS": "hourly,daily,monthly",
+        "ZAE_LIMITER_USAGE_RETENTION_DAYS": "7",
+        "ZAE_LIMITER_ARCHIVE_BUCKET": rich.outputs["ArchiveBucket"],
+    }
+    assert found["Role"] == rich.outputs["AggregatorRoleArn"]
+    assert function_of(plain)["TracingConfig"] == {"Mode": "PassThrough"}
+    assert function_of(lent)["Role"] == ROLE
+    assert "ZAE_LIMITER_ARCHIVE_BUCKET" not in function_of(lent)["Environment"]["Variables"]
+
+
+def function_of(account: Account) -> Any:
+    return account.client("lambda").get_function(FunctionName=account.outputs["FunctionName"])["Configuration"]
+
+
+def mapping_of(account: Account) -> Any:
+    listed = account.client("lambda").list_event_source_mappings(FunctionName=account.outputs["FunctionName"])
+    (found,) = listed["EventSourceMappings"]
+    return found
+
+
+def test_the_stream_leads_to_the_function(plain: Account, lent: Account) -> None:
+    found = mapping_of(plain)
+    assert found["EventSourceArn"] == plain.outputs["StreamArn"]
+    assert found["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert found["BisectBatchOnFunctionError"] is True
+    assert found["DestinationConfig"]["OnFailure"]["Destination"].endswith(f":{plain.stack}-aggregator-dlq")
+    buckets = {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": {"SK": {"S": ["#STATE"]}}}}
+    expired = {
+        "eventName": ["REMOVE"],
+        "userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]},
+        "dynamodb": {"Keys": {"SK": {"S": [{"prefix": "#AUDIT#"}]}}},
+    }
+    assert filters(found) == [buckets, expired]
+    assert filters(mapping_of(lent)) == [buckets]
+
+
+def filters(mapping: Any) -> list[Any]:
+    return [json.loads(each["Pattern"]) for each in mapping["FilterCriteria"]["Filters"]]
+
+
+def test_what_cannot_be_counted_waits_in_an_encrypted_queue(plain: Account) -> None:
+    queue = plain.client("sqs").get_queue_attributes(
+        QueueUrl=plain.outputs["DeadLetterQueueUrl"], AttributeNames=["All"]
+    )["Attributes"]
+    assert queue["MessageRetentionPeriod"] == str(14 * 86_400)
+    assert queue["SqsManagedSseEnabled"] == "true"
+
+
+def test_the_archive_is_private_and_encrypted(rich: Account) -> None:
+    s3, bucket = rich.client("s3"), rich.outputs["ArchiveBucket"]
+    blocked = s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
+    assert set(blocked.values()) == {True}
+    (encryption,) = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    assert encryption["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    (deny,) = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
+    assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+def test_the_log_is_kept_as_long_as_was_asked_for(rich: Account) -> None:
+    (group,) = rich.client("logs").describe_log_groups(logGroupNamePrefix=f"/aws/lambda/{rich.stack}-")["logGroups"]
+    assert group["retentionInDays"] == 14
+
+
+def test_the_alarms(plain: Account, rich: Account) -> None:
+    watched = {
+        f"{rich.stack}-aggregator-errors": ("AWS/Lambda", "Errors", 1),
+        f"{rich.stack}-aggregator-duration": ("AWS/Lambda", "Duration", 45_000),
+        f"{rich.stack}-aggregator-failures": ("ZaeLimiter/Aggregator", "failures", 1),
+        f"{rich.stack}-aggregator-iterator-age": ("AWS/Lambda", "IteratorAge", 300_000),
+        f"{rich.stack}-aggregator-dlq": ("AWS/SQS", "ApproximateNumberOfMessagesVisible", 1),
+        f"{rich.stack}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1),
+        f"{rich.stack}-read-throttles": ("AWS/DynamoDB", "ReadThrottleEvents", 1),
+    }
+    found = alarms_of(rich)
+    assert {each["AlarmName"]: (each["Namespace"], each["MetricName"], each["Threshold"]) for each in found} == watched
+    assert {topic for each in found for topic in each["AlarmActions"]} == {TOPIC}
+    assert all(rich.stack in each["Dimensions"][0]["Value"] for each in found)
+    assert not [each for each in alarms_of(plain) if each["AlarmActions"]]
+
+
+def alarms_of(account: Account) -> list[Any]:
+    prefix = f"{account.stack}-"
+    found: list[Any] = account.client("cloudwatch").describe_alarms(AlarmNamePrefix=prefix)["MetricAlarms"]
+    return found
+
+
+def test_the_roles_have_their_policies(rich: Account) -> None:
+    iam = rich.client("iam")
+    for component, policy in (("app", "AcquirePolicyArn"), ("admin", "FullPolicyArn"), ("read", "ReadPolicyArn")):
+        name = f"pb-{rich.stack}-{component}-x"
+        (attached,) = iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]
+        assert attached["PolicyArn"] == rich.outputs[policy]
+
+
+def test_tracing_is_allowed_only_where_it_is_on(plain: Account, rich: Account) -> None:
+    tracing = [statements(plain, f"{plain.stack}-aggr"), statements(rich, f"pb-{rich.stack}-aggr-x")]
+    assert ["Trace" in each for each in tracing] == [False, True]
+
+
+def statements(account: Account, role: str) -> set[str]:
+    return {each["Sid"] for each in account.role_document(role, "aggregate")["Statement"]}
+
+
+def test_the_table_is_protected_if_that_was_asked_for(plain: Account, rich: Account) -> None:
+    described = [account.client("dynamodb").describe_table(TableName=account.stack) for account in (plain, rich)]
+    assert [each["Table"]["DeletionProtectionEnabled"] for each in described] == [False, True]
+
+
+def test_a_stack_says_which_options_it_was_made_with(rich: Account) -> None:
+    (found,) = rich.client("cloudformation").describe_stacks(StackName=rich.stack)["Stacks"]
+    again = template.options({each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]})
+    assert (again.lambda_duration_threshold_pct, again.role_name_format) == (50, "pb-{}-x")
+    assert template.parameters(rich.stack, again) == {
+        each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]
+    }
+
+
+def test_without_iam_the_template_itself_demands_a_role() -> None:
+    given = {"CreateIam": "false", "EnableAggregator": "true"}
+    with pytest.raises(ClientError, match="AggregatorRoleArn"):
+        client("cloudformation", engine.endpoint()).create_stack(
+            StackName="template-refused",
+            TemplateBody=template.body(),
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()],
+        )

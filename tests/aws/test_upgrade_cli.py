@@ -1,0 +1,171 @@
+"""``upgrade``, ``check`` and ``version`` from the shell, on old tables and on a deployed stack."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from tests.aws import engine, old_tables
+from tests.aws.old_tables import NOW, OldTable, old_table
+from tests.test_cli_errors import run
+from zae_limiter import StackOptions, __version__
+from zae_limiter.aws import deployment, removal
+from zae_limiter.aws.calls import Aws
+from zae_limiter.aws.resources import function_name
+from zae_limiter.records import version
+from zae_limiter.records.algebra import Write
+from zae_limiter.runtime.blocking import run as drive
+
+
+def shell(name: str, *words: str) -> Result:
+    store = ("--name", name, "--region", "us-east-1", "--endpoint-url", engine.endpoint())
+    return run(*store, *words, env=dict(engine.CREDENTIALS))
+
+
+def answer(name: str, *words: str, code: int = 0) -> dict[str, Any]:
+    result = shell(name, *words, "--json")
+    assert result.exit_code == code, result.output
+    assert result.stderr == ""
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def oldest() -> Iterator[OldTable]:
+    """A table of the oldest shape with a little of everything."""
+    with old_table(shaped=False) as table:
+        full = old_tables.Pool("rpm", 0, NOW - 10**11, 60_000, 60_000, 60_000)
+        table.put(
+            old_tables.version("0.5.0"),
+            old_tables.entity("key", nested=True),
+            old_tables.entity("bad#id", nested=True),
+            old_tables.per_limit_bucket("key", "gpt-4", full, nested=True),
+            old_tables.per_limit_config("SYSTEM#", "rpm", (60, 60, 60, 60)),
+        )
+        yield table
+
+
+def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
+    name = oldest.name
+    refused = shell(name, "available", "key", "gpt-4")
+    assert refused.exit_code == 12
+    assert "zae-limiter upgrade" in refused.stderr
+    checked = answer(name, "check", code=12)
+    assert (checked["compatible"], checked["client_version"]) == (False, __version__)
+    assert "upgrade" in checked["problem"]
+
+    before = oldest.items()
+    planned = answer(name, "upgrade", "--dry-run")
+    assert oldest.items() == before
+    assert (planned["up_to_date"], planned["changed"]) == (False, False)
+    assert planned["records"] == {"bucket": 1, "config": 1, "entity": 1, "version": 1}
+    assert "create index GSI4" in planned["table"]
+    shown = shell(name, "upgrade", "--dry-run")
+    assert "create index GSI4" in shown.stdout
+    assert "ENTITY#bad#id #META stays" in shown.stderr
+
+    asked = shell(name, "upgrade")
+    assert asked.exit_code == 1
+    assert "nothing was changed" in asked.stderr
+    assert oldest.items() == before
+
+    done = answer(name, "upgrade", "--yes")
+    assert (done["up_to_date"], done["changed"]) == (True, True)
+    assert (done["table"], done["records"]) == (planned["table"], planned["records"])
+    assert [each["pk"] for each in done["refused"]] == ["ENTITY#bad#id"]
+    assert "nothing to do" in shell(name, "upgrade").stdout
+    assert answer(name, "check")["compatible"] is True
+    assert shell(name, "acquire", "key", "gpt-4", "-c", "rpm:1").exit_code == 0
+
+
+def test_force_looks_at_everything_again(oldest: OldTable) -> None:
+    name = oldest.name
+    summary = shell(name, "upgrade", "--yes")
+    assert summary.exit_code == 0, summary.output
+    assert "1 moved" in summary.stdout
+    assert "moving records" in summary.stderr
+    oldest.put(old_tables.entity("late"))
+    assert answer(name, "upgrade", "--yes")["changed"] is False
+    assert answer(name, "upgrade", "--yes", "--force")["records"] == {"entity": 1}
+    assert shell(name, "entity", "show", "late").exit_code == 0
+
+
+def test_a_newer_table_is_left_alone() -> None:
+    with old_table() as table:
+        table.put(old_tables.Item(version.key(), {"schema_version": "2.0.0", "client_min_version": "2.0.0"}))
+        before = table.items()
+        for words in (("upgrade", "--yes"), ("upgrade", "--yes", "--force"), ("check",), ("entity", "show", "key")):
+            assert shell(table.name, *words).exit_code == 13
+        assert table.items() == before
+
+
+def test_there_must_be_a_table_and_an_aggregator() -> None:
+    assert shell(f"none-{uuid.uuid4().hex[:8]}", "upgrade").exit_code == 14
+    with old_table() as table:
+        missing = shell(table.name, "upgrade", "--lambda-only")
+        assert missing.exit_code == 14
+        assert "zae-limiter deploy" in missing.stderr
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[str]:
+    """A stack with an aggregator."""
+    name = f"up-{uuid.uuid4().hex[:8]}"
+    options = StackOptions(enable_alarms=False, enable_audit_archival=False, create_iam=True)
+    with Aws("us-east-1", engine.endpoint()) as aws:
+        deployment.deploy(aws, name, options)
+        yield name
+        removal.delete(aws, name)
+
+
+def outdate(name: str) -> None:
+    """Code and version of the aggregator as an older client would have left them."""
+    code = io.BytesIO()
+    with zipfile.ZipFile(code, "w") as archive:
+        archive.writestr("zae_limiter_aggregator/handler.py", "def handler(event, context):\n    return {}\n")
+    with Aws("us-east-1", engine.endpoint()) as aws:
+        aws.call("lambda", "update_function_code", FunctionName=function_name(name), ZipFile=code.getvalue())
+    with_store = OldTable(name, None)  # type: ignore[arg-type]  # only its store is used
+    drive(with_store.store().commit([Write(version.key(), (), {"lambda_version": "0.9.0"})]))
+    with_store.close()
+
+
+@pytest.mark.parametrize("words", [("upgrade", "--lambda-only"), ("upgrade",)], ids=["lambda only", "all"])
+def test_an_older_aggregator_is_renewed(deployed: str, words: tuple[str, ...]) -> None:
+    outdate(deployed)
+    checked = answer(deployed, "check")
+    assert checked["compatible"] is True
+    assert "0.9.0" in checked["warning"]
+    assert answer(deployed, "version")["lambda_version"] == "0.9.0"
+    assert answer(deployed, *words, "--dry-run")["aggregator"] is True
+    assert answer(deployed, *words, "--yes")["aggregator"] == "uploaded"
+    assert answer(deployed, "version")["lambda_version"] == __version__
+    assert answer(deployed, "check")["warning"] is None
+    again = answer(deployed, *words)
+    assert (again["up_to_date"], again["changed"]) == (True, False)
+
+
+def test_force_renews_the_stack_as_it_was(deployed: str) -> None:
+    done = answer(deployed, "upgrade", "--force", "--yes")
+    assert done["stack"] in ("updated", "unchanged")
+    assert done["aggregator"] == "unchanged"
+    assert done["records"] == {}
+
+
+def test_version_shows_the_store_only_where_one_is_named(deployed: str) -> None:
+    plain = json.loads(run("version", "--json").stdout)
+    assert plain.keys() == {"zae_limiter", "python", "platform"}
+    named = answer(deployed, "version")
+    assert (named["zae_limiter"], named["schema_version"], named["lambda_version"]) == (
+        __version__,
+        "1.0.0",
+        __version__,
+    )
+    assert "aggregator" in shell(deployed, "version").stdout
