@@ -190,7 +190,7 @@ def test_a_limiter_with_options_deploys_at_its_first_use_and_once(
 
     plainly = deployment.deploy_store
     monkeypatch.setattr(deployment, "deploy_store", noted)
-    where = {"name": name, "region": REGION, "endpoint_url": engine.endpoint()}
+    where: dict[str, Any] = {"name": name, "region": REGION, "endpoint_url": engine.endpoint()}
 
     async def work() -> None:
         async def take(entity: str) -> None:
@@ -222,7 +222,7 @@ def test_a_deployment_that_fails_fails_everybody_who_waits_and_is_tried_again(mo
     monkeypatch.setattr(deployment, "deploy_store", failing)
 
     async def work() -> None:
-        where = {"name": "none", "region": REGION, "endpoint_url": "http://127.0.0.1:1"}
+        where: dict[str, Any] = {"name": "none", "region": REGION, "endpoint_url": "http://127.0.0.1:1"}
         async with Repository(**where, stack_options=SMALL) as repository:
             for times in (1, 2):
                 found = await asyncio.gather(
