@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import asdict
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.records import audit
@@ -22,18 +23,30 @@ def objects(changes: Iterable[Change]) -> Iterator[tuple[str, bytes]]:
     """The objects that hold the expired events, by name."""
     days: dict[str, list[Change]] = {}
     for change in changes:
-        assert change.old is not None  # it is what has expired
-        days.setdefault(str(change.old["timestamp"])[:10], []).append(change)
+        days.setdefault(_day(change), []).append(change)
     for day, expired in days.items():
-        year, month, date = day.split("-")
-        name = f"audit/year={year}/month={month}/day={date}/{expired[0].sequence}.jsonl.gz"
+        year, month, number = day.split("-")
+        name = f"audit/year={year}/month={month}/day={number}/{expired[0].sequence}.jsonl.gz"
         yield name, gzip.compress("".join(map(_line, expired)).encode(), mtime=0)
 
 
+def _day(change: Change) -> str:
+    """The day of an event; of its expiry, where an upgrade has brought it here without a time."""
+    assert change.old is not None  # it is what has expired
+    try:
+        return date.fromisoformat(str(change.old.get("timestamp"))[:10]).isoformat()
+    except ValueError:
+        return datetime.fromtimestamp(change.instant_ms // 1000, UTC).date().isoformat()
+
+
 def _line(change: Change) -> str:
+    """An event as a line; one that lacks something with what it has: its neighbours must not be lost for it."""
     assert change.old is not None  # it is what has expired
     namespace_id = change.key.pk.partition("/")[0]
-    event = asdict(audit.decode(change.old))
+    try:
+        event = asdict(audit.decode(change.old))
+    except KeyError:
+        event = change.old
     return json.dumps({"namespace_id": namespace_id, **event}, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -1,21 +1,23 @@
-"""One batch of stream records: count, keep up, archive, and say from where on it has to be delivered again.
+"""One batch of stream records: count, look after, archive, and say from where on it has to be delivered again.
 
 Whatever is counted carries its mark and an archived event has its place, so every record may come any number of times.
+A record that is damaged is told of and passed over: it would be damaged at every delivery, and hold up all behind it.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.runtime.blocking import run
 
-from . import upkeep
-from .consumption import tallies
+from .consumption import Used, consumed, tallies
 from .counting import count
 from .report import Report, complain, tell
 from .stream import Change, by_record, change_of, sequence_of
+from .upkeep import Kept, look_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,15 @@ _LAST = "~"
 """Behind every sequence number."""
 
 
+class Counted(NamedTuple):
+    """What became of some changes; ``failed`` is the place from which on they have to come again."""
+
+    new: int = 0
+    known: int = 0
+    damaged: int = 0
+    failed: str | None = None
+
+
 class Aggregator:
     """What turns batches into snapshots; it is made once and serves many."""
 
@@ -41,73 +52,85 @@ class Aggregator:
     def process(self, records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
         """Take in a batch; the answer names the first record that has to be delivered again, with all after it."""
         started = time.perf_counter()
-        report = Report(records=len(records))
-        changes, failed = _understood(records)
+        changes = _understood(records)
         buckets = list(by_record(change for change in changes if change.is_of_bucket).values())
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            for counted, repeated, failure in pool.map(self._counted, buckets):
-                report.counted += counted
-                report.repeated += repeated
-                failed += failure
-            for splits, refills in pool.map(self._kept_up, buckets):
-                report.splits += splits
-                report.refills += refills
-        expired = [each for each in changes if each.is_expired_audit and each.sequence < min(failed, default=_LAST)]
-        if expired and self._archive is not None:
-            failed += self._archived(self._archive, expired, report)
-        report.failures = len(failed)
+            counted = list(pool.map(self._counted, buckets))
+            kept = list(pool.map(self._kept, buckets))
+        failed = [each.failed for each in counted if each.failed]
+        archived = self._archived([each for each in changes if each.sequence < min(failed, default=_LAST)])
+        if archived.failed:
+            failed.append(archived.failed)
+        report = Report(
+            records=len(records),
+            counted=sum(each.new for each in counted),
+            repeated=sum(each.known for each in counted),
+            damaged=len(records) - len(changes) + sum(each.damaged for each in counted),
+            archived=archived.new,
+            splits=sum(each.splits for each in kept),
+            refills=sum(each.refills for each in kept),
+            failures=len(failed),
+        )
         tell(report, self._settings.table, started)
-        return {"batchItemFailures": _failures(records, failed)}
+        return {"batchItemFailures": _named(records, min(failed)) if failed else []}
 
-    def _counted(self, changes: list[Change]) -> tuple[int, int, list[str]]:
-        """Count the changes of one bucket: how many were new, how many not, and from which on it failed."""
+    def _counted(self, changes: list[Change]) -> Counted:
         new = known = 0
+        used = _readable(changes)
+        damaged = len(changes) - len(used)
         try:
-            for tally in tallies(changes, self._settings.windows):
+            for tally in tallies(used, self._settings.windows):
                 added = run(count(self._store, tally, self._settings.retention_days))
                 new += added
                 known += len(tally.parts) - added
         except Exception as error:
             complain("not counted", error, bucket=changes[0].key.pk, sequence=changes[0].sequence)
-            return new, known, [changes[0].sequence]
-        return new, known, []
+            return Counted(new, known, damaged, changes[0].sequence)
+        return Counted(new, known, damaged)
 
-    def _kept_up(self, changes: list[Change]) -> tuple[int, int]:
-        """Look after one bucket: how many shards were made, how many refills."""
-        splits = refills = 0
+    def _kept(self, changes: list[Change]) -> Kept:
         try:
-            splits = run(upkeep.relieve(self._store, changes)) + run(upkeep.spread(self._store, changes))
-            refills = int(run(upkeep.refill(self._store, changes)))
+            return run(look_after(self._store, changes))
         except Exception as error:
             complain("not looked after", error, bucket=changes[0].key.pk)
-        return splits, refills
+            return Kept()
 
-    def _archived(self, archive: Archive, expired: list[Change], report: Report) -> list[str]:
+    def _archived(self, changes: Sequence[Change]) -> Counted:
+        """Archive the events among changes that expired; those behind a failure come again with it."""
+        expired = [change for change in changes if change.is_expired_audit]
+        if not expired or self._archive is None:
+            return Counted()
         try:
-            archive.keep(expired)
+            self._archive.keep(expired)
         except Exception as error:
             complain("not archived", error, sequence=expired[0].sequence)
-            return [expired[0].sequence]
-        report.archived += len(expired)
-        return []
+            return Counted(failed=expired[0].sequence)
+        return Counted(len(expired))
 
 
-def _understood(records: Sequence[dict[str, Any]]) -> tuple[list[Change], list[str]]:
-    """The changes, and the sequences of records that are none."""
+def _understood(records: Sequence[dict[str, Any]]) -> list[Change]:
+    """The changes, without the damaged ones."""
     changes: list[Change] = []
-    failed: list[str] = []
     for record in records:
         try:
             changes.append(change_of(record))
-        except Exception as error:
-            complain("not understood", error, sequence=sequence_of(record))
-            failed.append(sequence_of(record))
-    return changes, failed
+        except CorruptRecordError as error:
+            complain("damaged", error, sequence=sequence_of(record))
+    return changes
 
 
-def _failures(records: Sequence[dict[str, Any]], failed: list[str]) -> list[dict[str, str]]:
-    if not failed:
-        return []
-    first = min(failed)
-    names = (str(record["dynamodb"]["SequenceNumber"]) for record in records if sequence_of(record) == first)
+def _readable(changes: Sequence[Change]) -> list[Used]:
+    """What the changes of one bucket have consumed, without the damaged ones."""
+    used: list[Used] = []
+    for change in changes:
+        try:
+            used.append(Used(change, consumed(change)))
+        except CorruptRecordError as error:
+            complain("damaged", error, bucket=change.key.pk, sequence=change.sequence)
+    return used
+
+
+def _named(records: Sequence[dict[str, Any]], sequence: str) -> list[dict[str, str]]:
+    """A place in the stream as Lambda wants it named."""
+    names = (str(record["dynamodb"]["SequenceNumber"]) for record in records if sequence_of(record) == sequence)
     return [{"itemIdentifier": next(names)}]

@@ -9,16 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
-from zae_limiter.records import keys, pressure, usage
+from zae_limiter.records import keys, pressure, splitting, usage
 from zae_limiter.records.bucket import inspect, stored_names
 from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from zae_limiter.records.algebra import Image
+    from zae_limiter.records.algebra import Image, Key
 
     from .stream import Change
+
+
+class Used(NamedTuple):
+    """A change, and millitokens per limit that it has used."""
+
+    change: Change
+    amounts: dict[str, int]
 
 
 class Part(NamedTuple):
@@ -55,7 +62,9 @@ def consumed(change: Change) -> dict[str, int]:
     if new is None or _is_migration(change.old, new):
         return {}
     inspect(change.key, new)
-    before = {} if _starts_anew(change.old, new) else change.old or {}
+    before: Image = {}
+    if change.old is not None and not _starts_anew(change.key, change.old, new):
+        before = inspect(change.key, change.old)
     used = {}
     for name in stored_names(new) - {INFRASTRUCTURE_LIMIT}:
         counter = attribute(name, "tc")
@@ -70,23 +79,24 @@ def _is_migration(old: Image | None, new: Image) -> bool:
     return MIGRATED_FROM in new and (old is None or MIGRATED_FROM not in old)
 
 
-def _starts_anew(old: Image | None, new: Image) -> bool:
-    """Whether the bucket was made by this change, be it over the remains of one that had expired."""
-    return old is None or (old.get(ANCHOR) != new[ANCHOR] and pressure.is_first_write(new))
+def _starts_anew(key: Key, old: Image, new: Image) -> bool:
+    """Whether the bucket was made by this change, over the remains of one that had expired, or of a shard left over."""
+    if old.get(ANCHOR) == new[ANCHOR]:
+        return False
+    return pressure.is_first_write(new) or splitting.is_newborn(keys.parse_bucket_pk(key.pk).shard_id, new)
 
 
-def tallies(changes: Iterable[Change], windows: Iterable[str]) -> Iterator[Tally]:
-    """The tallies of the changes of one bucket record."""
+def tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:
+    """The tallies of what the changes of one bucket record have used."""
     found: dict[usage.Window, list[Part]] = {}
     windows = tuple(windows)
     whose = None
-    for change in changes:
+    for change, amounts in used:
         whose = keys.parse_bucket_pk(change.key.pk)
-        used = consumed(change)
-        if used:
+        if amounts:
             for window_type in windows:
                 window = usage.window_of(window_type, change.instant_ms)
-                found.setdefault(window, []).append(Part(change.sequence, used))
+                found.setdefault(window, []).append(Part(change.sequence, amounts))
     for window, parts in found.items():
         assert whose is not None  # there were changes
         yield Tally(usage.Subject(*whose[:3]), window, whose.shard_id, tuple(parts))

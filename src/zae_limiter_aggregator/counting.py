@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.records import usage
-from zae_limiter.records.algebra import ABSENT, Committed, Guard, Guards, Image, Write
+from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Guard, Guards, Image, Write
 
 if TYPE_CHECKING:
     from zae_limiter.stores.port import Store
@@ -28,7 +28,7 @@ async def count(store: Store, tally: Tally, retention_days: int) -> int:
     """
     write = _write(tally, (Guard(usage.mark(tally.shard), "<", tally.parts[0].sequence),))
     for _ in range(_TRIES):
-        outcome = await store.commit([write])
+        outcome = await _committed(store, write)
         if isinstance(outcome, Committed):
             return len(tally.parts)
         image = outcome.images[write.key]
@@ -38,6 +38,14 @@ async def count(store: Store, tally: Tally, retention_days: int) -> int:
         expires_at_ms = usage.end_ms(tally.window) + retention_days * _DAY_MS if image is None else None
         write = _write(tally, (_as_seen(image, tally.shard),), expires_at_ms)
     raise RateLimiterUnavailable(f"Lost {_TRIES} races for {write.key} in a row.")
+
+
+async def _committed(store: Store, write: Write) -> Committed | Conflict:
+    """A commit that is tried once more if it fails: if it did take effect, the mark says so."""
+    try:
+        return await store.commit([write])
+    except RateLimiterUnavailable:
+        return await store.commit([write])
 
 
 def _write(tally: Tally, guards: Guards, expires_at_ms: int | None = None) -> Write:

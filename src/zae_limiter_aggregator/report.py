@@ -10,7 +10,7 @@ from typing import Any
 NAMESPACE = "ZaeLimiter/Aggregator"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """What became of one batch."""
 
@@ -19,6 +19,8 @@ class Report:
     """Changes added to snapshots, once per window."""
     repeated: int = 0
     """Changes that a snapshot counted already."""
+    damaged: int = 0
+    """Records that make no sense, and never will."""
     archived: int = 0
     splits: int = 0
     refills: int = 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import keys
+from zae_limiter.records.level import CONFIG_VERSION
 from zae_limiter.stores.dynamodb.values import decode, key_of
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ class Change(NamedTuple):
 
     @property
     def is_of_bucket(self) -> bool:
-        """Whether a bucket was written."""
-        return self.key.sk == keys.STATE and self.new is not None
+        """Whether a bucket was written; those of an older layout are not counted before an upgrade has moved them."""
+        return self.key.sk == keys.STATE and self.new is not None and CONFIG_VERSION in self.new
 
     @property
     def is_expired_audit(self) -> bool:
@@ -49,6 +51,10 @@ def change_of(record: Mapping[str, Any]) -> Change:
     """The change that a record describes."""
     body = record["dynamodb"]
     who = record.get("userIdentity") or {}
+    if record.get("eventName") == "MODIFY" and "OldImage" not in body:
+        raise CorruptRecordError(
+            "the stream does not tell what a record was before: its view is not NEW_AND_OLD_IMAGES"
+        )
     return Change(
         key=key_of(body["Keys"]),
         sequence=sequence_of(record),

@@ -6,7 +6,7 @@ All of it is help that a client can do without: what fails here is tried again w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.bucket import MILLI
 from zae_limiter.core.limit import Limit
@@ -14,7 +14,7 @@ from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import charging, keys, pressure, splitting
 from zae_limiter.records.algebra import TTL, Committed
-from zae_limiter.records.bucket import stored_names, whole_rule
+from zae_limiter.records.bucket import inspect, stored_names, whole_rule
 from zae_limiter.records.level import SHARDS, Level
 
 from .consumption import consumed
@@ -28,14 +28,39 @@ if TYPE_CHECKING:
     from .stream import Change
 
 
+class Kept(NamedTuple):
+    """What was done for a bucket."""
+
+    splits: int = 0
+    refills: int = 0
+
+
+async def look_after(store: Store, changes: Sequence[Change]) -> Kept:
+    """Look after one record of a bucket, given its changes; most need nothing."""
+    key, image, first = changes[-1].key, changes[-1].new, changes[0].old or changes[0].new
+    if image is None or first is None:
+        return Kept()
+    inspect(key, image)
+    shard, now_ms = keys.parse_bucket_pk(key.pk).shard_id, store.clock.now_ms()
+    busy = pressure.sustained(store.capabilities.partition_writes, first, image)
+    leads = shard == 0 and any(map(_was_split, changes))
+    far = charging.far_from_anchor(image, shard, now_ms)
+    if not (busy or leads or far):
+        return Kept()
+    level = level_of(store, key, image)
+    splits = await relieve(store, level, image, _largest(changes)) if busy else 0
+    splits += await spread(store, level) if leads else 0
+    return Kept(splits, await refill(store, level, image, now_ms) if far else 0)
+
+
 def level_of(store: Store, key: Key, image: Image) -> Level:
-    """A bucket record under the limits that it was written under."""
+    """A bucket record under the limits that it was written under, as far as they are limits of today."""
     whose = keys.parse_bucket_pk(key.pk)
     rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
     limits = tuple(
         Limit(name, rule.capacity // MILLI, rule.amount // MILLI, rule.period // MILLI)
         for name, rule in rules
-        if rule is not None
+        if rule is not None and not any(part % MILLI for part in rule[:3])
     )
     return Level(
         whose.namespace_id,
@@ -53,20 +78,15 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
     )
 
 
-async def relieve(store: Store, changes: Sequence[Change]) -> int:
+async def relieve(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
     """Split a bucket that takes four fifths of the writes that its partition can; returns the new shards."""
-    last, first = changes[-1], changes[0].old or changes[0].new
-    if last.new is None or first is None:
-        return 0
-    level = level_of(store, last.key, last.new)
-    busy = pressure.sustained(level, first, last.new)
-    if not busy or not splitting.worthwhile(level, last.new, _largest(changes)):
+    if not splitting.worthwhile(level, image, cost):
         return 0
     if level.shard:
         root = await _root(store, level)
-        if root is None or root[1][SHARDS] <= last.new[SHARDS]:
+        if root is None or root[1][SHARDS] <= image[SHARDS]:
             return 0 if root is None else await _split(store, *root)
-    return await _split(store, level, last.new)
+    return await _split(store, level, image)
 
 
 def _largest(changes: Sequence[Change]) -> Mapping[str, int]:
@@ -78,17 +98,11 @@ def _largest(changes: Sequence[Change]) -> Mapping[str, int]:
     return most
 
 
-async def spread(store: Store, changes: Sequence[Change]) -> int:
-    """Split the other shards of a bucket whose first one was split; returns the new shards."""
-    last = changes[-1]
-    if last.new is None or not any(_was_split(change) for change in changes):
-        return 0
-    level = level_of(store, last.key, last.new)
-    if level.shard:
-        return 0
+async def spread(store: Store, root: Level) -> int:
+    """Split the other shards of a bucket until they are at the count of the first; returns the new shards."""
     made = 0
     for _ in range(splitting.MAX_SHARDS.bit_length()):
-        behind = await _behind(store, level)
+        behind = await _behind(store, root)
         if not behind:
             break
         made += sum([await _split(store, shard, image) for shard, image in behind])
@@ -120,18 +134,11 @@ async def _split(store: Store, level: Level, image: Image) -> int:
     return int(await divide(store, level, image, 0, lambda *_: None))
 
 
-async def refill(store: Store, changes: Sequence[Change]) -> bool:
+async def refill(store: Store, level: Level, image: Image, now_ms: int) -> int:
     """Move a bucket that has produced much since its anchor to a new one, holding what it holds.
 
     The anchor is the lock: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
     alone: a client computes what they have refilled, and would have to look again were the anchor moved.
     """
-    key, image = changes[-1].key, changes[-1].new
-    if image is None:
-        return False
-    now_ms = store.clock.now_ms()
-    level = level_of(store, key, image)
-    if not charging.far_from_anchor(level, image, now_ms):
-        return False
     write = charging.reshape(level, image, {}, now_ms)
-    return write is not None and isinstance(await store.commit([write]), Committed)
+    return int(write is not None and isinstance(await store.commit([write]), Committed))

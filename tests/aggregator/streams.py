@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.records.algebra import Committed
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.values import encode_item, encode_key
@@ -41,7 +42,13 @@ class StreamedStore(FaultyStore):
         return dataclasses.replace(own, free_atomic_commit=False, partition_writes=1000, name="streamed")
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        outcome = await super().commit(writes, timeout=timeout)
+        try:
+            outcome = await super().commit(writes, timeout=timeout)
+        except RateLimiterUnavailable:  # it may have taken effect
+            wanted = [write.key for write in writes]
+            for key, image in zip(wanted, await self.inner.read(wanted), strict=True):
+                self._follow(key, image)
+            raise
         if isinstance(outcome, Committed):
             for write, image in zip(writes, outcome.images, strict=True):
                 self._follow(write.key, image)

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from tests.aggregator.streams import Record, StreamedStore, aggregator, place
+from tests.aggregator.test_batch import traffic
 from zae_limiter import Limit
 from zae_limiter.records import keys
 from zae_limiter.runtime.blocking import run
@@ -115,13 +116,38 @@ def test_every_event_is_archived_once_however_it_is_delivered(seed: int) -> None
     ]
 
 
-def test_events_behind_a_record_that_has_to_come_again_wait_for_it() -> None:
+def test_events_behind_a_record_that_can_never_be_read_are_not_lost_with_it() -> None:
     store, shelf = StreamedStore(ManualClock()), Shelf()
     expired = [record for record in history(store, 4) if record["eventName"] == "REMOVE"]
     broken = {"eventName": "MODIFY", "dynamodb": {"SequenceNumber": expired[2]["dynamodb"]["SequenceNumber"]}}
     batch = [expired[0], expired[1], broken, expired[3]]
-    assert place(batch, aggregator(store, shelf).process(batch)) == 2
+    for _ in range(2):
+        assert place(batch, aggregator(store, shelf).process(batch)) == 4
+        assert [line["principal"] for line in shelf.lines()] == ["admin-0", "admin-1", "admin-3"]
+
+
+def test_events_behind_a_failure_that_passes_wait_for_it() -> None:
+    store, shelf = StreamedStore(ManualClock()), Shelf()
+    expired = [record for record in history(store, 2) if record["eventName"] == "REMOVE"]
+    (bucket,) = traffic(store, "a")
+    later = {**expired[1], "dynamodb": {**expired[1]["dynamodb"], "SequenceNumber": "9" * 24}}
+    batch = [expired[0], bucket, later]
+    store.inject(Fault.FAIL_BEFORE, verb="commit", times=100)
+    assert place(batch, aggregator(store, shelf).process(batch)) == 1
+    assert [line["principal"] for line in shelf.lines()] == ["admin-0"]
+    store.heal()
+    assert place(batch[1:], aggregator(store, shelf).process(batch[1:])) == 2
     assert [line["principal"] for line in shelf.lines()] == ["admin-0", "admin-1"]
+
+
+def test_an_event_without_a_time_or_a_name_does_not_keep_others_out() -> None:
+    store, shelf = StreamedStore(ManualClock()), Shelf()
+    records = [record for record in history(store, 3) if record["eventName"] == "REMOVE"]
+    records[0]["dynamodb"]["OldImage"]["timestamp"] = {"S": "01HQ000000000000000000000A"}
+    del records[1]["dynamodb"]["OldImage"]["action"]
+    assert aggregator(store, shelf).process(records) == {"batchItemFailures": []}
+    assert {line["principal"] for line in shelf.lines()} == {"admin-0", "admin-1", "admin-2"}
+    assert _day(min(shelf.held)) < _iso(store.now.now_ms())[:10] == _day(max(shelf.held))
 
 
 def test_a_failing_archive_is_delivered_again_from_its_first_event() -> None:

@@ -12,15 +12,19 @@ import pytest
 
 from tests.aggregator.streams import StreamedStore, aggregator, place, snapshots
 from zae_limiter import Limit
+from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, usage
+from zae_limiter.records.algebra import Write
 from zae_limiter.records.level import MIGRATED_FROM
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 from zae_limiter.testing import Fault, ManualClock
 from zae_limiter_aggregator.settings import Settings, settings
+from zae_limiter_aggregator.upkeep import level_of
 
 if TYPE_CHECKING:
     from tests.aggregator.streams import Record
+    from zae_limiter.records.algebra import Key
 
 LIMITS = (Limit.per_minute("rpm", 600), Limit.per_minute("tpm", 90_000))
 
@@ -73,16 +77,72 @@ def test_row_3_the_window_is_that_of_the_consumption_not_of_the_anchor() -> None
     assert found[1][0] < found[2][0]
 
 
-def test_one_bucket_that_cannot_be_counted_does_not_hold_up_the_others() -> None:
+def test_a_damaged_change_is_told_of_and_holds_up_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     store = StreamedStore(ManualClock())
-    records = traffic(store, "a", "b", "c")
-    damaged = json.loads(json.dumps(records[1]).replace('"b_tpm_tc": {"N": "500000"}', '"b_tpm_tc": {"S": "many"}'))
-    assert damaged != records[1]
-    batch = [records[0], damaged, records[2]]
-    assert place(batch, aggregator(store).process(batch)) == 1
-    assert counted(store) == {"a": {"rpm": 1, "tpm": 500}, "c": {"rpm": 1, "tpm": 500}}
-    assert place(batch[1:], aggregator(store).process(batch[1:])) == 0
-    assert counted(store)["c"] == {"rpm": 1, "tpm": 500}
+    records = traffic(store, "a", "b", "b", "b", "c")
+    for change, image in ((2, "NewImage"), (3, "OldImage")):
+        records[change]["dynamodb"][image]["b_tpm_tc"] = {"S": "many"}
+    capsys.readouterr()
+    assert place(records, aggregator(store).process(records)) == 5
+    assert counted(store) == {key: {"rpm": 1, "tpm": 500} for key in "abc"}
+    *complaints, report = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [each["sequence"].lstrip("0") for each in complaints] == [
+        records[place]["dynamodb"]["SequenceNumber"] for place in (2, 3)
+    ]
+    assert {each["message"] for each in complaints} == {"damaged"}
+    assert (report["damaged"], report["failures"]) == (2, 0)
+
+
+def test_a_failure_of_our_own_making_is_delivered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StreamedStore(ManualClock())
+    records = traffic(store, "a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr("zae_limiter_aggregator.batch.tallies", lambda *_: 1 / 0)
+        assert place(records, aggregator(store).process(records)) == 0
+    assert place(records, aggregator(store).process(records)) == 2
+    assert counted(store) == {key: {"rpm": 1, "tpm": 500} for key in "ab"}
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
+def test_one_call_that_fails_is_made_again(fault: Fault) -> None:
+    """As with a connection that ended while the function was asleep."""
+    store = StreamedStore(ManualClock())
+    records = traffic(store, "a")
+    store.inject(fault, verb="commit")
+    assert place(records, aggregator(store).process(records)) == 1
+    assert counted(store) == {"a": {"rpm": 1, "tpm": 500}}
+
+
+def test_buckets_of_older_clients_are_not_ours_to_count_and_hold_up_nothing() -> None:
+    store = StreamedStore(ManualClock())
+    (record,) = traffic(store, "a")
+    of_older = {"rf", "shard_count", "b_rpm_tk", "b_rpm_tc", "b_rpm_cp", "b_rpm_ra", "b_rpm_rp", "PK", "SK"}
+    image = record["dynamodb"]["NewImage"]
+    record["dynamodb"]["NewImage"] = {name: image[name] for name in image if name in of_older}
+    assert aggregator(store).process([record]) == {"batchItemFailures": []}
+    assert snapshots(store) == {}
+
+
+def test_a_shard_that_is_made_over_one_left_over_counts_from_zero() -> None:
+    store = StreamedStore(ManualClock())
+    traffic(store, "a")
+    (root,) = (key for key in store.kept if key.sk == keys.STATE)
+    split(store, root)
+    (other,) = (key for key in store.kept if key.sk == keys.STATE and key != root)
+    run(store.commit([Write(other, (), add={"b_tpm_tk": -500_000, "b_tpm_tc": 500_000})]))
+    run(store.commit([Write(root, delete=True)]))
+    store.now.advance(1)
+    traffic(store, "a")
+    split(store, root)
+    records = [each for each in store.records if each["dynamodb"]["Keys"]["SK"]["S"] == keys.STATE]
+    aggregator(store).process([each for each in records if each["eventName"] != "REMOVE"])
+    assert counted(store) == {"a": {"rpm": 2, "tpm": 1500}}
+
+
+def split(store: StreamedStore, key: Key) -> None:
+    (image,) = run(store.read([key]))
+    assert image is not None
+    assert run(divide(store, level_of(store, key, image), image, 0, lambda *_: None))
 
 
 def test_the_answer_names_the_first_failure_of_several() -> None:
@@ -139,11 +199,12 @@ def test_every_batch_is_reported_as_figures_that_cloudwatch_reads(capsys: pytest
     records = traffic(store, "a", "b")
     capsys.readouterr()
     aggregator(store).process(records)
-    aggregator(store).process([*records, {"dynamodb": {"SequenceNumber": "9" * 23}}])
+    aggregator(store).process([*records, {"eventName": "MODIFY", "dynamodb": {"SequenceNumber": "9" * 23}}])
     first, complaint, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["records"], first["counted"], first["repeated"], first["failures"]) == (2, 6, 0, 0)
-    assert (second["records"], second["counted"], second["repeated"], second["failures"]) == (3, 0, 6, 1)
-    assert (complaint["level"], complaint["message"], complaint["error"]) == ("ERROR", "not understood", "KeyError")
+    assert (second["records"], second["counted"], second["repeated"], second["damaged"]) == (3, 0, 6, 1)
+    assert (complaint["level"], complaint["message"]) == ("ERROR", "damaged")
+    assert complaint["error"] == "CorruptRecordError"
     (directive,) = first["_aws"]["CloudWatchMetrics"]
     assert directive["Dimensions"] == [["table"]]
     assert {metric["Name"] for metric in directive["Metrics"]} <= first.keys()

@@ -127,7 +127,8 @@ def deliver(traffic: Traffic, *, faults: bool) -> None:
             continue
         batch = shard.records[shard.read : shard.read + chance.choice([1, 2, 5, 50])]
         if faults and chance.random() < 0.5:
-            store.inject(chance.choice([Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.REFUSE]), verb="commit")
+            for _ in range(chance.randrange(1, 6)):
+                store.inject(chance.choice([Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.REFUSE]), verb="commit")
         shard.read += place(batch, function.process(batch))
         store.heal()
 

@@ -112,9 +112,9 @@ def test_a_shard_other_than_the_first_is_split_after_the_first() -> None:
     assert level.shard == 1
     pressed = busy.store.records
     changes = [change._replace(key=busy.key(1), old=second, new=_pressed(second)) for change in map(change_of, pressed)]
-    assert run(upkeep.relieve(busy.store, changes[-1:])) == 1
+    assert run(upkeep.look_after(busy.store, changes[-1:])).splits == 1
     assert busy.counts() == [4, 2, 4], "the first shard knows the highest count"
-    assert run(upkeep.relieve(busy.store, changes[-1:])) == 1
+    assert run(upkeep.look_after(busy.store, changes[-1:])).splits == 1
     assert busy.counts() == [4, 4, 4, 4]
 
 
@@ -142,7 +142,7 @@ def test_a_split_that_a_client_was_faster_with_is_as_good() -> None:
     busy.spend(1_300, every_ms=1 / 0.85)
     changes = by_record(map(change_of, busy.store.records))[busy.key()]
     busy.split(0)
-    assert run(upkeep.relieve(busy.store, changes)) == 0
+    assert run(upkeep.look_after(busy.store, changes)) == upkeep.Kept()
     assert busy.counts() == [2, 2]
 
 
@@ -172,7 +172,7 @@ def test_a_refill_loses_to_a_client_that_has_moved_the_anchor() -> None:
     busy.limits = (Limit.per_second("rpm", 20), HUGE)
     run(busy.take(rpm=1))
     before = busy.shards()[0]
-    assert not run(upkeep.refill(busy.store, changes))
+    assert run(upkeep.look_after(busy.store, changes)) == upkeep.Kept()
     assert busy.shards()[0] == before
 
 

@@ -79,7 +79,7 @@ ARCHIVE = {"AuditArchive", "AuditArchivePolicy"}
 POLICIES = {"AcquirePolicy", "FullPolicy", "ReadPolicy"}
 ROLES = {"AppRole", "AdminRole", "ReadRole"}
 ALARMS = {
-    *("ErrorsAlarm", "FailuresAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
+    *("ErrorsAlarm", "FailuresAlarm", "DamagedAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
     *("WriteThrottleAlarm", "ReadThrottleAlarm"),
 }
 
@@ -183,6 +183,7 @@ def test_the_alarms(plain: Account, rich: Account) -> None:
         f"{rich.stack}-aggregator-errors": ("AWS/Lambda", "Errors", 1),
         f"{rich.stack}-aggregator-duration": ("AWS/Lambda", "Duration", 45_000),
         f"{rich.stack}-aggregator-failures": ("ZaeLimiter/Aggregator", "failures", 1),
+        f"{rich.stack}-aggregator-damaged": ("ZaeLimiter/Aggregator", "damaged", 1),
         f"{rich.stack}-aggregator-iterator-age": ("AWS/Lambda", "IteratorAge", 300_000),
         f"{rich.stack}-aggregator-dlq": ("AWS/SQS", "ApproximateNumberOfMessagesVisible", 1),
         f"{rich.stack}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1),

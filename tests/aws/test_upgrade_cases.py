@@ -13,6 +13,7 @@ from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
 from tests.aws.strict import complaints
 from zae_limiter import IncompatibleSchemaError, Limit
+from zae_limiter.aws.upgrade.pages import Pages
 from zae_limiter.core.errors import InfrastructureError
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
@@ -108,6 +109,69 @@ def test_what_cannot_be_stored_today_stays_and_is_told() -> None:
         again = upgrade(table)
         assert again.is_empty
         assert again.refused == report.refused
+
+
+def test_more_limits_than_a_commit_can_move_stay_and_stop_nothing() -> None:
+    with old_table() as table:
+        limits = [old_tables.per_limit_config("RESOURCE#gpt-4", f"l{n}", LIMITS["rpm"]) for n in range(101)]
+        table.put(old_tables.version(), old_tables.entity("key"), *limits)
+        report = upgrade(table)
+        assert report.refused.keys() == {limit.key for limit in limits}
+        assert report.moved == {"entity": 1, "version": 1}
+
+
+def test_a_snapshot_that_stays_does_not_keep_others_from_being_read() -> None:
+    with old_table() as table:
+        table.put(*old_tables.registered(), old_tables.entity("key", prefix=f"{OTHER}/"))
+        for hour, window in enumerate(("weekly", "hourly")):
+            start = f"2024-03-01T0{hour}:00:00Z"
+            table.put(old_tables.usage("key", "gpt-4", window, start, f"{OTHER}/", rpm=3, total_events=3))
+        assert len(upgrade(table).refused) == 1
+        found, _ = run(BlockingRepository(table.store()).get_usage_snapshots(entity_id="key"))
+        assert [each.window_type for each in found] == ["hourly"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_partition_whose_first_page_is_done_is_gone_on_with(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a killed run leaves a partition of more than a page: new at its beginning, old at its end."""
+    pages = Pages._pages
+    small = {"Scan": {"Limit": size}, "Query": {}}
+    monkeypatch.setattr(Pages, "_pages", lambda self, what, asked: pages(self, what, asked | small[what]))
+    with old_table() as table:
+        table.put(*old_tables.registered(), old_tables.entity("key", prefix=f"{OTHER}/"))
+        upgrade(table)
+        start = "2024-03-01T12:00:00Z"
+        table.put(*(old_tables.usage("key", f"gpt-{n}", "hourly", start, f"{OTHER}/", rpm=n) for n in range(1, 4)))
+        assert upgrade(table, dry_run=True).moved == {"usage snapshot": 3}
+        assert upgrade(table).moved == {"usage snapshot": 3}
+        assert upgrade(table).is_empty
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_bucket_under_its_entity_beside_one_of_its_own_partition(
+    readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store decides which of them a scan finds first."""
+    partitions = Pages.partitions
+
+    async def entities_first(self: Pages) -> Any:
+        async for found in partitions(self):
+            yield dict(sorted(found.items(), key=lambda each: "/ENTITY#" not in each[0]))
+
+    monkeypatch.setattr(Pages, "partitions", entities_first)
+    with old_table() as table:
+        lacking = pool("rpm", 45_000, 0, 60_000, (60_000, 60_000), used=15_000)
+        shard = old_tables.sharded_bucket("key", "gpt-4", [lacking._replace(tokens=40_000, amount=60_000 * readable)])
+        table.put(*old_tables.registered(), shard)
+        table.put(old_tables.composite_bucket("key", "gpt-4", [lacking], prefix=f"{OTHER}/"))
+        report = upgrade(table)
+        if readable:
+            (state,) = run(BlockingRepository(table.store()).get_buckets("key"))
+            assert (state.tokens_milli, state.total_consumed_milli) == (25_000, 15_000)
+            assert report.merged == 1
+        else:
+            assert {key.sk for key in report.refused} == {"#STATE", "#BUCKET#gpt-4"}
+        assert upgrade(table).is_empty
 
 
 def test_expiry_stays_and_what_has_expired_is_not_brought_back() -> None:

@@ -52,6 +52,17 @@ def oldest() -> Iterator[OldTable]:
         yield table
 
 
+def test_what_check_sends_to_upgrade_it_finds_there() -> None:
+    """An older client has registered a namespace in a table that is stamped with the present version."""
+    with old_table() as table:
+        shell(table.name, "upgrade", "--yes")
+        table.put(*old_tables.registered(), old_tables.entity("key", prefix=f"{old_tables.OTHER}/"))
+        assert "zae-limiter upgrade" in answer(table.name, "check", code=12)["problem"]
+        assert answer(table.name, "upgrade", "--yes")["records"] == {"entity": 1, "namespace": 2}
+        assert answer(table.name, "check")["compatible"] is True
+        assert answer(table.name, "upgrade", "--yes")["changed"] is False
+
+
 def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
     name = oldest.name
     refused = shell(name, "available", "key", "gpt-4")

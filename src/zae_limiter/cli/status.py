@@ -44,7 +44,7 @@ def status(ctx: click.Context, shell: Shell) -> None:
 def _show_health(shell: Shell, repository: SyncRepository) -> bool:
     from ..aws import health
 
-    found = health.look(repository._inner._backend.store)
+    found = health.look(repository.store)
     shell.show(found, health_grid(found))
     return found.available
 

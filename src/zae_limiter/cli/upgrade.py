@@ -41,7 +41,7 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
     from ..stores.dynamodb.store import DynamoStore
 
     with shell.repository() as repository:
-        store = repository._inner._backend.store
+        store = repository.store
         if isinstance(store, DynamoStore):
             _upgrade(shell, store, lambda_only=lambda_only, force=force, dry_run=dry_run, yes=yes)
         else:

@@ -97,7 +97,7 @@ def _verdict(shell: Shell) -> Verdict:
     from ..runtime.blocking import run
 
     with shell.repository() as repository:
-        return run(judge(repository._inner._backend.read, shell.namespace))
+        return run(judge(repository.store.read, shell.namespace))
 
 
 def _warning(found: Verdict) -> str | None:

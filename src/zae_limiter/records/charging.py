@@ -279,10 +279,10 @@ def _kept_in_debt(level: Level, image: Image, write: Write) -> Write:
     return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
 
 
-def far_from_anchor(level: Level, image: Image, now_ms: int) -> bool:
+def far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
     """Whether a limit has produced more than half of what may lie between an anchor and a decision."""
-    rules = (slot.rule for slot in level.slots_of(image).values())
-    return any(between(rule, image[ANCHOR], now_ms) > _REACH // 2 for rule in rules)
+    rules = (stored_rule(image, name, shard) for name in stored_names(image))
+    return any(rule is not None and between(rule, image[ANCHOR], now_ms) > _REACH // 2 for rule in rules)
 
 
 def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

@@ -28,6 +28,11 @@ def _attributes(namespace: Namespace) -> dict[str, Any]:
     return put if namespace.deleted_at is None else {**put, "deleted_at": namespace.deleted_at}
 
 
+def is_present(record: Image) -> bool:
+    """Whether a record has the present layout: older clients call the name otherwise."""
+    return "name" in record
+
+
 def register(namespace: Namespace) -> list[Write]:
     """Both records and the version, if the name is free."""
     version = {

@@ -83,14 +83,19 @@ def high(level: Level, image: Image, now_ms: int) -> bool:
     return level_at(rule, image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity
 
 
-def sustained(level: Level, first: Image, last: Image) -> bool:
+def sustained(partition_writes: int, first: Image, last: Image) -> bool:
     """Whether a record took four fifths of what the store can make between two images, a second at least."""
     if not {_TC, _FL} <= first.keys() & last.keys():
         return False
     milliseconds = max(MILLI, last[_FL] - first[_FL])
-    return bool((last[_TC] - first[_TC]) * 5 >= level.partition_writes * milliseconds * 4 > 0)
+    return bool((last[_TC] - first[_TC]) * 5 >= partition_writes * milliseconds * 4 > 0)
 
 
 def is_first_write(image: Image) -> bool:
     """Whether an image is that of a bucket just made: it counts one write, and a bucket that was split counts anew."""
     return bool(image.get(_TC) == WRITE and image.get(SHARDS) == 1)
+
+
+def is_unwritten(image: Image) -> bool:
+    """Whether an image is that of a shard just split: it counts its writes from none."""
+    return bool(image.get(_TC) == 0)

@@ -24,10 +24,13 @@ WINDOWS = ("hourly", "daily", "monthly")
 EVENTS = "total_events"
 
 _MARK = "@"
-_INDEX_KEYS = (f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK"))
-_OWN = frozenset(
-    ("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl", *_INDEX_KEYS)
+OWN = frozenset(
+    (
+        *("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl"),
+        *(f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK")),
+    )
 )
+"""The attributes that are no counters, whatever limits are called."""
 
 
 class Subject(NamedTuple):
@@ -51,7 +54,7 @@ def counter(limit_name: str) -> str:
 
     Limit names start with a letter, so the two never meet.
     """
-    return f"_{limit_name}" if limit_name in _OWN else limit_name
+    return f"_{limit_name}" if limit_name in OWN else limit_name
 
 
 def mark(shard: int) -> str:
@@ -115,9 +118,14 @@ def accrue(
     return Write(key(whose, window), guards, put, add, expires_at_ms=expires_at_ms)
 
 
+def is_present(image: Image) -> bool:
+    """Whether a record has the present layout: one that an upgrade could not move stays, and counts in whole tokens."""
+    return "window_end" in image
+
+
 def counters_milli(image: Image) -> dict[str, int]:
     """Millitokens per limit."""
-    return {attr.removeprefix("_"): value for attr, value in image.items() if attr not in _OWN and attr[0] != _MARK}
+    return {attr.removeprefix("_"): value for attr, value in image.items() if attr not in OWN and attr[0] != _MARK}
 
 
 def decode(image: Image) -> UsageSnapshot:

@@ -28,7 +28,7 @@ def checked(record: Image | None) -> Deployed:
 
 def opened(record: Image) -> Namespace:
     """The namespace of a record, unless another client wrote it that keeps its records differently."""
-    if "name" not in record:
+    if not namespace.is_present(record):
         raise version.mismatch("was written by a client of an older layout")
     return namespace.decode(record)
 

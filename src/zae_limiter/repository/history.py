@@ -78,7 +78,7 @@ class HistoryOperations(Operations):
         found: list[Image] = []
         while True:
             page = await self._backend.store.query(query, timeout=self._backend.timeout)
-            for _, image in page.items:
+            for image in (image for _, image in page.items if usage.is_present(image)):
                 begun: str = image["window_start"]
                 inside = (start is None or begun >= start) and (end is None or begun < end)
                 if inside and window_type in (None, image["window"]) and resource in (None, image["resource"]):

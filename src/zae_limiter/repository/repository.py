@@ -109,6 +109,11 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Histor
         return self._backend.namespace_name
 
     @property
+    def store(self) -> Store:
+        """The store, for what is done beside the repository."""
+        return self._backend.store
+
+    @property
     def capabilities(self) -> BackendCapabilities:
         """What the store can do."""
         return self._backend.store.capabilities

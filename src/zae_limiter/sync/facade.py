@@ -85,6 +85,11 @@ class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOp
         return self._inner.namespace
 
     @property
+    def store(self) -> Store:
+        """The store, for what is done beside the repository."""
+        return self._inner.store
+
+    @property
     def capabilities(self) -> BackendCapabilities:
         """What the store can do."""
         return self._inner.capabilities

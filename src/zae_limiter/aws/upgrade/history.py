@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
 
-_INDEX_KEYS = (f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK"))
-_FIELDS = frozenset(("entity_id", "resource", "window", "window_start", "window_end", usage.EVENTS, TTL, *_INDEX_KEYS))
-
 
 def event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
     """The event in its present form. An id that would sort among later events begins with the event's time then."""
@@ -50,7 +47,7 @@ def snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: int) -> M
     if window_type not in usage.WINDOWS:
         raise ValueError(f"window is {window_type!r}, not one of {', '.join(usage.WINDOWS)}")
     start = str(fields.get("window_start") or old.key.sk.rpartition("#")[2])
-    counters = [name for name in fields if name not in _FIELDS]
+    counters = [name for name in fields if name not in usage.OWN]
     used = {name: whole_number(fields, name) * MILLI for name in counters}
     ttl = fields.get(TTL)
     write = usage.accrue(

@@ -19,6 +19,8 @@ NESTED = "data"
 
 _PLACE = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 _MOST_GUARDS = 60
+_MOST_OLDS = 90
+"""A commit holds so many old records, the new one, and what changes beside it."""
 _TELLING = ("rf", "version", "config_version", "tokens_milli", "last_refill_ms", "total_consumed_milli", NESTED)
 
 
@@ -81,6 +83,8 @@ def moved(
     kind: str, olds: Sequence[Old], key: Key, image: Mapping[str, Any], now_ms: int, beside: Iterable[Write] = ()
 ) -> Move | None:
     """Make one record of some old ones, at a new key or in place; None where nothing is to be done."""
+    if len(olds) > _MOST_OLDS:
+        raise ValueError(f"{len(olds)} records are more than one commit can move")
     here = next((old for old in olds if old.key == key), None)
     gone = tuple(withdrawn(old, now_ms) for old in olds if old is not here)
     if here is None:

@@ -20,8 +20,6 @@ P = ParamSpec("P")
 
 BUCKET = "#BUCKET#"
 LIMIT = "#LIMIT#"
-_MOST_LIMITS = 90
-"""A commit holds the old items of so many limits, and the new one."""
 
 
 class Partition(NamedTuple):
@@ -139,8 +137,6 @@ def _buckets(partition: Partition, meta: Old | None) -> Iterator[Outcome]:
 
 
 def _of_limits(owner: Owner, parts: dict[str, Old], now_ms: int) -> Move | None:
-    if len(parts) > _MOST_LIMITS:
-        raise ValueError(f"{len(parts)} limits are more than one commit can move")
     held = [per_limit.holding(name, old) for name, old in parts.items()]
     return _bucket(owner, [*parts.values()], held, per_limit.LAYOUT, now_ms)
 

@@ -79,28 +79,31 @@ class Runner:
         """Move everything that is old; a second run finds nothing."""
         table = await describe(self._store.client) or {}
         done, total = 0, int(table.get("ItemCount", 0))
-        last = ""
+        moved = ""
         async for found in self._pages.partitions():
             for pk, olds in found.items():
-                if pk != last:
-                    await self._look(pk, olds)
-                last = pk
+                if pk != moved and await self._look(pk, olds):
+                    moved = pk
                 done += len(olds)
                 self._progress(done, max(done, total))
         await self._finish()
         merged, superseded = self._counts.pop("merged", 0), self._counts.pop("superseded", 0)
         return Report(dict(sorted(self._counts.items())), self._refused, merged, superseded)
 
-    async def _look(self, pk: str, olds: Sequence[Old]) -> None:
-        """Move a partition if the records that were found of it say that it is old."""
+    async def _look(self, pk: str, olds: Sequence[Old]) -> bool:
+        """Move a partition as a whole if the part of it that was found says that it is old; whether it did."""
         place = Place.of(pk)
         if place is None:
-            return
+            return False
         if place.kind == "BUCKET":
-            if any(old.key.sk == keys.STATE and sharded.is_old(old.image) for old in olds):
+            old = any(each.key.sk == keys.STATE and sharded.is_old(each.image) for each in olds)
+            if old:
                 await self._bucket(pk)
-        elif place.namespace_id is None or self._outcomes(place, olds):
+            return old
+        old = place.namespace_id is None or bool(self._outcomes(place, olds))
+        if old:
             await self._partition(pk, place)
+        return old
 
     async def _partition(self, pk: str, place: Place) -> None:
         self._trail.append(pk)
@@ -234,11 +237,22 @@ class Runner:
         if current is None:
             return False
         is_bucket = move.kind == "bucket"
+        if is_bucket and sharded.is_old(current):
+            return await self._after_shards(move)
         gone = [write for write in move.writes if write.delete]
         writes = merging.merged(move, current, self._now_ms()) if is_bucket else gone
         done = await self._commit(writes)
         self._counts["merged" if is_bucket else "superseded"] += done
         return done
+
+    async def _after_shards(self, move: Move) -> bool:
+        """Bring the older bucket at the target of a move to the present layout first; the move then comes again."""
+        assert move.target is not None  # there is something at it
+        await self._bucket(move.target.pk)
+        reason = self._refused.get(move.target)
+        if reason is not None:
+            self._refused |= {old.key: f"the bucket that it belongs to stays: {reason}" for old in move.olds}
+        return reason is not None
 
     async def _finish(self) -> None:
         """Stamp the present version, and forget that of the time before namespaces."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
 from ...core.errors import CorruptRecordError, InfrastructureNotFoundError
-from ...records import version
+from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.reshaping import missing, reshape
 from .. import code, deployment, stack, tags
@@ -84,8 +84,7 @@ class Upgrade:
         if lambda_only:
             self._aggregator_of(found)
             return Plan(code=outdated_code or force)
-        stamped = run(self._store.read([version.key()]))[0]
-        current = _is_current(stamped)
+        current = self._is_current()
         data = None
         if force or not current:
             watch.step("looking for old records")
@@ -137,6 +136,11 @@ class Upgrade:
         uploaded = code.upload(self._aws, self._name)
         stamp(self._aws, self._name, deployment.options_of(found))
         return uploaded
+
+    def _is_current(self) -> bool:
+        """Whether all is said to have the present schema, and no client of an older one has come back since."""
+        stamped, found = run(self._store.read([version.key(), keys.namespace(self._namespace_name)]))
+        return _is_current(stamped) and (found is None or namespace.is_present(found))
 
     def _move(self, watch: Watch, *, dry_run: bool = False) -> Report:
         runner = Runner(self._store, self._namespace_name, dry_run=dry_run, progress=watch.records)
