@@ -16,38 +16,36 @@ from zae_limiter.records import audit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from .stream import Change
+    from .stream import Expired
 
 
-def objects(changes: Iterable[Change]) -> Iterator[tuple[str, bytes]]:
+def objects(events: Iterable[Expired]) -> Iterator[tuple[str, bytes]]:
     """The objects that hold the expired events, by name."""
-    days: dict[str, list[Change]] = {}
-    for change in changes:
-        days.setdefault(_day(change), []).append(change)
+    days: dict[str, list[Expired]] = {}
+    for event in events:
+        days.setdefault(_day(event), []).append(event)
     for day, expired in days.items():
         year, month, number = day.split("-")
         name = f"audit/year={year}/month={month}/day={number}/{expired[0].sequence}.jsonl.gz"
         yield name, gzip.compress("".join(map(_line, expired)).encode(), mtime=0)
 
 
-def _day(change: Change) -> str:
+def _day(event: Expired) -> str:
     """The day of an event; of its expiry, where an upgrade has brought it here without a time."""
-    assert change.old is not None  # it is what has expired
     try:
-        return date.fromisoformat(str(change.old.get("timestamp"))[:10]).isoformat()
+        return date.fromisoformat(str(event.image.get("timestamp"))[:10]).isoformat()
     except ValueError:
-        return datetime.fromtimestamp(change.instant_ms // 1000, UTC).date().isoformat()
+        return datetime.fromtimestamp(event.instant_ms // 1000, UTC).date().isoformat()
 
 
-def _line(change: Change) -> str:
+def _line(event: Expired) -> str:
     """An event as a line; one that lacks something with what it has: its neighbours must not be lost for it."""
-    assert change.old is not None  # it is what has expired
-    namespace_id = change.key.pk.partition("/")[0]
+    namespace_id = event.key.pk.partition("/")[0]
     try:
-        event = asdict(audit.decode(change.old))
+        fields = asdict(audit.decode(event.image))
     except KeyError:
-        event = change.old
-    return json.dumps({"namespace_id": namespace_id, **event}, ensure_ascii=False, sort_keys=True) + "\n"
+        fields = event.image
+    return json.dumps({"namespace_id": namespace_id, **fields}, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 class Archive:
@@ -57,13 +55,13 @@ class Archive:
         self._bucket = bucket
         self._client: Any = None
 
-    def keep(self, changes: Sequence[Change]) -> None:
+    def keep(self, events: Sequence[Expired]) -> None:
         """Store the expired events; doing it again changes nothing."""
         if self._client is None:
             from botocore.session import Session
 
             self._client = Session().create_client("s3")
-        for name, content in objects(changes):
+        for name, content in objects(events):
             self._client.put_object(
                 Bucket=self._bucket, Key=name, Body=content, ContentType="application/x-ndjson", ContentEncoding="gzip"
             )

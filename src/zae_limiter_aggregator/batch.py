@@ -97,7 +97,7 @@ class Aggregator:
 
     def _archived(self, changes: Sequence[Change]) -> Counted:
         """Archive the events among changes that expired; those behind a failure come again with it."""
-        expired = [change for change in changes if change.is_expired_audit]
+        expired = [event for change in changes if (event := change.expired_event)]
         if not expired or self._archive is None:
             return Counted()
         try:

@@ -37,9 +37,20 @@ class Change(NamedTuple):
         return self.key.sk == keys.STATE and self.new is not None and CONFIG_VERSION in self.new
 
     @property
-    def is_expired_audit(self) -> bool:
-        """Whether an audit event has come to the end of its time."""
-        return self.by_expiry and self.key.sk.startswith(keys.AUDIT_PREFIX) and self.old is not None
+    def expired_event(self) -> Expired | None:
+        """The audit event that has come to the end of its time by this change, if it is such a change."""
+        if self.old is None or not self.by_expiry or not self.key.sk.startswith(keys.AUDIT_PREFIX):
+            return None
+        return Expired(self.key, self.sequence, self.instant_ms, self.old)
+
+
+class Expired(NamedTuple):
+    """An audit event that is no more in the table, and when it went."""
+
+    key: Key
+    sequence: str
+    instant_ms: int
+    image: Image
 
 
 def sequence_of(record: Mapping[str, Any]) -> str:

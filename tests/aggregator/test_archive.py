@@ -161,9 +161,9 @@ def test_a_failing_archive_is_delivered_again_from_its_first_event() -> None:
 
 def test_the_same_events_make_the_same_bytes() -> None:
     store = StreamedStore(ManualClock())
-    changes = [change for record in history(store, 5) if (change := change_of(record)).is_expired_audit]
-    assert dict(objects(changes)) == dict(objects(changes))
-    assert len(changes) == 5
+    events = [event for record in history(store, 5) if (event := change_of(record).expired_event)]
+    assert dict(objects(events)) == dict(objects(events))
+    assert len(events) == 5
 
 
 def test_faults_of_the_table_do_not_touch_the_archive() -> None:
