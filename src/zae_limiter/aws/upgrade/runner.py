@@ -71,6 +71,7 @@ class Runner:
         self._begun = False
         self._trail: list[str] = []
         self._counts: Counter[str] = Counter()
+        self._merged = self._superseded = 0
         self._refused: dict[Key, str] = {}
         self._pages = Pages(store.client, self._refused)
         self._whole: set[tuple[str, ...]] = set()
@@ -87,8 +88,7 @@ class Runner:
                 done += len(olds)
                 self._progress(done, max(done, total))
         await self._finish()
-        merged, superseded = self._counts.pop("merged", 0), self._counts.pop("superseded", 0)
-        return Report(dict(sorted(self._counts.items())), self._refused, merged, superseded)
+        return Report(dict(sorted(self._counts.items())), self._refused, self._merged, self._superseded)
 
     async def _look(self, pk: str, olds: Sequence[Old]) -> bool:
         """Move a partition as a whole if the part of it that was found says that it is old; whether it did."""
@@ -242,7 +242,8 @@ class Runner:
         gone = [write for write in move.writes if write.delete]
         writes = merging.merged(move, current, self._now_ms()) if is_bucket else gone
         done = await self._commit(writes)
-        self._counts["merged" if is_bucket else "superseded"] += done
+        self._merged += done and is_bucket
+        self._superseded += done and not is_bucket
         return done
 
     async def _after_shards(self, move: Move) -> bool:
