@@ -85,6 +85,15 @@ def test_missing_credentials_are_no_outage(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_config_file_that_is_none(mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "config"
+    broken.write_text("[default\nregion", encoding="utf-8")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(broken))
+    with driven(mode, "http://127.0.0.1:9") as subject, pytest.raises(ValidationError, match=r"config.*understood"):
+        subject.call()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_profile_that_does_not_exist(mode: str) -> None:
     with (
         driven(mode, "http://127.0.0.1:9", profile="nobody") as subject,

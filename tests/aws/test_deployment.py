@@ -26,6 +26,7 @@ from zae_limiter import (
 )
 from zae_limiter.aws import deployment, package, removal, stack, tags
 from zae_limiter.aws.events import Event
+from zae_limiter.aws.resources import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
 from zae_limiter.records.namespace import SCHEMA_VERSION
@@ -139,6 +140,53 @@ def test_it_leaves_nothing_behind(name: str) -> None:
     removal.delete(aws(), name, progress=told.append)
     assert inventory() == before
     assert (told[-1].resource, told[-1].status) == (name, "DELETE_COMPLETE")
+
+
+def archived(name: str) -> str:
+    """The archive of a deployment, with an event in it."""
+    (bucket,) = removal.buckets(aws(), removal.present(aws(), name))
+    aws().call("s3", "put_object", Bucket=bucket, Key="audit/year=2026/x.jsonl.gz", Body=b"x")
+    return bucket
+
+
+@pytest.mark.parametrize("less", [StackOptions(enable_aggregator=False), StackOptions(enable_audit_archival=False)])
+def test_an_archive_that_holds_something_is_not_dropped_by_the_way(name: str, less: StackOptions) -> None:
+    deployment.deploy(aws(), name, StackOptions())
+    bucket = archived(name)
+    with pytest.raises(StackOperationError, match=f"{bucket}.*holds audit events"):
+        deployment.deploy(aws(), name, less)
+    assert status(name) == "CREATE_COMPLETE"
+    removal.empty(aws(), bucket)
+    assert deployment.deploy(aws(), name, less).stack == "updated"
+
+
+def test_the_archive_is_empty_before_its_bucket_is_deleted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 refuses to delete a bucket that holds something; the local engine does not."""
+    deployment.deploy(aws(), name, StackOptions())
+    bucket = archived(name)
+    held: list[int] = []
+
+    def remove(*given: Any) -> None:
+        held.append(len(aws().call("s3", "list_object_versions", Bucket=bucket).get("Versions", ())))
+        really(*given)
+
+    really = stack.remove
+    monkeypatch.setattr(stack, "remove", remove)
+    removal.delete(aws(), name)
+    assert held == [0]
+
+
+def test_a_log_that_came_back_goes_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment.deploy(aws(), name, StackOptions(enable_aggregator=False))
+    really = stack.remove
+
+    def remove(*given: Any) -> None:
+        really(*given)
+        aws().call("logs", "create_log_group", logGroupName=log_group(name))
+
+    monkeypatch.setattr(stack, "remove", remove)
+    removal.delete(aws(), name)
+    assert log_group(name) not in inventory()["log groups"]
 
 
 def test_what_is_protected_is_not_deleted(name: str) -> None:

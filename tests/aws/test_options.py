@@ -79,7 +79,20 @@ def test_an_aggregator_without_a_role_has_two_ways_out() -> None:
 def test_names_are_those_of_stacks() -> None:
     with pytest.raises(ValidationError, match="hyphens"):
         options.check("my_app", StackOptions())
-    options.check("a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}"))
+    options.check(
+        "a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}", enable_aggregator=False)
+    )
+
+
+def test_a_name_leaves_room_for_what_is_called_after_it() -> None:
+    options.check("abc", StackOptions())
+    options.check("a" * 53, StackOptions())
+    for name in ("a" * 54, "a" * 55):
+        options.check(name, StackOptions(enable_aggregator=False))
+        with pytest.raises(ValidationError, match="at most 53 are allowed with an aggregator"):
+            options.check(name, StackOptions())
+    with pytest.raises(ValidationError, match="at least 3"):
+        options.check("ab", StackOptions())
 
 
 def test_every_partition_has_its_arns() -> None:

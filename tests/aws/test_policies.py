@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter_aggregator.archive import objects
 from zae_limiter_aggregator.batch import Aggregator
 from zae_limiter_aggregator.settings import Settings
-from zae_limiter_aggregator.stream import Change
+from zae_limiter_aggregator.stream import Expired
 
 STACK = "policies-stack"
 TABLES = f"arn:aws:dynamodb:{REGION}:000000000000:table/"
@@ -259,8 +259,7 @@ def test_the_aggregators_role_may_put_archives_and_nothing_else(account: Account
     policy = account.role_document(f"{STACK}-aggr", "aggregate")
     bucket = f"arn:aws:s3:::{account.outputs['ArchiveBucket']}"
     event = {"timestamp": "2030-01-02T03:04:05Z", "event_id": "1", "action": "limits_set", "entity_id": "key"}
-    change = Change(keys.audit("ns", "key", "1"), "1", 0, event, None, by_expiry=True)
-    ((name, _),) = objects([change])
+    ((name, _),) = objects([Expired(keys.audit("ns", "key", "1"), "1", 0, event)])
     assert allows(policy, Ask("s3:PutObject", f"{bucket}/{name}"))
     assert not allows(policy, Ask("s3:PutObject", f"{bucket}/other/{name}"))
     assert not allows(policy, Ask("s3:GetObject", f"{bucket}/{name}"))

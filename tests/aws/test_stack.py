@@ -141,6 +141,13 @@ def happened(resource: str, state: str, reason: str, *, of_stack: bool = False) 
     return Event(f"{resource}-{state}", resource, "AWS::X::Y", state, reason, of_stack)
 
 
+def test_a_deletion_that_somebody_else_was_faster_with_is_done(name: str) -> None:
+    stack.apply(aws(), name, wanted(QUEUE), Watch())
+    seen = present(name)
+    stack.remove(aws(), seen, Watch())
+    stack.remove(aws(), seen, Watch(patience=0))
+
+
 def test_what_was_only_cancelled_is_not_to_blame() -> None:
     events = [
         happened("my-app", "CREATE_IN_PROGRESS", "User Initiated", of_stack=True),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import ValidationError
 from ..core.values import StackOptions
 from ..stores.dynamodb.store import DynamoStore
-from . import code, options as stack_options, preflight, stack, tags, template
+from . import code, options as stack_options, preflight, removal, stack, tags, template
 from .calls import Aws
 from .stack import Wanted, Watch
 from .stamping import stamp
@@ -51,6 +51,8 @@ def deploy(
     Without ``wait`` only the stack is begun: a later `deploy` uploads the code.
     """
     stack_options.check(name, options)
+    if not (options.enable_aggregator and options.enable_audit_archival):
+        removal.check_dispensable(aws, name)
     free = partial(preflight.check, aws, name, options)
     wanted = Wanted(template.body(), template.parameters(name, options), tags.of_stack(options.tags), free)
     watch = Watch(pause=pause) if progress is None else Watch(progress, pause)

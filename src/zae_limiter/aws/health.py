@@ -191,7 +191,9 @@ def _timed_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
 
 def _stack(aws: Aws, name: str) -> StackHealth | None:
     found = stack.describe(aws, name)
-    return None if found is None or not found.managed else StackHealth(found.status, found.reason or None)
+    if found is None or not (found.managed or found.older):
+        return None
+    return StackHealth(found.status, f"of {found.older}" if found.older else found.reason or None)
 
 
 def _table(aws: Aws, name: str) -> TableHealth:

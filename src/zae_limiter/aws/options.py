@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import names
 from ..core.errors import ValidationError
 from ..records.usage import WINDOWS
+from .resources import function_name
 
 if TYPE_CHECKING:
     from ..core.values import StackOptions
@@ -57,6 +58,8 @@ _ARNS = {
 }
 _FORMATS = {"role_name_format": 64, "policy_name_format": 128}
 _IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
+_FUNCTION_MAX = 64
+"""The longest name of a Lambda function."""
 _MOST_TAGS = 47
 _IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
 
@@ -64,6 +67,14 @@ _IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
 def check(name: str, options: StackOptions) -> None:
     """Refuse a stack that could not be made, or not work; the reason names the fix."""
     names.stack(name)
+    if options.enable_aggregator is True and len(function_name(name)) > _FUNCTION_MAX:
+        most = _FUNCTION_MAX - len(function_name(""))
+        raise ValidationError(
+            "name",
+            name,
+            f"has {len(name)} characters, at most {most} are allowed with an aggregator, whose function is called "
+            "after it; shorten it, or do without by enable_aggregator=False (--no-aggregator)",
+        )
     for flag in _FLAGS:
         if not isinstance(getattr(options, flag), bool):
             raise ValidationError(flag, getattr(options, flag), "must be True or False")
@@ -159,9 +170,8 @@ def _iam(options: StackOptions) -> None:
     if options.create_iam:
         return
     if options.create_iam_roles:
-        raise ValidationError(
-            "create_iam_roles", True, "contradicts create_iam=False (--no-iam); leave one of them out"
-        )
+        reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
+        raise ValidationError("create_iam_roles", True, reason)
     if options.enable_aggregator and options.aggregator_role_arn is None:
         raise ValidationError(
             "aggregator_role_arn",

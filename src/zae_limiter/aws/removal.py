@@ -88,6 +88,23 @@ def buckets(aws: Aws, found: Stack) -> list[str]:
     ]
 
 
+def check_dispensable(aws: Aws, name: str) -> None:
+    """Refuse to do without an archive that holds something: a change of the stack would leave its bucket to nobody."""
+    found = stack.own(aws, name)
+    if found is None or found.vain:
+        return
+    for bucket in buckets(aws, found):
+        try:
+            holds = _holds(aws, bucket)
+        except AccessDeniedError:  # whoever may not look leaves it to CloudFormation
+            continue
+        if holds:
+            raise StackOperationError(
+                f"The archive {bucket!r} of {name!r} holds audit events; nothing was changed. Keep it "
+                f"(--audit-archival), or copy what you need and run `aws s3 rm --recursive s3://{bucket}` first."
+            )
+
+
 def empty(aws: Aws, bucket: str) -> None:
     """Delete every version of every object of a bucket."""
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, StackOperationError
 from .calls import code_of, one_line, said
 from .events import Event, Journal, culprit, rejected
-from .tags import MANAGED
+from .tags import MANAGED, OLDER, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,6 +59,13 @@ class Stack(NamedTuple):
     def managed(self) -> bool:
         """Whether it is ours."""
         return self.tags.get(MANAGED) == "true"
+
+    @property
+    def older(self) -> str | None:
+        """Whose it is, where a version of before 1.0 has deployed it; None where none has."""
+        if self.managed or self.tags.get(OLDER[0]) != OLDER[1]:
+            return None
+        return f"zae-limiter {self.tags.get(VERSION, 'before 1.0')}"
 
     @property
     def vain(self) -> bool:
@@ -115,6 +122,11 @@ def described(entry: Mapping[str, Any]) -> Stack:
 def own(aws: Aws, name: str) -> Stack | None:
     """The stack of this name, which must be ours; None where there is none."""
     found = describe(aws, name)
+    if found is not None and found.older:
+        raise StackAlreadyExistsError(
+            f"Stack {name!r} in {aws.region} was deployed by {found.older}, whose stacks this version neither changes "
+            f"nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves the data of its table."
+        )
     if found is not None and not found.managed:
         raise StackAlreadyExistsError(
             f"Stack {name!r} in {aws.region} is not a stack of zae-limiter (it lacks the tag {MANAGED}); "
@@ -167,7 +179,7 @@ def follow(aws: Aws, stack_id: str, journal: Journal, watch: Watch) -> End:
         for event in fresh:
             watch.told(event)
         events += fresh
-        if found is None:
+        if found is None or found.status == _DELETED:  # somebody else may have deleted it before the first look
             return End(_DELETED, "", events)
         if not found.busy and any(event.of_stack and event.status == found.status for event in events):
             return End(found.status, found.reason, [*events, *_hidden(aws, stack_id, events)])

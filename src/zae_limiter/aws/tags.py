@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MANAGED = "zae-limiter:managed"
 VERSION = "zae-limiter:version"
 SCHEMA = "zae-limiter:schema-version"
+OLDER = ("ManagedBy", "zae-limiter")
+"""The tag that versions before 1.0 gave their stacks."""
 
 
 def of_stack(tags: Mapping[str, str] | None) -> dict[str, str]:

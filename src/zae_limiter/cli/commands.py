@@ -106,6 +106,9 @@ def confirm(question: str, yes: bool) -> None:
     """Ask, on the error stream so that what is printed stays clean; anything but yes ends the command."""
     if yes:
         return
+    shell = click.get_current_context().find_object(Shell)
+    if shell is not None and shell.as_json:
+        raise click.ClickException("Not confirmed; nothing was changed. With --json nobody is asked: give --yes.")
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:

@@ -45,15 +45,21 @@ def deploy(shell: Shell, /, wait: bool, **given: Any) -> None:
     from ..aws import deployment
 
     name = named(shell)
+    names.namespace(shell.namespace)
     with connected(shell) as aws:
         options = _options(aws, name, given)
         with following(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
             done = deployment.deploy(aws, name, options, progress=_teller(tell), wait=wait)
             if wait:
                 _register(shell, aws.region)
-    shell.show(done._asdict(), _report(done) if wait else f"The stack {name} is {done.stack}; its end is not awaited.")
+    shell.show(done._asdict(), _report(done) if wait else _begun(done))
     if not shell.as_json:
         note(f"next: {_next(shell, done) if wait else _again(shell, done)}")
+
+
+def _begun(done: Deployment) -> str:
+    state = done.stack if done.stack == "unchanged" else f"being {done.stack}; nobody waits for it"
+    return f"The stack {done.name} is {state}."
 
 
 @click.command(cls=Command)

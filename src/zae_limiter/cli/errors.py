@@ -51,6 +51,7 @@ Exit codes:
 
 _SPOKEN = (
     ("pass limits=[...]", "give limits with -l"),
+    ("pass region=,", "give --region,"),
     ("register_namespace() or `zae-limiter namespace register`", "`zae-limiter namespace register`"),
     ("create_table() or deploy the stack", "`zae-limiter deploy` or `zae-limiter create-table`"),
     ("create_table()", "`zae-limiter create-table`"),

@@ -70,6 +70,7 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
 
     if shell.stack_name is not None:
         names.stack(shell.stack_name)
+        names.namespace(shell.namespace)
     place = home.find()
     with following("Local AWS", quiet=shell.as_json) as say:
         found = lifecycle.up(place, lifecycle.Wish(port, shell.region, timeout), say)

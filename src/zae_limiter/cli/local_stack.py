@@ -40,6 +40,7 @@ def deploy(home: Home, wanted: Wanted, say: Say) -> None:
         say(f"Deploying {name}")
         options = deployment.options_now(aws, name)
         deployment.deploy(aws, name, options, progress=partial(_tell, name, say))
+        repository.create_table()  # the engine's CloudFormation forgets the expiry of records
         repository.register_namespace(namespace)
 
 

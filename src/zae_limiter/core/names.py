@@ -23,6 +23,8 @@ _ENTITY_MAX = 256
 _ENTITY_BYTES = 900
 """An id is part of sort keys, and DynamoDB's have 1,024 bytes."""
 _NAME_MAX = 128
+_STACK_MIN = 3
+"""A stack's table has its name, and those of DynamoDB have three characters at least."""
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
@@ -118,5 +120,8 @@ def namespace(value: object, field: str = "namespace") -> str:
 
 
 def stack(value: object, field: str = "name") -> str:
-    """Check a stack name: a letter, then letters, digits and hyphens, at most 55 characters."""
-    return _name(value, field, _STACK, "and hyphens", limit=55)
+    """Check a stack name: a letter, then letters, digits and hyphens, 3 to 55 characters."""
+    checked = _name(value, field, _STACK, "and hyphens", limit=55)
+    if len(checked) < _STACK_MIN:
+        raise InvalidNameError(field, value, f"has {len(checked)} characters, at least {_STACK_MIN} are needed")
+    return checked

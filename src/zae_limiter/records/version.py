@@ -144,7 +144,8 @@ def check(deployed: Deployed, client: str) -> None:
             f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one."
         )
     if needs_upgrade(deployed):
-        raise mismatch(f"has schema {deployed.schema}")
+        unfinished = deployed.schema == UNFINISHED
+        raise mismatch("is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}")
 
 
 def mismatch(what: str) -> VersionMismatchError:

@@ -31,7 +31,7 @@ def find(home: Home) -> Running | None:
     """The engine that runs; None if none does, whatever an old record says."""
     try:
         running = _read(home.record.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return None
     return running if running.process.alive else None
 

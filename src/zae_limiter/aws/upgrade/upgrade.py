@@ -121,7 +121,7 @@ class Upgrade:
         if found is None or not deployment.options_of(found).enable_aggregator:
             raise InfrastructureNotFoundError(
                 f"No aggregator is deployed for {self._name!r} in {self._aws.region}: "
-                f"`zae-limiter deploy --name {self._name}` makes one."
+                f"`zae-limiter deploy --name {self._name} --aggregator` makes one."
             )
         return found
 

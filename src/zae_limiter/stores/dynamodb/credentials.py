@@ -31,8 +31,8 @@ _ADVICE = (
 
 
 def open_session(profile: str | None) -> Any:
-    """A botocore session of our own; a profile that does not exist is bad input."""
-    from botocore.exceptions import ProfileNotFound
+    """A botocore session of our own; a profile that does not exist, or a file that is none, is bad input."""
+    from botocore.exceptions import ConfigParseError, ProfileNotFound
     from botocore.session import Session
 
     session = Session(profile=profile)
@@ -40,6 +40,8 @@ def open_session(profile: str | None) -> Any:
         session.get_scoped_config()
     except ProfileNotFound as error:
         raise ValidationError("profile", session.get_config_variable("profile"), "does not exist") from error
+    except ConfigParseError as error:
+        raise ValidationError("AWS config file", error.kwargs["path"], "cannot be understood; correct it") from error
     return session
 
 
