@@ -1,4 +1,7 @@
-"""Upgrades on a real engine: every balance, limit, entity, event and number is there afterwards, whatever happens."""
+"""Upgrades on a real engine: every balance, limit, entity, event and number is there afterwards, whatever happens.
+
+``row`` is the row of the reference's observed defects.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ layouts = pytest.mark.parametrize("items", LAYOUTS.values(), ids=LAYOUTS)
 
 
 @layouts
-def test_everything_is_there_after_the_upgrade(items: Callable[[], list[Item]]) -> None:
+def test_row_21_everything_is_there_after_the_upgrade(items: Callable[[], list[Item]]) -> None:
     with old_table() as table:
         made = items()
         fill(table, made)

@@ -26,7 +26,7 @@ def check(aws: Aws, name: str, options: StackOptions) -> None:
     if options.aggregator_role_arn is not None:
         _check_role(aws, options.aggregator_role_arn)
     if _exists(aws, "dynamodb", "describe_table", TableName=name):
-        raise _taken("DynamoDB table", name, aws.region)
+        raise _taken("DynamoDB table", name, aws.region, "Give another name: a stack takes no table over.")
     if not options.enable_aggregator:
         return
     if _exists(aws, "lambda", "get_function_configuration", FunctionName=function_name(name)):
@@ -37,10 +37,11 @@ def check(aws: Aws, name: str, options: StackOptions) -> None:
         raise _taken("log group", log_group(name), aws.region)
 
 
-def _taken(kind: str, name: str, region: str) -> StackAlreadyExistsError:
+def _taken(
+    kind: str, name: str, region: str, fix: str = "Give another name, or delete it first."
+) -> StackAlreadyExistsError:
     return StackAlreadyExistsError(
-        f"The {kind} {name!r} exists in {region} and belongs to no stack of zae-limiter; nothing was changed. "
-        "Give another name, or delete it first."
+        f"The {kind} {name!r} exists in {region} and belongs to no stack of zae-limiter; nothing was changed. {fix}"
     )
 
 
