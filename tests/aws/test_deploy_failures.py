@@ -116,7 +116,7 @@ def test_a_table_of_that_name_is_not_touched(name: str) -> None:
     shown = run(*flags(name), "deploy", "--json")
     assert shown.exit_code == 16
     assert f"The DynamoDB table '{name}' exists in us-east-1" in shown.stderr
-    with pytest.raises(StackAlreadyExistsError, match="Give another name: a stack takes no table over"):
+    with pytest.raises(StackAlreadyExistsError, match="Give another name, or take it in with --adopt"):
         deployment.deploy(aws(), name, SMALL)
     assert inventory() == before
     aws().call("dynamodb", "delete_table", TableName=name)

@@ -77,7 +77,7 @@ def test_code_that_is_not_there_yet_loses_no_record(parsed: Any) -> None:
     with pytest.raises(RuntimeError, match="not been uploaded"):
         exec(function["Code"]["ZipFile"], {})
     stream = parsed["Resources"]["AggregatorStream"]["Properties"]
-    assert stream["MaximumRecordAgeInSeconds"] == 86_400  # as long as the stream has them
+    assert stream["MaximumRecordAgeInSeconds"] == 79_200  # the stream has them for two hours more
     assert stream["StartingPosition"] == "TRIM_HORIZON"
 
 

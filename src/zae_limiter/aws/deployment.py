@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import ValidationError
 from ..core.values import StackOptions
 from ..stores.dynamodb.store import DynamoStore
-from . import code, options as stack_options, preflight, removal, stack, tags, template
+from . import adoption, code, options as stack_options, preflight, removal, stack, tags, template
 from .calls import Aws
 from .stack import Wanted, Watch
 from .stamping import stamp
@@ -45,10 +45,12 @@ def deploy(
     progress: Callable[[Event], object] | None = None,
     pause: Callable[[float], object] = time.sleep,
     wait: bool = True,
+    adopt: bool = False,
 ) -> Deployment:
     """Make the deployment what ``options`` say, whatever is there now; ``progress`` hears of each stack event.
 
-    Without ``wait`` only the stack is begun: a later `deploy` uploads the code.
+    Without ``wait`` only the stack is begun: a later `deploy` uploads the code. ``adopt`` takes a table that exists
+    into the stack; otherwise such a table is refused.
     """
     stack_options.check(name, options)
     if not (options.enable_aggregator and options.enable_audit_archival):
@@ -56,6 +58,8 @@ def deploy(
     free = partial(preflight.check, aws, name, options)
     wanted = Wanted(template.body(), template.parameters(name, options), tags.of_stack(options.tags), free)
     watch = Watch(pause=pause) if progress is None else Watch(progress, pause)
+    if adopt:
+        adoption.adopt(aws, name, wanted, watch)
     done = stack.apply(aws, name, wanted, watch, wait=wait)
     if not wait:
         return Deployment(name, aws.region, done, None, {})

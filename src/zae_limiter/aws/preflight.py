@@ -26,7 +26,7 @@ def check(aws: Aws, name: str, options: StackOptions) -> None:
     if options.aggregator_role_arn is not None:
         _check_role(aws, options.aggregator_role_arn)
     if _exists(aws, "dynamodb", "describe_table", TableName=name):
-        raise _taken("DynamoDB table", name, aws.region, "Give another name: a stack takes no table over.")
+        raise _taken("DynamoDB table", name, aws.region, "Give another name, or take it in with --adopt.")
     if not options.enable_aggregator:
         return
     if _exists(aws, "lambda", "get_function_configuration", FunctionName=function_name(name)):

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .calls import Aws
 
 _CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
-_REMAINDERS = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
+REVIEWED = "REVIEW_IN_PROGRESS"
+"""The state of a stack that somebody has proposed."""
+_REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
 _STABLE = (
     "CREATE_COMPLETE",
@@ -31,6 +33,8 @@ _STABLE = (
     "IMPORT_ROLLBACK_COMPLETE",
 )
 """States that allow an update."""
+_OF_OURS = {"SnapshotWindows", "UsageRetentionDays", "AuditRetentionDays"}
+"""Parameters that no other template has together."""
 _DELETED = "DELETE_COMPLETE"
 _SUCCESSES = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _ROUNDS = 10
@@ -57,8 +61,9 @@ class Stack(NamedTuple):
 
     @property
     def managed(self) -> bool:
-        """Whether it is ours."""
-        return self.tags.get(MANAGED) == "true"
+        """Whether it is ours: by its tag, or by its parameters where an import has made it, which sets no tags."""
+        imported = self.status.startswith("IMPORT_") and self.parameters.keys() >= _OF_OURS
+        return imported or self.tags.get(MANAGED) == "true"
 
     @property
     def older(self) -> str | None:
@@ -227,7 +232,7 @@ def stuck(found: Stack) -> str:
 
 
 def _create(aws: Aws, name: str, wanted: Wanted, watch: Watch, wait: bool) -> str:
-    answer = aws.call("cloudformation", "create_stack", **_request(name, wanted), OnFailure="ROLLBACK")
+    answer = aws.call("cloudformation", "create_stack", **request(name, wanted), OnFailure="ROLLBACK")
     if wait:
         _ended(name, CREATED, follow(aws, answer["StackId"], Journal(aws, answer["StackId"]), watch))
     return CREATED
@@ -237,7 +242,7 @@ def _update(aws: Aws, found: Stack, wanted: Wanted, watch: Watch, wait: bool) ->
     journal = Journal(aws, found.id)
     journal.skip()
     try:
-        aws.call("cloudformation", "update_stack", **_request(found.name, wanted))
+        aws.call("cloudformation", "update_stack", **request(found.name, wanted))
     except StackOperationError as error:
         if "No updates are to be performed" in said(error):
             return UNCHANGED
@@ -247,7 +252,8 @@ def _update(aws: Aws, found: Stack, wanted: Wanted, watch: Watch, wait: bool) ->
     return UPDATED
 
 
-def _request(name: str, wanted: Wanted) -> dict[str, Any]:
+def request(name: str, wanted: Wanted) -> dict[str, Any]:
+    """What CloudFormation is told of a stack."""
     return {
         "StackName": name,
         "TemplateBody": wanted.template,

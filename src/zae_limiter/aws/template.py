@@ -19,9 +19,19 @@ _MS_PER_PERCENT = 10
 """One per cent of a second in milliseconds."""
 
 
+_BETWEEN = "\n\n  "
+"""What stands between two resources; the table is the first."""
+
+
 def body() -> str:
     """The text of the template."""
     return resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8")
+
+
+def of_table() -> str:
+    """The template with nothing but the table: by it one that exists is taken into a stack."""
+    head, resources_of, rest = body().partition("\nResources:\n")
+    return f"{head}{resources_of}{rest.partition(_BETWEEN)[0]}\n"
 
 
 def parameters(name: str, options: StackOptions) -> dict[str, str]:

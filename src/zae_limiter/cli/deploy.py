@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @stack_flags
+@click.option("--adopt", is_flag=True, help="Take a table of that name, made with create-table, into the stack.")
 @click.option("--wait/--no-wait", default=True, help="Wait until everything is there.  [wait]")
 @pass_shell
-def deploy(shell: Shell, /, wait: bool, **given: Any) -> None:
+def deploy(shell: Shell, /, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
 
     It holds the table, the function that sums up usage, alarms and policies. On a stack that exists, what you do not
@@ -49,7 +50,7 @@ def deploy(shell: Shell, /, wait: bool, **given: Any) -> None:
     with connected(shell) as aws:
         options = _options(aws, name, given)
         with following(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
-            done = deployment.deploy(aws, name, options, progress=_teller(tell), wait=wait)
+            done = deployment.deploy(aws, name, options, progress=_teller(tell), wait=wait, adopt=adopt)
             if wait:
                 _register(shell, aws.region)
     shell.show(done._asdict(), _report(done) if wait else _begun(done))

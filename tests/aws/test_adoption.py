@@ -1,0 +1,99 @@
+"""A table that was made without a stack becomes part of one, and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.aws import engine
+from tests.aws.stacks import REGION, aws, inventory, named, status
+from tests.aws.test_deploy_failures import flags
+from tests.test_cli_errors import run
+from zae_limiter import (
+    IncompatibleSchemaError,
+    Limit,
+    StackAlreadyExistsError,
+    StackOptions,
+    SyncRateLimiter,
+    SyncRepository,
+)
+from zae_limiter.aws import adoption, deployment, removal, stack, template
+from zae_limiter.aws.stack import Wanted, Watch
+
+LIMITS = [Limit.per_minute("rpm", 10)]
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    with named() as made:
+        yield made
+
+
+def opened(name: str) -> SyncRepository:
+    return SyncRepository(name=name, region=REGION, endpoint_url=engine.endpoint())
+
+
+def used(name: str) -> int:
+    with opened(name) as repository, SyncRateLimiter(repository).acquire("key", "gpt-4", {"rpm": 3}, limits=LIMITS):
+        return 10 - SyncRateLimiter(repository).available("key", "gpt-4", limits=LIMITS)["rpm"]
+
+
+def standing(name: str) -> None:
+    """A table with something in it."""
+    with opened(name) as repository:
+        repository.create_table()
+        repository.set_system_defaults([Limit.per_minute("rpm", 77)])
+    assert used(name) == 3
+
+
+def wanted(name: str) -> Wanted:
+    return Wanted(template.body(), template.parameters(name, StackOptions()), {})
+
+
+def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
+    standing(name)
+    with pytest.raises(StackAlreadyExistsError, match="--adopt"):
+        deployment.deploy(aws(), name, StackOptions())
+    shown = run(*flags(name), "deploy", "--adopt", "--json")
+    assert shown.exit_code == 0, shown.stderr
+    assert status(name) == "UPDATE_COMPLETE"
+    assert used(name) > 3
+    with opened(name) as repository:
+        assert repository.get_system_defaults()[0] == [Limit.per_minute("rpm", 77)]
+    assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "unchanged"
+    assert name in inventory()["tables"]
+    removal.delete(aws(), name)
+    assert name not in inventory()["tables"]
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["proposed", "imported"])
+def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
+    standing(name)
+    if imported:
+        adoption.adopt(aws(), name, wanted(name), Watch())
+        assert status(name) == "IMPORT_COMPLETE"
+    else:
+        adoption._propose(aws(), name, wanted(name))
+        assert status(name) == stack.REVIEWED
+    assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "updated"
+    assert used(name) > 3
+
+
+def test_without_a_table_it_is_a_deployment_like_any_other(name: str) -> None:
+    assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "created"
+
+
+def test_a_table_that_does_not_fit_is_left_alone(name: str) -> None:
+    aws().call(
+        "dynamodb",
+        "create_table",
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+    )
+    with pytest.raises(IncompatibleSchemaError, match="its key"):
+        deployment.deploy(aws(), name, StackOptions(), adopt=True)
+    assert stack.describe(aws(), name) is None
+    aws().call("dynamodb", "delete_table", TableName=name)
