@@ -13,7 +13,7 @@ demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
 
 test: $(VENV)/.dev $(AWS)/.ready
-	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile
 	$(VENV)/bin/python -m pytest -m alone
 
 check: $(VENV)/.dev
