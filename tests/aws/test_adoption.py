@@ -8,7 +8,7 @@ import pytest
 
 from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
-from tests.aws.test_deploy_failures import flags
+from tests.aws.test_deploy_failures import flags, make_table
 from tests.test_cli_errors import run
 from zae_limiter import (
     IncompatibleSchemaError,
@@ -85,14 +85,7 @@ def test_without_a_table_it_is_a_deployment_like_any_other(name: str) -> None:
 
 
 def test_a_table_that_does_not_fit_is_left_alone(name: str) -> None:
-    aws().call(
-        "dynamodb",
-        "create_table",
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-    )
+    make_table(name)
     with pytest.raises(IncompatibleSchemaError, match="its key"):
         deployment.deploy(aws(), name, StackOptions(), adopt=True)
     assert stack.describe(aws(), name) is None
