@@ -116,7 +116,7 @@ def _applies(statement: Mapping[str, Any], ask: Ask) -> bool:
 
 def _holds(operator: str, keys: Mapping[str, Any], ask: Ask) -> bool:
     if operator != "ForAllValues:StringLike":
-        raise NotImplementedError(operator)
+        raise ValueError(f"{operator} is no operator that is judged here")
     return all(
         any(_like(value, pattern) for pattern in _listed(patterns))
         for key, patterns in keys.items()

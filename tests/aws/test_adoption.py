@@ -8,12 +8,13 @@ import pytest
 
 from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
-from tests.aws.test_deploy_failures import flags, make_table
+from tests.aws.test_deploy_failures import broken, flags, make_table
 from tests.test_cli_errors import run
 from zae_limiter import (
     IncompatibleSchemaError,
     Limit,
     StackAlreadyExistsError,
+    StackOperationError,
     StackOptions,
     SyncRateLimiter,
     SyncRepository,
@@ -78,6 +79,23 @@ def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
         assert status(name) == stack.REVIEWED
     assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "updated"
     assert used(name) > 3
+
+
+def test_what_follows_the_import_may_fail_and_is_repeated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    standing(name)
+    with broken(monkeypatch), pytest.raises(StackOperationError, match="not updated: Unmakable"):
+        deployment.deploy(aws(), name, StackOptions(), adopt=True)
+    assert status(name) == "UPDATE_ROLLBACK_COMPLETE"
+    assert deployment.deploy(aws(), name, StackOptions()).stack == "updated"
+    assert used(name) > 3
+
+
+def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) -> None:
+    stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), Watch())
+    for attempt in (deployment.deploy, lambda here, stack, _: removal.delete(here, stack)):
+        with pytest.raises(StackAlreadyExistsError, match="is not a stack of zae-limiter"):
+            attempt(aws(), name, StackOptions())
+    aws().call("cloudformation", "delete_stack", StackName=name)
 
 
 def test_without_a_table_it_is_a_deployment_like_any_other(name: str) -> None:

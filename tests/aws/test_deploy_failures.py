@@ -154,6 +154,14 @@ def test_a_bad_role_is_told_before_anything_is_created(name: str, arn: str, reas
     assert status(name) is None
 
 
+def test_a_bad_role_is_told_before_anything_is_changed(name: str) -> None:
+    deployment.deploy(aws(), name, StackOptions())
+    shown = run(*flags(name), "deploy", "--aggregator-role-arn", "arn:aws:iam::000000000000:role/nobody")
+    assert shown.exit_code == 2
+    assert "does not exist in this account" in shown.stderr
+    assert status(name) == "CREATE_COMPLETE"
+
+
 def test_several_may_deploy_at_once(name: str) -> None:
     def one(_: int) -> str:
         with Aws(REGION, engine.endpoint()) as mine:

@@ -64,7 +64,9 @@ def test_nothing_is_retained(parsed: Any) -> None:
 def test_its_parameters_are_the_options(parsed: Any) -> None:
     declared = parsed["Parameters"]
     given = template.parameters("my-app", StackOptions())
-    assert {name: str(each["Default"]) for name, each in declared.items()} == given
+    defaults = {name: str(each["Default"]) for name, each in declared.items()}
+    assert defaults.pop("ManagedBy") != given.pop("ManagedBy") == "zae-limiter"
+    assert defaults == given
     assert tuple(declared["LogRetentionDays"]["AllowedValues"]) == options.LOG_RETENTION_DAYS
     assert all(re.fullmatch(declared["SnapshotWindows"]["AllowedPattern"], each) for each in (*WINDOWS, "daily,hourly"))
     for name, option in (("LambdaTimeout", "lambda_timeout"), ("LambdaMemory", "lambda_memory")):

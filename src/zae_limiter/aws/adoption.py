@@ -1,7 +1,7 @@
 """Taking a table that was made without a stack into one, with all it holds.
 
 CloudFormation imports the table into a stack of its own; the usual update then adds what belongs around it. An
-import sets no tags, so until that update such a stack is known by its parameters.
+import sets no tags, so until that update such a stack is known by its parameter `ManagedBy`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def deploy(
     stack_options.check(name, options)
     if not (options.enable_aggregator and options.enable_audit_archival):
         removal.check_dispensable(aws, name)
-    free = partial(preflight.check, aws, name, options)
+    preflight.check_role(aws, options)
+    free = partial(preflight.check_names, aws, name, options)
     wanted = Wanted(template.body(), template.parameters(name, options), tags.of_stack(options.tags), free)
     watch = Watch(pause=pause) if progress is None else Watch(progress, pause)
     if adopt:

@@ -1,4 +1,4 @@
-"""What can be known before a stack is created: whether its names are free, and whether the role it is given is there.
+"""What can be known before CloudFormation is asked: whether names are free, and whether a given role is there.
 
 CloudFormation finds out too, after a minute and a rollback. What these credentials may not look at is left to it.
 """
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from .calls import Aws
 
 
-def check(aws: Aws, name: str, options: StackOptions) -> None:
-    """Refuse what CloudFormation would fail at; for a stack that does not exist yet."""
-    if options.aggregator_role_arn is not None:
-        _check_role(aws, options.aggregator_role_arn)
+def check_names(aws: Aws, name: str, options: StackOptions) -> None:
+    """Refuse names that are taken; for a stack that does not exist yet."""
     if _exists(aws, "dynamodb", "describe_table", TableName=name):
         raise _taken("DynamoDB table", name, aws.region, "Give another name, or take it in with --adopt.")
     if not options.enable_aggregator:
@@ -45,12 +43,13 @@ def _taken(
     )
 
 
-def _check_role(aws: Aws, arn: str) -> None:
-    account, name = arn.split(":")[4], arn.rpartition("/")[2]
-    if account != _account(aws):
+def check_role(aws: Aws, options: StackOptions) -> None:
+    """Refuse a role of this account that is not there."""
+    arn = options.aggregator_role_arn
+    if arn is None or arn.split(":")[4] != _account(aws):
         return
     try:
-        aws.call("iam", "get_role", RoleName=name)
+        aws.call("iam", "get_role", RoleName=arn.rpartition("/")[2])
     except InfrastructureNotFoundError as error:
         reason = "does not exist in this account; check the ARN, or create the role first"
         raise ValidationError("aggregator_role_arn", arn, reason) from error

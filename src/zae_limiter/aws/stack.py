@@ -14,6 +14,7 @@ from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, 
 from .calls import code_of, one_line, said
 from .events import Event, Journal, culprit, rejected
 from .tags import MANAGED, OLDER, VERSION
+from .template import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,8 +34,6 @@ _STABLE = (
     "IMPORT_ROLLBACK_COMPLETE",
 )
 """States that allow an update."""
-_OF_OURS = {"SnapshotWindows", "UsageRetentionDays", "AuditRetentionDays"}
-"""Parameters that no other template has together."""
 _DELETED = "DELETE_COMPLETE"
 _SUCCESSES = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _ROUNDS = 10
@@ -61,9 +60,8 @@ class Stack(NamedTuple):
 
     @property
     def managed(self) -> bool:
-        """Whether it is ours: by its tag, or by its parameters where an import has made it, which sets no tags."""
-        imported = self.status.startswith("IMPORT_") and self.parameters.keys() >= _OF_OURS
-        return imported or self.tags.get(MANAGED) == "true"
+        """Whether it is ours: by its tag, or by its parameter where an import has made it, which sets no tags."""
+        return self.tags.get(MANAGED) == "true" or self.parameters.items() >= OURS.items()
 
     @property
     def older(self) -> str | None:

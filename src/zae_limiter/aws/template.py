@@ -15,6 +15,9 @@ from .options import check, halves
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+OURS = {"ManagedBy": "zae-limiter"}
+"""The parameter that tells our stacks from those that others make of the template: unlike tags, an import sets it."""
+
 _MS_PER_PERCENT = 10
 """One per cent of a second in milliseconds."""
 
@@ -41,7 +44,7 @@ def parameters(name: str, options: StackOptions) -> dict[str, str]:
     for option, names in _FORMATS.items():
         found |= zip(names, halves(getattr(options, option)), strict=True)
     threshold = options.lambda_timeout * options.lambda_duration_threshold_pct * _MS_PER_PERCENT
-    return found | {_THRESHOLD: str(threshold)}
+    return found | {_THRESHOLD: str(threshold)} | OURS
 
 
 def options(parameters: Mapping[str, str]) -> StackOptions:
