@@ -20,14 +20,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "records": {"core", "records"},
     "clock": set(),
+    "logs": set(),
     "forks": set(),
     "runtime": {"runtime"},
-    "stores": {"core", "records", "clock", "forks", "stores"},
+    "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
-    "repository": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "repository", "_version"},
-    "limiter": {"core", "records", "clock", "forks", "runtime", "stores", "repository", "limiter"},
-    "kv": {"core", "clock", "forks", "runtime", "kv"},
-    "web": {"core", "runtime", "limiter", "sync", "kv", "web"},
+    "repository": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "aws", "repository", "_version"},
+    "limiter": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "repository", "limiter"},
+    "kv": {"core", "clock", "forks", "logs", "runtime", "kv"},
+    "web": {"core", "logs", "runtime", "limiter", "sync", "kv", "web"},
+    "telemetry": {"core", "forks", "stores", "repository", "limiter", "sync", "telemetry", "_version"},
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 
@@ -38,8 +40,8 @@ IMPURE = {
 """What the pure layers must not touch: clocks, I/O, threads, logging, chance."""
 
 OPTIONAL = {
-    "aiohttp", "asyncio", "boto3", "botocore", "click", "fastapi", "httpx", "hypothesis", "pytest", "redis", "rich",
-    "sqlite3", "starlette",
+    "aiohttp", "asyncio", "boto3", "botocore", "click", "fastapi", "httpx", "hypothesis", "opentelemetry",
+    "plotext", "pytest", "redis", "rich", "sqlite3", "starlette",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The key-value limiter: a token bucket per client in a store that can only read and write. See ``docs/kv.md``."""
+"""The key-value limiter: a token bucket per client in a store that only reads and writes. See ``docs/guide/kv.md``."""
 
 from .bucket import TokenBucket
 from .cloudflare import CloudflareRepository, WorkersKVRepository

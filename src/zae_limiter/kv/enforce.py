@@ -6,12 +6,12 @@ use up the writes of a store that takes one a second per key. Whatever fails let
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ..clock import Clock, SystemClock
 from ..core.errors import ValidationError
+from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
 from ..runtime.blocking import run
 from .bucket import TokenBucket
 from .identity import ClientIdentity
@@ -21,7 +21,6 @@ from .state import CorruptStateError
 if TYPE_CHECKING:
     from .port import RateLimitRepository
 
-_LOG = logging.getLogger("zae_limiter.kv")
 _LARGEST_SKEW_MS = 86_400_000
 """Clocks of workers differ; an instant more than a day ahead of ours is no clock's."""
 
@@ -100,9 +99,8 @@ class EnforceRateLimit:
 
     def _refused(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
         wait_ms = bucket.ready_ms(self.policy, now_ms)
-        _LOG.debug(
-            "rate limit exceeded: next token in %d ms", wait_ms, extra={"kv_key": key, "retry_after_ms": wait_ms}
-        )
+        message = "rate limit exceeded: next token in %d ms"
+        tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
         return RateLimitResult(False, 0, wait_ms, self.policy.requests_per_minute, now_ms + wait_ms)
 
     async def _saved(self, key: str, bucket: TokenBucket) -> bool:
@@ -166,11 +164,10 @@ def _check_expiry(repository: RateLimitRepository, policy: RateLimitPolicy) -> N
 
 def _reset(key: str, reason: str, state: str) -> None:
     details = {"kv_key": key, "reason": reason, "state": state}
-    _LOG.info("bucket %s reset, its state is corrupt: %s", key, reason, extra=details)
+    tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **details)
 
 
 def _warn(verb: str, key: str, error: Exception) -> None:
-    details = {"kv_key": key, "operation": verb, "error_type": type(error).__name__}
-    _LOG.warning(
-        "%s %s failed, the request is let through: %s: %s", verb, key, type(error).__name__, error, extra=details
-    )
+    kind = type(error).__name__
+    details = {"kv_key": key, "operation": verb, "error_type": kind}
+    tell(KV_UNAVAILABLE, "%s %s failed, the request is let through: %s: %s", verb, key, kind, error, **details)

@@ -8,13 +8,13 @@ as plain adds. An exception gives everything back. A crash leaves the estimate c
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus, OnUnavailable
+from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
 from ..records import charging
 from .amounts import check_amounts, check_known
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from .engine import Grant
     from .limiter import RateLimiter
-
-_LOG = logging.getLogger("zae_limiter")
 
 
 class Terms(NamedTuple):
@@ -51,6 +49,8 @@ class LeaseCore:
     _grant: Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
+    _asked_at: float | None = None
+    """When the limiter was first asked, if it is measured and could not answer at once."""
 
     def __init__(self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], terms: Terms) -> None:
         self._limiter = limiter
@@ -197,14 +197,13 @@ class LeaseCore:
     async def _end(self, failed: bool) -> None:
         if failed:
             # The caller's exception matters more than a failure here.
-            for error in await self._limiter._engine.give_back(self._grants(), self._terms.timeout):
-                _LOG.warning("tokens of a failed call were not given back: %s", error)
+            grants = self._grants()
+            for error in await self._limiter._engine.give_back(grants, self._terms.timeout):
+                lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
+                about = {**self._about(error), **lost}
+                tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
         elif self._delta:
-            await self._settle_all(self._grants(), self._delta)
-
-    async def _settle_all(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
-        """Settle ``delta`` with all grants, to the end also if the caller is cancelled."""
-        await self._limiter._engine.finish(self._settle_each(tuple(_apportioned(grants, delta))))
+            await self._limiter._settle(self, self._grants(), self._delta)
 
     async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
         for grant, share in shares:
@@ -212,7 +211,7 @@ class LeaseCore:
 
     def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
         """The grants as if what was settled since had been taken with them: it can be given back as well."""
-        shares = {id(grant): share for grant, share in _apportioned(self._grants(), delta)}
+        shares = {id(grant): share for grant, share in apportioned(self._grants(), delta)}
         return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
 
     async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
@@ -220,9 +219,21 @@ class LeaseCore:
         try:
             await self._limiter._engine.settle(grant, delta, self._terms.timeout)
         except RateLimiterUnavailable as error:
-            _LOG.warning("settlement lost, the estimate stays charged: %s", error)
+            message = "settlement lost, the estimate stays charged: %s"
+            tell(SETTLEMENT_LOST, message, error, **self._about(error), zae_tokens=_tokens(delta, 1))
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
+
+    def _about(self, error: Exception) -> dict[str, object]:
+        """Whose tokens they are, and what went wrong with them, as fields of a log record."""
+        where = self._limiter._where()
+        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
+        return {**where, **whose, "zae_error_type": type(error).__name__}
+
+
+def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
+    """Whole tokens of each limit."""
+    return {name: sign * amount // MILLI for name, amount in amounts.items() if amount}
 
 
 def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
@@ -233,7 +244,7 @@ def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
     return grant._replace(cost=cost, later=later)
 
 
-def _apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+def apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
     """What is settled with which grant: no more is given back where it was taken than was taken there."""
     left = dict(delta)
     for grant in grants:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -10,6 +9,7 @@ from weakref import WeakSet
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
+from ..logs import STORE_AVAILABLE, STORE_UNAVAILABLE, tell
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
@@ -18,7 +18,7 @@ from .amounts import check_amounts, check_known
 from .chains import Chains
 from .engine import Engine
 from .express import express
-from .lease import Lease, Terms
+from .lease import Lease, Terms, apportioned
 from .looking import LookOperations
 from .waiting import Lines
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from .chain import Chain
     from .engine import Grant
     from .lease import LeaseCore
-
-_LOG = logging.getLogger("zae_limiter")
 
 
 class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOperations):
@@ -219,6 +217,10 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             self._note(True)
         return grant
 
+    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
+        """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
+        await self._engine.finish(lease._settle_each(tuple(apportioned(grants, delta))))
+
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None, atomic: bool
     ) -> Grant:
@@ -252,9 +254,15 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if up != self._up:
             self._up = up
             if up:
-                _LOG.info("store answers again")
+                tell(STORE_AVAILABLE, "store answers again", **self._where())
             else:
-                _LOG.warning("store unavailable: %s", error)
+                details = {**self._where(), "zae_error_type": type(error).__name__}
+                tell(STORE_UNAVAILABLE, "store unavailable: %s", error, **details)
+
+    def _where(self) -> dict[str, object]:
+        """The namespace and the kind of store, as fields of a log record."""
+        backend = self._backend
+        return {"zae_namespace": backend.namespace_name, "zae_backend": backend.store.capabilities.name}
 
 
 _LIMITERS: WeakSet[RateLimiter] = WeakSet()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._version import __version__
 from ..core.errors import VersionError
+from ..logs import AGGREGATOR_OUTDATED, tell
 from ..records import keys, namespace, version
 from ..records.version import Deployed
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ..core.values import Namespace
     from ..records.algebra import Image, Key
-
-_LOG = logging.getLogger("zae_limiter")
 
 
 def checked(record: Image | None) -> Deployed:
@@ -37,7 +35,8 @@ def warn_of_aggregator(deployed: Deployed) -> None:
     """Log what is to be said of the aggregator."""
     warning = aggregator_warning(deployed)
     if warning is not None:
-        _LOG.warning(warning)
+        versions = {"zae_aggregator_version": deployed.aggregator, "zae_client_version": __version__}
+        tell(AGGREGATOR_OUTDATED, "%s", warning, **versions)
 
 
 def aggregator_warning(deployed: Deployed) -> str | None:

@@ -12,13 +12,11 @@ trusts nothing of its own and takes the middle.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import NamedTuple
 
 from ..clock import Clock
-
-LOGGER = logging.getLogger("zae_limiter")
+from ..logs import CLOCK_SKEWED, tell
 
 SKEW_MS = 1000
 """From here on a host's clock counts as wrong."""
@@ -107,11 +105,14 @@ class ServerClock:
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
-            LOGGER.warning(
+            tell(
+                CLOCK_SKEWED,
                 "The clock of this host is %+.1f s off %s's; decisions follow %s's.",
                 self.skew_ms / 1000,
                 self._service,
                 self._service,
+                zae_backend=self._service.lower(),
+                zae_skew_ms=self.skew_ms,
             )
 
 

@@ -45,4 +45,4 @@ class ResponseLease(Lease):
         finally:
             self._open = False
         rest = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
-        await self._settle_all(self._grants_with(before), rest)
+        await self._limiter._settle(self, self._grants_with(before), rest)

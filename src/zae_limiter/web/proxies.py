@@ -8,7 +8,6 @@ others on as the client sent them.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,10 @@ from typing import TypeAlias
 
 from ..core.addresses import Address, parse
 from ..core.errors import ValidationError
+from ..logs import WEB_HEADER_IGNORED, tell
 
 Lines: TypeAlias = Callable[[str], list[str]]
 """Gives the values of a header, one per header line, in order; none if it is absent."""
-
-_LOG = logging.getLogger("zae_limiter")
 
 _MOST_HOPS = 64
 """How many entries of a header are looked at, from the right: nobody has more proxies."""
@@ -156,13 +154,16 @@ class _Watch:
         except IndexError:
             return
         trusted = "1" if address is None else f"[{str(address)!r}]"
-        _LOG.warning(
+        tell(
+            WEB_HEADER_IGNORED,
             "The header %s from the peer %r is not believed: the peer itself counts as the client. If it is a proxy of "
             "yours that writes this header, set proxies=Proxies(%s, header=%r).",
             header,
             peer,
             f"[{_UNIX!r}]" if peer in _UNIX_PEERS else trusted,
             header,
+            zae_header=header,
+            zae_peer=peer,
         )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError, ZAELimiterError
+from ..logs import WEB_SETTLEMENT_FAILED, tell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, MutableMapping
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 TAB = "zae_limiter.tab"
 """Where the tab of a request is, in an ASGI scope or a WSGI environment."""
-
-_LOG = logging.getLogger("zae_limiter")
 
 
 class Tab:
@@ -81,7 +79,7 @@ class Tab:
             try:
                 await lease._exit(failed=error is not None or lease in self._free)
             except ZAELimiterError as failure:
-                _LOG.warning("settlement failed: %s", failure)
+                tell(WEB_SETTLEMENT_FAILED, "settlement failed: %s", failure, **lease._about(failure))
             except BaseException as cancelled:  # raised when this lease had been settled; the others are, too
                 interrupted = cancelled
         if interrupted is not None:

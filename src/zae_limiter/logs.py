@@ -1,0 +1,63 @@
+"""What the library logs: one record per event, with fields of stable names.
+
+Every record has ``zae_event``, the name of the event; the other fields are attributes of the record as well, so any
+formatter that writes attributes (JSON formatters do) has them. The message is for people and may change; the names of
+events and fields do not. The logger is ``zae_limiter``, for the key-value limiter its child ``zae_limiter.kv``.
+
+| ``zae_event`` | level | when | fields besides ``zae_event`` |
+|---|---|---|---|
+| ``store.unavailable`` | WARNING | the store has stopped answering | namespace, backend, error_type |
+| ``store.available`` | INFO | it answers again | namespace, backend |
+| ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
+| ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
+| ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
+| ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
+| ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
+| ``aggregator.outdated`` | WARNING | the aggregator has another version; once | aggregator_version, client_version |
+| ``kv.refused`` | DEBUG | a client of the key-value limiter was refused | *kv*, ``retry_after_ms`` |
+| ``kv.reset`` | INFO | a bucket could not be read and was replaced by a full one | *kv*, ``reason``, ``state`` |
+| ``kv.unavailable`` | WARNING | its store failed, the request was let through | *kv*, ``operation``, ``error_type`` |
+
+Each field is called ``zae_`` and its name here, unless it stands in code quotes. *lease* is namespace, backend,
+entity_id, resource and error_type; *kv* is ``kv_key``, which holds a digest of the address and not the address.
+``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back). It is absent
+where a lease took tokens several times and it is not known which of them failed.
+
+Entity ids are in ``lease.*`` and ``web.settlement_failed`` alone: somebody has to be able to repair what was lost.
+The limiter logs nothing per decision; decisions are counted by `zae_limiter.telemetry`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+_MAIN = logging.getLogger("zae_limiter")
+_KV = logging.getLogger("zae_limiter.kv")
+
+
+class Event(NamedTuple):
+    """Something that is told: its stable name, how much it matters, and to which logger it goes."""
+
+    name: str
+    level: int
+    logger: logging.Logger = _MAIN
+
+
+STORE_UNAVAILABLE = Event("store.unavailable", logging.WARNING)
+STORE_AVAILABLE = Event("store.available", logging.INFO)
+SETTLEMENT_LOST = Event("lease.settlement_lost", logging.WARNING)
+RETURN_LOST = Event("lease.return_lost", logging.WARNING)
+WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", logging.WARNING)
+WEB_HEADER_IGNORED = Event("web.header_ignored", logging.WARNING)
+CLOCK_SKEWED = Event("clock.skewed", logging.WARNING)
+AGGREGATOR_OUTDATED = Event("aggregator.outdated", logging.WARNING)
+KV_REFUSED = Event("kv.refused", logging.DEBUG, _KV)
+KV_RESET = Event("kv.reset", logging.INFO, _KV)
+KV_UNAVAILABLE = Event("kv.unavailable", logging.WARNING, _KV)
+
+
+def tell(event: Event, message: str, *args: object, **fields: object) -> None:
+    """Log an event; ``fields`` become attributes of the record under the very names they are given by."""
+    name, level, logger = event
+    logger.log(level, message, *args, extra={"zae_event": name, **fields}, stacklevel=2)

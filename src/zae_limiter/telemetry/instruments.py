@@ -1,0 +1,100 @@
+"""The instruments: what is created once for each meter provider."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+from .._version import __version__
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECONDS = (
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+)  # fmt: skip
+"""From an acquire in memory to one that a distant store answers late."""
+_WAIT_SECONDS = (0.001, 0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_TOKENS = (0, 1, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000)
+_RATIO = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4, 10)
+
+_COUNTED = {
+    "config.cache": ("{lookup}", "Look-ups of stored limits in the cache"),
+    "backend.calls": ("{call}", "Requests sent to the store"),
+    "backend.conflicts": ("{write}", "Writes whose guards did not hold"),
+    "backend.retries": ("{call}", "Requests sent again"),
+    "backend.throttled": ("{call}", "Requests that the store refused for being too many"),
+    "backend.bytes": ("By", "Bodies of requests to the store and of its answers"),
+    "backend.units": ("{unit}", "Capacity units that the store says it charged"),
+}
+
+
+class Instruments:
+    """The instruments of one meter provider, and the tally behind those that are read when metrics are collected."""
+
+    def __init__(self, provider: MeterProvider) -> None:
+        meter = metrics.get_meter("zae_limiter", __version__, provider)
+        self.tally = Tally()
+        self.decisions = meter.create_counter("zae_limiter.decisions", "{decision}", "Decisions by outcome")
+        histogram = meter.create_histogram
+        self.duration = histogram(
+            "zae_limiter.decision.duration",
+            "s",
+            "Time to a decision, without the time in line",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self.wait = histogram(
+            "zae_limiter.wait.duration",
+            "s",
+            "Time in line of acquires with max_wait",
+            explicit_bucket_boundaries_advisory=_WAIT_SECONDS,
+        )
+        self.error = histogram(
+            "zae_limiter.estimate.error",
+            "{token}",
+            "Tokens by which an estimate was corrected",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+        self.ratio = histogram(
+            "zae_limiter.estimate.ratio",
+            "1",
+            "Tokens used for each one estimated",
+            explicit_bucket_boundaries_advisory=_RATIO,
+        )
+        for name, (unit, description) in _COUNTED.items():
+            meter.create_observable_counter(
+                f"zae_limiter.{name}", [partial(_observed, self.tally, name)], unit, description
+            )
+
+
+def _observed(tally: Tally, metric: str, _: CallbackOptions) -> Iterator[Observation]:
+    for attributes, count in tally.totals(metric).items():
+        yield Observation(count, {f"zae_limiter.{name}": value for name, value in attributes})
+
+
+_LOCK = threading.Lock()
+_OF: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
+_OF_THE_APPLICATION: list[Instruments] = []
+
+
+def instruments_of(provider: MeterProvider | None) -> Instruments:
+    """The instruments of a provider, made on first use; None is the application's, also if that is set up later."""
+    with _LOCK:
+        current = metrics.get_meter_provider()
+        wanted = current if provider is None else provider
+        found = _OF.get(wanted)
+        if found is None and wanted is current and _OF_THE_APPLICATION:
+            found = _OF_THE_APPLICATION[0]  # made before there was a provider: what they measure goes to it now
+        if found is None:
+            found = Instruments(wanted)
+        if provider is None and not _OF_THE_APPLICATION:
+            _OF_THE_APPLICATION.append(found)
+        _OF[wanted] = found
+        return found

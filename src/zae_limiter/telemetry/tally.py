@@ -1,0 +1,92 @@
+"""A tally: counts that somebody else keeps, added up so that the sum never falls.
+
+Stores and caches count for themselves. A source counts from the moment it joins; several who share it count it once;
+and when the last of them leaves, what it had counted by then stays in the sum.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from ..forks import protect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Attributes: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Series(NamedTuple):
+    """One line of a metric."""
+
+    metric: str
+    attributes: Attributes
+
+
+Counts: TypeAlias = "Mapping[Series, float]"
+
+
+class Source:
+    """Something that counts, and how many look at it."""
+
+    __slots__ = ("_base", "_read", "users")
+
+    def __init__(self, read: Callable[[], Counts]) -> None:
+        self._read = read
+        self._base = dict(read())
+        self.users = 0
+
+    def counted(self) -> dict[Series, float]:
+        """What it has counted since it joined."""
+        return {series: count - self._base.get(series, 0) for series, count in self._read().items()}
+
+
+class Tally:
+    """The sum over all sources, those that have left too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: dict[int, Source] = {}
+        self._past: Counter[Series] = Counter()
+        self._leaving: deque[int] = deque()
+        protect(self)
+
+    def join(self, owner: object, read: Callable[[], Counts]) -> int:
+        """Count what ``read`` tells from now on; ``owner`` says which source it is, and ``read`` keeps it alive."""
+        with self._lock:
+            self._part()
+            name = id(owner)
+            source = self._sources.get(name)
+            if source is None:
+                source = self._sources[name] = Source(read)
+            source.users += 1
+            return name
+
+    def leave(self, *names: int) -> None:
+        """Count them no more. Takes no lock, so it may be called by the garbage collector at any moment."""
+        self._leaving.extend(names)
+
+    def part(self) -> None:
+        """Count those that leave up to now, and no further."""
+        with self._lock:
+            self._part()
+
+    def totals(self, metric: str) -> dict[Attributes, float]:
+        """The lines of a metric; one that has counted nothing yet is not there."""
+        with self._lock:
+            self._part()
+            sums = Counter(self._past)
+            for source in self._sources.values():
+                sums.update(source.counted())
+        return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}
+
+    def _part(self) -> None:
+        while self._leaving:
+            name = self._leaving.popleft()
+            source = self._sources[name]
+            source.users -= 1
+            if not source.users:
+                self._past.update(source.counted())
+                del self._sources[name]

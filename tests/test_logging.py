@@ -1,0 +1,226 @@
+"""What is logged: stable events with stable fields, as documented, and who is limited only where it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import zae_limiter
+from tests.kv.support import CLIENT, KEY, Watched
+from tests.web.scripted import SERVE, Site, adjust, limiter_for
+from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
+from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
+from zae_limiter.records.version import Deployed
+from zae_limiter.repository.compatibility import warn_of_aggregator
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.stores.server_clock import ServerClock
+from zae_limiter.testing import Fault, FaultyStore, ManualClock
+from zae_limiter.web import Rule
+from zae_limiter.web.proxies import Proxies
+
+LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)]
+RULE = Rule(limits=LIMITS, cost={"rpm": 1})
+SOURCE = Path(zae_limiter.__file__).parent
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "taskName"}
+
+
+class Row(NamedTuple):
+    """What the documentation says of an event."""
+
+    level: str
+    fields: set[str]
+
+
+GROUPS = {
+    "*lease*": {"zae_namespace", "zae_backend", "zae_entity_id", "zae_resource", "zae_error_type"},
+    "*kv*": {"kv_key"},
+}
+
+
+def documented() -> dict[str, Row]:
+    """The table of the module, with its groups of fields written out."""
+    rows = {}
+    for line in (logs.__doc__ or "").splitlines():
+        found = re.fullmatch(r"\| ``([a-z_.]+)`` \| ([A-Z]+) \| .* \| (.*) \|", line)
+        if found is not None:
+            event, level, fields = found.groups()
+            named = [GROUPS.get(field) or {_written_out(field)} for field in fields.split(", ")]
+            rows[event] = Row(level, set().union(*named))
+    return rows
+
+
+def _written_out(field: str) -> str:
+    return field.strip("`") if field.startswith("`") else f"zae_{field}"
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """What a record carries beyond what every record does."""
+    return {name: value for name, value in vars(record).items() if name not in STANDARD}
+
+
+class Shaky:
+    """A limiter on a store that can fail."""
+
+    def __init__(self) -> None:
+        self.store = FaultyStore(MemoryStore(ManualClock()))
+        self.limiter = SyncRateLimiter(SyncRepository(self.store), on_unavailable="allow")
+
+    def take(self) -> None:
+        with self.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, LIMITS):
+            pass
+
+
+def outage() -> None:
+    shaky = Shaky()
+    shaky.take()
+    shaky.store.inject(Fault.FAIL_BEFORE)
+    shaky.take()
+    shaky.take()
+
+
+def lost_settlement() -> None:
+    shaky = Shaky()
+    with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, LIMITS) as lease:
+        lease.adjust(tpm=-30)
+        shaky.store.inject(Fault.FAIL_BEFORE)
+
+
+def lost_return(more: int = 0) -> None:
+    shaky = Shaky()
+    with (
+        contextlib.suppress(KeyError),
+        shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, LIMITS) as lease,
+    ):
+        if more:
+            lease.consume(tpm=more)
+        shaky.store.inject(Fault.FAIL_BEFORE)
+        raise KeyError
+
+
+def lost_response() -> None:
+    store = FaultyStore(MemoryStore())
+    site = Site("wsgi", limiter_for("wsgi", store), rules=[RULE])
+    site.ask("/", adjust(rpm=1), lambda raw: store.inject(Fault.FAIL_BEFORE), *SERVE)
+
+
+def ignored_header() -> None:
+    sent = {"x-forwarded-for": ["198.51.100.1"]}
+    Proxies().client("203.0.113.9", lambda name: sent.get(name, []))
+
+
+def skewed_host() -> None:
+    ServerClock("Redis", ManualClock(100_000)).learn(40_000, 40_001, 100_000, 100_001)
+
+
+def skewed_process() -> None:
+    SyncRepository(MemoryStore(ManualClock(40_000)), clock=ManualClock(100_000))
+
+
+def refused_client() -> None:
+    clock = ManualClock()
+    check = SyncEnforceRateLimit(Watched(clock), RateLimitPolicy.create(1), clock).check
+    assert [check(CLIENT).allowed for _ in range(2)] == [True, False]
+
+
+def reset_client() -> None:
+    clock = ManualClock()
+    watched = Watched(clock)
+    check = SyncEnforceRateLimit(watched, clock=clock).check
+    asyncio.run(watched.save(KEY, TokenBucket(0, clock.now_ms() + 10 * 86_400_000, 10)))
+    check(CLIENT)
+
+
+def failing_client() -> None:
+    clock = ManualClock()
+    SyncEnforceRateLimit(Watched(clock, {"get": OSError("down")}), clock=clock).check(CLIENT)
+
+
+HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
+    "outage": (outage, ["store.unavailable", "store.available"]),
+    "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
+    "lost return": (lost_return, ["lease.return_lost"]),
+    "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
+    "ignored header": (ignored_header, ["web.header_ignored"]),
+    "skewed host": (skewed_host, ["clock.skewed"]),
+    "skewed process": (skewed_process, ["clock.skewed"]),
+    "old aggregator": (lambda: warn_of_aggregator(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
+    "refused client": (refused_client, ["kv.refused"]),
+    "reset client": (reset_client, ["kv.reset"]),
+    "failing client": (failing_client, ["kv.unavailable"]),
+}
+
+
+@pytest.mark.parametrize("name", HAPPENINGS)
+def test_every_event_has_the_documented_level_and_fields(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    happen, events = HAPPENINGS[name]
+    with caplog.at_level(logging.DEBUG, "zae_limiter"):
+        happen()
+    assert [record.__dict__["zae_event"] for record in caplog.records] == events
+    for record, event in zip(caplog.records, events, strict=True):
+        row = documented()[event]
+        assert (record.levelname, set(fields_of(record))) == (row.level, {"zae_event", *row.fields})
+        assert record.name == ("zae_limiter.kv" if event.startswith("kv.") else "zae_limiter")
+        assert record.pathname != logs.__file__, "it is told where it happened"
+
+
+def test_all_events_are_documented_and_happen_here() -> None:
+    events = {
+        event.name: logging.getLevelName(event.level) for event in vars(logs).values() if isinstance(event, logs.Event)
+    }
+    assert {name: row.level for name, row in documented().items()} == events
+    assert {event for _, happened in HAPPENINGS.values() for event in happened} == set(events)
+
+
+def test_what_was_lost_can_be_repaired_from_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    lost_settlement()
+    lost_return()
+    lost_return(more=50)
+    settlement, single, several = (fields_of(record) for record in caplog.records)
+    whose = {
+        "zae_namespace": "default",
+        "zae_backend": "memory",
+        "zae_entity_id": "key-1",
+        "zae_resource": "gpt-4",
+        "zae_error_type": RateLimiterUnavailable.__name__,
+    }
+    assert settlement == {**whose, "zae_event": "lease.settlement_lost", "zae_tokens": {"tpm": -30}}
+    assert single == {**whose, "zae_event": "lease.return_lost", "zae_tokens": {"rpm": -1, "tpm": -100}}
+    assert several == {**whose, "zae_event": "lease.return_lost"}
+
+
+def test_an_outage_is_not_about_anybody(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "zae_limiter"):
+        outage()
+    for record in caplog.records:
+        assert "key-1" not in f"{record.getMessage()} {fields_of(record)}"
+
+
+class JsonLines(logging.Formatter):
+    """Whatever a record carries, as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message, the level and the fields."""
+        return json.dumps({"level": record.levelname, "message": record.getMessage(), **fields_of(record)})
+
+
+@pytest.mark.parametrize("name", HAPPENINGS)
+def test_fields_are_plain_enough_for_any_formatter(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "zae_limiter"):
+        HAPPENINGS[name][0]()
+    for record in caplog.records:
+        line = json.loads(JsonLines().format(record))
+        assert {key: line[key] for key in fields_of(record)} == fields_of(record)
+
+
+def test_nobody_logs_past_the_events() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if path.relative_to(SOURCE).parts[0] not in ("logs.py", "cli"):
+            assert not re.search(r"^\s*(import|from) logging\b", path.read_text(encoding="utf-8"), re.MULTILINE), path
