@@ -19,6 +19,7 @@ from zae_limiter import (
 )
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Image, Write
+from zae_limiter.records.ledger import kept_ms
 from zae_limiter.testing import FaultyStore, Harness
 
 
@@ -338,18 +339,19 @@ def test_which_buckets_expire(harness: Harness) -> None:
         now_s = harness.clock.now_ms() // 1000
         await limiter.set_system_defaults(rpm(100, 50))
         await take(limiter, 1)
-        assert (await bucket(harness, limiter))["ttl"] == now_s + 7 * 7_200, "seven times the time to fill"
+        kept = kept_ms(limiter.repository.capabilities.usage_retention_days) // 1000
+        assert (await bucket(harness, limiter))["ttl"] == now_s + (kept or 7 * 7_200), "seven times the time to fill"
         await limiter.set_limits("key", rpm(100, 50))
         await take(limiter, 1)
         assert "ttl" not in await bucket(harness, limiter), "limits of its own"
         await limiter.delete_limits("key")
         await take(limiter, 1)
-        assert (await bucket(harness, limiter))["ttl"] == now_s + 7 * 7_200, "back to the defaults"
+        assert (await bucket(harness, limiter))["ttl"] == now_s + (kept or 7 * 7_200), "back to the defaults"
         other = harness.limiter(bucket_ttl_refill_multiplier=0)
         await take(other, 1)
         assert "ttl" not in await bucket(harness, other), "switched off"
         await take(harness.limiter(bucket_ttl_refill_multiplier=2), 1, "new")
-        assert (await bucket(harness, limiter, "new"))["ttl"] == now_s + 2 * 7_200
+        assert (await bucket(harness, limiter, "new"))["ttl"] == now_s + (kept or 2 * 7_200)
 
     harness.run(work())
 

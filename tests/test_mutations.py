@@ -172,7 +172,10 @@ MUTATIONS = [
     Mutation("records.charging.spend", "new[counter] += need", "pass", COUNTED, "memory"),
     Mutation("records.charging.spend", "new[filled] = now_ms", "pass", AFTER, "memory"),
     Mutation(
-        "records.charging.create", "slot.rule.capacity - taken", "slot.rule.capacity", "leases.estimate_is_taken_first"
+        "records.charging.create",
+        "slot.rule.capacity - max(0, taken)",
+        "slot.rule.capacity",
+        "leases.estimate_is_taken_first",
     ),
     Mutation(
         "records.charging.create",

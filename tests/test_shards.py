@@ -53,7 +53,7 @@ def opened(*, blocking: bool) -> Harness:
     shared: list[MemoryStore] = []
 
     def open_store(clock: Clock, blocking: bool) -> Store:
-        shared.extend([] if shared else [MemoryStore(clock)])
+        shared.extend([] if shared else [MemoryStore(clock, usage_retention_days=0)])
         return Parted(shared[0])
 
     return Harness(open_store, blocking=blocking)

@@ -375,7 +375,8 @@ def test_the_journal_is_a_wal_and_readers_do_not_wait(tmp_path: Path) -> None:
 
 def test_expired_records_are_swept_in_passing(tmp_path: Path) -> None:
     clock = ManualClock()
-    with SyncRateLimiter(SyncRepository(f"sqlite:///{tmp_path}/limits.db", clock=clock)) as limiter:
+    url = f"sqlite:///{tmp_path}/limits.db?usage_retention_days=0"
+    with SyncRateLimiter(SyncRepository(url, clock=clock)) as limiter:
         limits = [Limit.per_second("rpm", 10)]
         for number in range(300):
             with limiter.acquire(f"key-{number}", "gpt-4", {"rpm": 1}, limits):

@@ -312,7 +312,8 @@ def test_trap_27_the_header_is_a_whole_number_rounded_up(seconds: float, header:
 
 def test_trap_31_a_record_that_was_not_deleted_yet_is_absent(tmp_path: Path) -> None:
     clock = ManualClock()
-    limiter = SyncRateLimiter(SyncRepository(f"sqlite:///{tmp_path}/limits.db", clock=clock))
+    url = f"sqlite:///{tmp_path}/limits.db?usage_retention_days=0"
+    limiter = SyncRateLimiter(SyncRepository(url, clock=clock))
     with limiter.acquire("key", "gpt-4", {"rpm": 100}, RPM):
         pass
     clock.advance(8 * 3_600)

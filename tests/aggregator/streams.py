@@ -39,7 +39,9 @@ class StreamedStore(FaultyStore):
     @property
     def capabilities(self) -> BackendCapabilities:
         own = super().capabilities
-        return dataclasses.replace(own, free_atomic_commit=False, partition_writes=1000, name="streamed")
+        return dataclasses.replace(
+            own, free_atomic_commit=False, partition_writes=1000, name="streamed", usage_retention_days=0
+        )
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         try:

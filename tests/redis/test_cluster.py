@@ -218,8 +218,9 @@ async def look(limiter: RateLimiter) -> None:
     (oldest,) = await limiter.get_audit_events("child-0", limit=9, start_event_id=second.event_id)
     assert [event.action for event in (newest, second, oldest)] == ["limits_set", "entity_updated", "entity_created"]
     assert len(await limiter.get_buckets("key")) == 2
-    assert await limiter.get_usage_snapshots("key") == ([], None)
-    assert (await limiter.get_usage_summary(resource=RESOURCE)).snapshot_count == 0
+    (hour, *_), _ = await limiter.get_usage_snapshots("key", window_type="hourly")
+    assert hour.counters["rpm"] == 12
+    assert (await limiter.get_usage_summary(resource=RESOURCE)).total["rpm"] > 12
 
 
 async def forget(limiter: RateLimiter) -> None:

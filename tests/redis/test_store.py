@@ -10,6 +10,8 @@ from tests.redis.rig.waiting import until
 from tests.redis.support import Driven, attributes, bucket_key, contents, expires_at
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records.algebra import NEVER, TTL, Committed, Conflict, Guard, Key, Write
+from zae_limiter.records.ledger import kept_ms
+from zae_limiter.records.usage import USAGE_RETENTION_DAYS
 from zae_limiter.stores.redis import scripts
 from zae_limiter.stores.redis.scripts import Script
 from zae_limiter.testing import ManualClock
@@ -185,7 +187,8 @@ def test_a_bucket_expires_when_its_record_says(mode: Driven, server: Server) -> 
     stored = int(attributes(server, key)[TTL])
     assert expires_at(server, key) == stored
     now = int(server.aside("TIME")[0])
-    assert 3600 <= stored - now <= 7 * 3600 + 1, "not before it is full, and not for ever"
+    kept = kept_ms(USAGE_RETENTION_DAYS) // 1000
+    assert kept - 60 <= stored - now <= kept + 1, "not before it is full and its usage forgotten, and not for ever"
 
 
 def test_a_grant_puts_the_expiry_off_and_a_refusal_does_not(mode: Driven, server: Server) -> None:
@@ -211,7 +214,7 @@ def test_a_grant_puts_the_expiry_off_and_a_refusal_does_not(mode: Driven, server
 
 def test_an_idle_bucket_is_gone_by_itself_and_comes_back_full(mode: Driven, server: Server) -> None:
     limits = [Limit.per_second("rpm", 10)]
-    limiter = mode.limiter(server.url, bucket_ttl_refill_multiplier=1)
+    limiter = mode.limiter(f"{server.url}?usage_retention_days=0", bucket_ttl_refill_multiplier=1)
     assert mode.take(limiter, 10, limits=limits) == "granted"
     key = bucket_key(server)
     until(lambda: not server.aside("EXISTS", key), "it is dropped", seconds=5)

@@ -226,6 +226,8 @@ class BackendCapabilities:
     """A commit can change the buckets of several entities at once, so ``atomic=True`` can be had."""
     partition_writes: int = 0
     """How many writes a second one record can take before the store throttles them; 0 where that is no matter."""
+    usage_retention_days: int = 0
+    """For how long the writes that consume keep usage counters; 0 where they keep none: a stream does, or nobody."""
 
 
 @dataclass(frozen=True, slots=True)

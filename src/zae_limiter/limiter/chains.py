@@ -11,7 +11,7 @@ from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..forks import protect
-from ..records import bucket, charging, keys
+from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
 from . import shards
@@ -187,6 +187,7 @@ class Chains:
                     "set_system_defaults(), set_resource_defaults() or set_limits(), or pass limits=[...]",
                 )
             return None
+        able = self._backend.store.capabilities
         return Level(
             ns,
             entity_id,
@@ -197,14 +198,17 @@ class Chains:
             lifetime_ms=self._lifetime_ms(limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
-            partition_writes=self._backend.store.capabilities.partition_writes,
+            partition_writes=able.partition_writes,
+            usage_days=able.usage_retention_days,
         )
 
     def _lifetime_ms(self, limits: tuple[Limit, ...], source: str) -> int:
-        """How long an untouched bucket is kept: for ever (0) under an entity's own limits."""
+        """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage."""
         if source in CUSTOM:
             return 0
-        return self._ttl_multiplier * max(limit.time_to_fill_ms for limit in limits)
+        lifetime_ms = self._ttl_multiplier * max(limit.time_to_fill_ms for limit in limits)
+        kept_ms = ledger.kept_ms(self._backend.store.capabilities.usage_retention_days)
+        return lifetime_ms and max(lifetime_ms, kept_ms)
 
     def _remember(self, name: Name, chain: Chain) -> None:
         if self._cache.ttl_ms == 0:

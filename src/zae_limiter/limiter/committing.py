@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
-from ..records import charging
+from ..records import charging, ledger
 from ..records.algebra import Committed, Conflict, Image, Key, applied
 from ..repository.base import MAX_COMMIT
 from . import planning
+from .booking import commit_turned
 from .settling import most_back
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def commit_parts(
 ) -> Committed | Conflict:
     """Apply the writes of all parts, decided as of ``now_ms``, or none."""
     if (atomic and len(parts) <= MAX_COMMIT) or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
-        outcome = await backend.store.commit([part.write for part in parts], timeout=timeout)
+        outcome = await commit_turned(backend.store, [part.change for part in parts], timeout)
         return outcome if isinstance(outcome, Conflict) else _told(parts, outcome)
     return await _commit_each(backend, parts, now_ms, timeout)
 
@@ -48,7 +49,7 @@ async def _commit_each(
     done: dict[Key, Image | None] = {}
     left: list[Part] = list(parts)
     for _ in range(_MAX_TRIES):
-        works = [backend.store.commit([part.write], timeout=timeout) for part in left]
+        works = [commit_turned(backend.store, [part.change], timeout) for part in left]
         results = await backend.runtime.together(works)
         lost: dict[Key, Image | None] = {}
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -99,8 +100,8 @@ async def _give_back(
     while image is not None:
         now_ms = max(backend.clock.now_ms(), charged_ms)
         most = most_back(level, after, back, charged_ms, now_ms, {})
-        write = charging.settle(level, image, back, charged_ms, now_ms, most)
-        outcome = await backend.store.commit([write], timeout=timeout)
+        settled = charging.settle(level, image, back, charged_ms, now_ms, most, -part.grants)
+        outcome = await commit_turned(backend.store, [ledger.turned(level, image, settled, now_ms)], timeout)
         if isinstance(outcome, Committed):
             return outcome.images[0]
         image = outcome.images.get(level.key)

@@ -109,7 +109,7 @@ class Engine:
         if isinstance(outcome, Conflict):
             self._learn(chain, outcome, cost, now_ms)
             return None
-        for (step, taken, _), image in zip(parts, outcome.images, strict=True):
+        for (step, taken, *_), image in zip(parts, outcome.images, strict=True):
             level, sight = step
             if sight.hot and charging.undisturbed(level, sight.image, image, taken):
                 sight.hot = frozenset()
@@ -329,7 +329,7 @@ class Engine:
 def _draft(chain: Chain, pending: list[Ask], now_ms: int, *, wide: bool) -> Draft | None:
     """What to write for whom: as many as the home shards can take, else one from whatever shards have it."""
     asks = pending if len(pending) == 1 else _fitting(chain.home_readings(now_ms), pending, now_ms)
-    parts = plan(chain, _total(asks), now_ms) if asks else None
+    parts = plan(chain, _total(asks), now_ms, len(asks)) if asks else None
     if parts is not None:
         return Draft(asks, parts, wide=False)
     if wide and chain.sharded:
@@ -361,7 +361,7 @@ def _share(grant: Grant, asks: list[Ask], others: Mapping[str, int]) -> None:
 def _others(draft: Draft, before: Sequence[Image | None], after: Sequence[Image | None]) -> dict[str, int]:
     """What others may have taken between a transaction and the look at what it left; the most at any level."""
     most: dict[str, int] = {}
-    for (step, cost, _), old, new in zip(draft.parts, before, after, strict=True):
+    for (step, cost, *_), old, new in zip(draft.parts, before, after, strict=True):
         for name, slot in step.level.slots.items():
             if old is not None and new is not None:
                 taken = new.get(slot.tc, 0) - old.get(slot.tc, 0) - cost.get(name, 0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..records.charging import is_ahead, spend
 from ..runtime.blocking import run
 from ..stores.port import Lender
+from .committing import commit_parts
 from .engine import seen_grant
 from .planning import plan
 
@@ -53,7 +54,7 @@ class Prompt:
     """From a store that blocks until it has answered, with one commit."""
 
     def __init__(self, backend: Backend, engine: Engine, timeout: float | None) -> None:
-        self._store = backend.store
+        self._backend = backend
         self._engine = engine
         self._timeout = timeout
         self._atomic = backend.store.capabilities.free_atomic_commit
@@ -79,7 +80,7 @@ class Prompt:
         parts = plan(chain, cost, now_ms)
         if parts is None:
             return None
-        outcome = run(self._store.commit([part.write for part in parts], timeout=self._timeout))
+        outcome = run(commit_parts(self._backend, parts, now_ms, self._timeout, atomic=False))
         return self._engine.landed(chain, parts, cost, outcome, now_ms)
 
 

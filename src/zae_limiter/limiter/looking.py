@@ -12,8 +12,9 @@ from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
 from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
 from ..records import bucket, keys
-from ..records.algebra import Query
+from ..records.listing import buckets_of_resource
 from ..repository.base import Operations
+from ..repository.survey import used_pct
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class LookOperations(Operations):
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
-        pk = keys.gsi2_pk_resource(await backend.ns(), resource)
-        rows = await backend.collect(Query(pk, prefix="BUCKET#", gsi="GSI2"))
+        rows = await backend.collect(buckets_of_resource(await backend.ns(), resource))
         now_ms = backend.clock.now_ms()
         entities = []
         for shards in bucket.by_bucket(rows):
@@ -93,10 +93,10 @@ class LookOperations(Operations):
             if pots and not (parents_only and first.get("parent_id")):
                 left = balance(pots, now_ms) // MILLI
                 capacity = sum(pot.rule.capacity for pot in pots) // MILLI
-                entities.append(EntityCapacity(first["entity_id"], capacity, left, _used(capacity, left)))
+                entities.append(EntityCapacity(first["entity_id"], capacity, left, used_pct(capacity, left)))
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
-        return ResourceCapacity(resource, limit_name, total, left, _used(total, left), tuple(entities))
+        return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
         """Whether the store answers within ``timeout`` seconds."""
@@ -126,7 +126,3 @@ class LookOperations(Operations):
         if promising:
             await self._engine.write_limits_down(chain, now_ms, timeout)
         return chain, now_ms
-
-
-def _used(capacity: int, left: int) -> float:
-    return round(100 * (capacity - left) / capacity, 2) if capacity else 0.0

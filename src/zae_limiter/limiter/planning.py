@@ -8,29 +8,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..records import bucket, charging
+from ..records import bucket, charging, ledger
 from ..records.level import SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..records.algebra import Image, Write
+    from ..records.ledger import Turned
     from .chain import Chain, Rung, Step
 
 
 class Part(NamedTuple):
-    """What is taken from one shard, and the write that does it."""
+    """What is taken from one shard, for how many grants, and the change that does it."""
 
     step: Step
     cost: Mapping[str, int]
-    write: Write
+    change: Turned
+    grants: int
+
+    @property
+    def write(self) -> Write:
+        """The change of the bucket itself."""
+        return self.change.write
 
 
-def plan(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """Take ``cost`` from the home shard of every bucket; None where it does not fit."""
+def plan(chain: Chain, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> list[Part] | None:
+    """Take ``cost``, for so many grants, from the home shard of every bucket; None where it does not fit."""
     parts = []
     for step in chain.steps:
-        part = _part(step, cost, now_ms)
+        part = _part(step, cost, now_ms, grants)
         if part is None:
             return None
         parts.append(part)
@@ -52,25 +59,25 @@ def plan_widely(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part
 
 def again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     """The part for the image it has just met; None where it does not fit, or the limits or shards are others now."""
-    level = part.step.level
+    level, cost, grants = part.step.level, part.cost, part.grants
     if image is None:
-        write = charging.first_charge(level, part.cost, now_ms) if level.count == 1 else None
+        write = charging.first_charge(level, cost, now_ms, grants) if level.count == 1 else None
     elif image.get(SHARDS, 1) != level.count or charging.is_ahead(level, image):
         write = None
     else:
-        hot = charging.crowded(level, bucket.inspect(level.key, image), part.cost, now_ms)
-        write = charging.charge(level, image, part.cost, now_ms, hot, now_ms, 1)
-    return None if write is None else part._replace(write=write)
+        hot = charging.crowded(level, bucket.inspect(level.key, image), cost, now_ms)
+        write = charging.charge(level, image, cost, now_ms, hot, now_ms, 1, grants)
+    return None if write is None else Part(part.step, cost, ledger.turned(level, image, write, now_ms), grants)
 
 
-def _part(step: Step, cost: Mapping[str, int], now_ms: int) -> Part | None:
+def _part(step: Step, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> Part | None:
     level, sight = step
     image = sight.image
     if image is None:
-        write = charging.first_charge(level, cost, now_ms) if level.count == 1 else None
+        write = charging.first_charge(level, cost, now_ms, grants) if level.count == 1 else None
     else:
-        write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost)
-    return None if write is None else Part(step, cost, write)
+        write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost, grants)
+    return None if write is None else Part(step, cost, ledger.turned(level, image, write, now_ms), grants)
 
 
 def _anywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import between
 from ..core.errors import RateLimiterUnavailable
-from ..records import bucket, charging
+from ..records import bucket, charging, ledger
 from ..records.algebra import Committed, Image, Key, Write
 from ..records.level import ANCHOR, SHARDS
+from .booking import commit_turned
 from .chain import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..records.ledger import Turned
     from ..records.level import Level
     from ..repository.backend import Backend
     from .engine import Grant
@@ -31,8 +33,9 @@ class Part(NamedTuple):
 
     @property
     def survives(self) -> bool:
-        """Whether it matters for a bucket that is gone: debt does, but no shard is made for it."""
-        return self.step.level.shard == 0 and max(self.delta.values()) > 0
+        """Whether it matters for a bucket that is gone: debt and usage do, but no shard is made for it."""
+        level = self.step.level
+        return level.shard == 0 and (level.usage_days > 0 or max(self.delta.values()) > 0)
 
     @property
     def outgrown(self) -> bool:
@@ -50,12 +53,14 @@ class Part(NamedTuple):
         (kept, given), (most_kept, most_given) = _halved(self.delta), _halved(self.most_back)
         return Part(mine, kept, self.charged_ms, most_kept), Part(other, given, self.charged_ms, most_given)
 
-    def write(self, now_ms: int) -> Write:
+    def change(self, now_ms: int) -> Turned:
         """An add; to a bucket that is gone, because it was full, only what is owed."""
         level, sight = self.step
         if sight.image is None:
-            return charging.create(level, {name: max(0, amount) for name, amount in self.delta.items()}, now_ms)
-        return charging.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
+            write = charging.create(level, self.delta, now_ms)
+        else:
+            write = charging.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
+        return ledger.turned(level, sight.image, write, now_ms)
 
 
 def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -128,8 +133,7 @@ async def _settle(backend: Backend, parts: list[Part], timeout: float | None) ->
         if not parts:
             return
         now_ms = backend.clock.now_ms()
-        writes = [part.write(now_ms) for part in parts]
-        outcome = await backend.store.commit(writes, timeout=timeout)
+        outcome = await commit_turned(backend.store, [part.change(now_ms) for part in parts], timeout)
         if isinstance(outcome, Committed):
             for part, image in zip(parts, outcome.images, strict=True):
                 part.step.sight.show(image, now_ms)

@@ -7,6 +7,7 @@
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
+    he, ev, bk, b_{limit}_uc   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
@@ -27,7 +28,7 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.values import BucketState
 from . import keys
 from .algebra import TTL, Image, Key
-from .level import ANCHOR, CONFIG_VERSION, SHARDS, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,6 +158,7 @@ class _Numbers(NamedTuple):
 
 
 _WHOLE = {int}
+_LEDGER = (HOUR_END, CHANGES, BOOKINGS)
 
 
 @lru_cache(maxsize=1024)
@@ -165,6 +167,7 @@ def _numbers(attrs: tuple[str, ...]) -> _Numbers:
     least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
     if SHARDS not in attrs:
         del least[SHARDS]
+    least |= {attr: -_FAR for attr in attrs if attr in _LEDGER or (attr.startswith("b_") and attr.endswith("_uc"))}
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
         for field in FIELDS:
             least[attribute(name, field)] = 1 if field in ("cp", "ra", "rp") else -_FAR

@@ -15,7 +15,8 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds
 from .bucket import full_at, inspect, stored_names, stored_rule
-from .level import ANCHOR, CONFIG_VERSION, SHARDS, Anchor, Level, attribute
+from .ledger import opened
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, SHARDS, Anchor, Level, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,8 +35,11 @@ new_write = partial(tuple.__new__, Write)
 """A `Write` from all its fields at once, without the detour over keyword arguments."""
 
 
-def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
-    """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it."""
+def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write:
+    """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it.
+
+    A cost below 0, given back late, only counts as consumption. ``changes`` is how many grants it is made by.
+    """
     put: dict[str, Any] = {
         **identity(level),
         SHARDS: 1,
@@ -45,10 +49,12 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int) -> Write:
     }
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
-        put[slot.tk] = slot.rule.capacity - taken
+        put[slot.tk] = slot.rule.capacity - max(0, taken)
         put[slot.tc] = taken
         put[slot.fl] = now_ms
         put.update(slot.shape)
+    if level.usage_days:
+        put |= opened(now_ms, changes if any(cost.values()) else 0)
     expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
 
@@ -71,12 +77,12 @@ def identity(level: Level) -> dict[str, Any]:
     return whose
 
 
-def first_charge(level: Level, cost: Mapping[str, int], now_ms: int) -> Write | None:
+def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
     """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
     slots = level.slots
     if any(name in slots and need > slots[name].rule.capacity for name, need in cost.items()):
         return None
-    return create(level, cost, now_ms)
+    return create(level, cost, now_ms, changes)
 
 
 def charge(
@@ -87,8 +93,9 @@ def charge(
     hot: Collection[str] = (),
     seen_ms: int = 0,
     lost: int = 0,
+    changes: int = 1,
 ) -> Write | None:
-    """Take ``cost`` from the bucket last seen as ``image`` at ``seen_ms``, or None where it does not fit.
+    """Take ``cost``, for so many grants, from the bucket last seen as ``image`` at ``seen_ms``; None: it does not fit.
 
     Limits named in ``hot`` are full but others are writing them: these are drawn as of the last instant at which
     they were not yet full, at most `LAG_MS` ago, where draws commute.
@@ -96,7 +103,7 @@ def charge(
     rf = image[ANCHOR]
     anchor = _anchored(level, image)
     if anchor is None:
-        return reshape(level, image, cost, now_ms)
+        return reshape(level, image, cost, now_ms, changes)
     terms = anchor[1]
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
     put: dict[str, Any] = {}
@@ -107,7 +114,7 @@ def charge(
         capacity, amount, period, phase, base, attr, counter, filled = terms[name]
         since = (now_ms * amount + phase) // period - base
         if since > _REACH:
-            return reshape(level, image, cost, now_ms)
+            return reshape(level, image, cost, now_ms, changes)
         tk = image[attr]
         if hot and name in hot and tk + since >= capacity > need:
             lag_ms = min(LAG_MS, capacity * period // amount // 2)
@@ -127,6 +134,8 @@ def charge(
             guards.append((attr, "between", (low, high)))
             add[attr] = change
         add[counter] = need
+    if level.usage_days and add:
+        add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, seen_ms, lost)
     return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
@@ -136,16 +145,17 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
     """The image after ``cost`` was taken from it, for a store that lends it out.
 
     None where it does not fit, and where it takes more than a spend: a bucket to be made or to be moved to
-    other limits, a name that is no limit.
+    other limits or another hour, a name that is no limit.
     """
     if image is None:
         return None
     trusted = level.trusted
     anchor = trusted[1] if trusted is not None and trusted[0] is image else _checked_anchor(level, image)
-    if anchor is None:
+    if anchor is None or (level.usage_days and now_ms >= image.get(HOUR_END, 0)):
         return None
     terms = anchor[1]
     new = image.copy()
+    changes = 0
     for name, need in cost.items():
         term = terms.get(name)
         if term is None:
@@ -162,6 +172,9 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
             new[filled] = now_ms
         new[attr] = left
         new[counter] += need
+        changes = 1
+    if level.usage_days:
+        new[CHANGES] += changes
     if level.lifetime_ms:
         expires = expiry_seconds(now_ms + level.lifetime_ms)
         if expires > new.get(TTL, 0):
@@ -185,7 +198,7 @@ def left(level: Level, image: Image | None, now_ms: int) -> list[tuple[Level, Li
     return found
 
 
-def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
+def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
     """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
 
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
@@ -230,6 +243,8 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) ->
         rule = stored_rule(image, name, level.shard)
         if rule is not None:
             add[attribute(name, "tk")] = between(rule, rf, anchor)
+    if level.usage_days and any(cost.values()):
+        add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved(level, image, now_ms, anchor))
     return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
@@ -242,12 +257,14 @@ def settle(
     charged_ms: int,
     now_ms: int,
     most_back: Mapping[str, int] | None = None,
+    changes: int = 1,
 ) -> Write:
     """Add ``delta`` to what was consumed as of ``charged_ms``: into debt if positive, given back if negative.
 
     What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. Of what is given
     back no more than ``most_back`` counts, and nothing if the bucket has been charged while full since then: had
     it never been taken, the bucket would not hold more now. A limit that the bucket does not hold is left alone.
+    ``changes`` is what it counts for: below 0 where grants are undone that nobody was given.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", image[ANCHOR])]
     put: dict[str, Any] = {}
@@ -265,6 +282,8 @@ def settle(
         elif image.get(filled, 0) <= charged_ms:
             guards.append((filled, "<=", charged_ms))
             add[tk] = -amount if most_back is None else min(-amount, most_back[name])
+    if level.usage_days and add:
+        add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add)
     return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms))

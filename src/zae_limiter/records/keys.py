@@ -18,6 +18,8 @@ VERSION = "#VERSION"
 RESOURCES = "#RESOURCES"
 ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
 AUDIT_PREFIX = "#AUDIT#"
+BUCKETS = "BUCKET#"
+"""What the index keys of all buckets start with."""
 USAGE_PREFIX = "#USAGE#"
 NAMESPACE_PREFIX = "#NAMESPACE#"
 NSID_PREFIX = "#NSID#"
@@ -38,7 +40,7 @@ def pk_entity(ns: str, entity_id: str) -> str:
 
 
 def pk_bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> str:
-    return f"{ns}/BUCKET#{entity_id}#{resource}#{shard_id}"
+    return f"{gsi4_buckets(ns)}{entity_id}#{resource}#{shard_id}"
 
 
 def pk_audit(ns: str, entity_id: str) -> str:
@@ -107,7 +109,7 @@ def gsi2_pk_resource(ns: str, resource: str) -> str:
 
 
 def gsi2_sk_bucket(entity_id: str, shard_id: int = 0) -> str:
-    return f"BUCKET#{entity_id}#{shard_id}"
+    return f"{BUCKETS}{entity_id}#{shard_id}"
 
 
 def gsi2_sk_usage(window_type: str, window_start: str, entity_id: str) -> str:
@@ -123,12 +125,17 @@ def gsi3_pk_entity(ns: str, entity_id: str) -> str:
 
 
 def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
-    return f"BUCKET#{resource}#{shard_id}"
+    return f"{gsi3_bucket_prefix(resource)}{shard_id}"
 
 
 def gsi3_bucket_prefix(resource: str) -> str:
     """What the index keys of all shards of a bucket start with."""
-    return f"BUCKET#{resource}#"
+    return f"{BUCKETS}{resource}#"
+
+
+def gsi4_buckets(ns: str) -> str:
+    """What the partition keys of all buckets start with, by which the index of the namespace is sorted."""
+    return f"{ns}/{BUCKETS}"
 
 
 def bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> Key:

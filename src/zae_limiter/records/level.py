@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ANCHOR = "rf"
 CONFIG_VERSION = "cv"
 SHARDS = "shard_count"
+HOUR_END = "he"
+CHANGES = "ev"
+BOOKINGS = "bk"
 MIGRATED_FROM = "migrated_from"
 """The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 
@@ -39,6 +42,7 @@ class Level:
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a step of a cascade chain.
 
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
+    ``usage_days`` is for how long usage is kept by whoever consumes (0: not by these).
     ``count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
@@ -59,6 +63,7 @@ class Level:
         "slots",
         "source",
         "trusted",
+        "usage_days",
         "version",
     )
 
@@ -75,6 +80,7 @@ class Level:
         cascade: bool = False,
         parent_id: str | None = None,
         partition_writes: int = 0,
+        usage_days: int = 0,
         shard: int = 0,
         count: int = 1,
     ) -> None:
@@ -89,6 +95,7 @@ class Level:
         self.cascade = cascade
         self.parent_id = parent_id
         self.partition_writes = partition_writes
+        self.usage_days = usage_days
         self.shard = shard
         self.count = count
         self.slots: Slots = {limit.name: _slot(limit) for limit in limits}
@@ -111,6 +118,7 @@ class Level:
             cascade=self.cascade,
             parent_id=self.parent_id,
             partition_writes=self.partition_writes,
+            usage_days=self.usage_days,
             shard=shard,
             count=count,
         )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WINDOWS = ("hourly", "daily", "monthly")
+USAGE_RETENTION_DAYS = 90
+"""For how long usage is kept where nobody says otherwise, counted from the end of its window."""
 EVENTS = "total_events"
 
 _MARK = "@"
@@ -124,8 +126,9 @@ def is_present(image: Image) -> bool:
 
 
 def counters_milli(image: Image) -> dict[str, int]:
-    """Millitokens per limit."""
-    return {attr.removeprefix("_"): value for attr, value in image.items() if attr not in OWN and attr[0] != _MARK}
+    """Millitokens per limit, by name."""
+    counters = ((attr.removeprefix("_"), image[attr]) for attr in image if attr not in OWN and attr[0] != _MARK)
+    return dict(sorted(counters))
 
 
 def decode(image: Image) -> UsageSnapshot:

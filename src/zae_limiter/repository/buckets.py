@@ -8,10 +8,12 @@ from ..core import names
 from ..core.errors import EntityError
 from ..core.values import AuditAction, BucketState
 from ..records import bucket, keys
-from ..records.algebra import Guard, Image, Key, Query, Write
+from ..records.algebra import Guard, Image, Key, Write
 from ..records.level import SHARDS
+from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
 from .base import MAX_COMMIT, Operations
+from .bookkeeping import book, forgetting, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,11 +54,15 @@ class BucketOperations(Operations):
         raise busy(entity_id)
 
     async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
-        prefix = "BUCKET#" if resource is None else keys.gsi3_bucket_prefix(resource)
-        return await self._backend.collect(Query(keys.gsi3_pk_entity(ns, entity_id), prefix=prefix, gsi="GSI3"))
+        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource))
 
     async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
         """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last."""
+        able = self._backend.store.capabilities
+        if able.usage_retention_days and able.wide_commits:
+            return await self._commit_booking(writes, list(dict.fromkeys(buckets)), able.usage_retention_days)
+        for key, image in await readable(self._backend, buckets if able.usage_retention_days else ()):
+            await book(self._backend, key, image)
         roots, shards = await self._records(buckets)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
@@ -68,6 +74,25 @@ class BucketOperations(Operations):
         for write in deletions:
             self._backend.sights.forget(write.key)
         return True
+
+    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], usage_days: int) -> bool:
+        """The same where buckets hold usage: each goes together with its entries, the last ones after the commit."""
+        seen = dict(await readable(self._backend, buckets))
+        forgotten = [forgetting(key, seen.get(key), usage_days) for key in buckets]
+        room, fit = MAX_COMMIT - len(writes), 0
+        while fit < len(forgotten) and len(forgotten[fit]) <= room:
+            room -= len(forgotten[fit])
+            fit += 1
+        if not await self._backend.commit([*writes, *(write for group in forgotten[:fit] for write in group)]):
+            return False
+        for key in buckets[fit:]:
+            await self._forget_alone(key, usage_days)
+        for key in buckets:
+            self._backend.sights.forget(key)
+        return True
+
+    async def _forget_alone(self, key: Key, usage_days: int) -> None:
+        await self._backend.change([key], lambda images: forgetting(key, images[0], usage_days))
 
     async def _delete(self, deletions: Sequence[Write]) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):

@@ -15,6 +15,7 @@ from ..records import audit, keys, usage
 from ..records.algebra import Image, Query
 from . import cursors
 from .base import MAX_PAGE, Operations
+from .bookkeeping import book_usage
 
 
 class HistoryOperations(Operations):
@@ -55,7 +56,11 @@ class HistoryOperations(Operations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, oldest window first, a page at a time."""
+        """Usage by entity or by resource, oldest window first, a page at a time.
+
+        A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
+        exact up to the first page; where a stream does, up to what has come through that.
+        """
         found, cursor = await self._usage(entity_id, resource, window_type, start_time, end_time, limit, next_key)
         return [usage.decode(image) for image in found], cursor
 
@@ -75,6 +80,8 @@ class HistoryOperations(Operations):
         start, end = _text("start_time", start_time), _text("end_time", end_time)
         after = cursors.decode("next_key", next_key)
         query = await self._usage_query(entity_id, resource, window_type, limit, after)
+        if after is None:
+            await book_usage(self._backend, await self._backend.ns(), entity_id, resource)
         found: list[Image] = []
         while True:
             page = await self._backend.store.query(query, timeout=self._backend.timeout)
@@ -95,22 +102,26 @@ class HistoryOperations(Operations):
         start_time: datetime | str | None = None,
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
-        """All matching snapshots added up."""
-        milli: Counter[str] = Counter()
-        starts: list[str] = []
+        """All matching snapshots added up: those of one window type, without ``window_type`` of the finest there is."""
+        milli: dict[str, Counter[str]] = {}
+        starts: dict[str, list[str]] = {}
         next_key: str | None = None
         while True:
             found, next_key = await self._usage(
                 entity_id, resource, window_type, start_time, end_time, limit=1000, next_key=next_key
             )
             for image in found:
-                milli.update(usage.counters_milli(image))
-                starts.append(image["window_start"])
+                milli.setdefault(image["window"], Counter()).update(usage.counters_milli(image))
+                starts.setdefault(image["window"], []).append(image["window_start"])
             if next_key is None:
                 break
-        total = {name: amount // MILLI for name, amount in milli.items()}
-        average = {name: amount / len(starts) for name, amount in total.items()}
-        return UsageSummary(len(starts), total, average, min(starts, default=None), max(starts, default=None))
+        finest = next((each for each in usage.WINDOWS if each in starts), None)
+        if finest is None:
+            return UsageSummary(0, {}, {}, None, None)
+        begun = starts[finest]
+        total = {name: amount // MILLI for name, amount in sorted(milli[finest].items())}
+        average = {name: amount / len(begun) for name, amount in total.items()}
+        return UsageSummary(len(begun), total, average, min(begun), max(begun))
 
     async def _usage_query(
         self,

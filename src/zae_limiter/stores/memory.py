@@ -2,20 +2,25 @@
 
 Bounded: at most ``max_buckets`` buckets. When there are more, full ones go first, which loses nothing; when
 none is full, those nearest to full go and are counted in ``evicted_unfull``. So a flood of new keys cannot
-wash out the empty bucket of whoever sends it. Expired records are dropped when they are met.
+wash out the empty bucket of whoever sends it. What they had used is kept, in at most as many usage records as there
+may be buckets: the oldest windows go and are counted in ``dropped_usage``. Expired records are dropped when met.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..clock import Clock, SystemClock
+from ..core.errors import CorruptRecordError
 from ..core.values import BackendCapabilities
 from ..forks import protect
-from ..records import bucket
+from ..records import bucket, ledger
 from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
-from ..records.keys import STATE
+from ..records.keys import STATE, USAGE_PREFIX
+from ..records.usage import USAGE_RETENTION_DAYS
 from .ranges import INDEXES, index_entry, page_of
 
 if TYPE_CHECKING:
@@ -30,23 +35,30 @@ CAPABILITIES = BackendCapabilities(
     own_clock=True,
     several_processes=False,
     several_hosts=False,
+    usage_retention_days=USAGE_RETENTION_DAYS,
 )
 
 
 class MemoryStore:
     """Records of one process. Usable from any number of threads and event loops at once."""
 
-    capabilities = CAPABILITIES
-
-    def __init__(self, clock: Clock | None = None, max_buckets: int = 100_000) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        max_buckets: int = 100_000,
+        usage_retention_days: int = USAGE_RETENTION_DAYS,
+    ) -> None:
+        self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days)
         self.clock: Clock = clock or SystemClock()
         self.max_buckets = max_buckets
         self.evicted_unfull = 0
+        self.dropped_usage = 0
         self._lock = threading.Lock()
         self._items: dict[Key, Image] = {}
         self._partitions: dict[str, set[Key]] = {}
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in INDEXES}
         self._buckets = 0
+        self._windows = 0
         protect(self)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
@@ -127,6 +139,10 @@ class MemoryStore:
             self._buckets += 1
             if self._buckets > self.max_buckets:
                 self._evict(key, now_ms)
+        elif key.sk.startswith(USAGE_PREFIX):
+            self._windows += 1
+            if self._windows > self.max_buckets:
+                self._drop_usage()
 
     def _drop(self, key: Key, image: Image) -> None:
         del self._items[key]
@@ -137,6 +153,8 @@ class MemoryStore:
                 _discard(self._indexes[name], entry[0], key)
         if key.sk == STATE:
             self._buckets -= 1
+        elif key.sk.startswith(USAGE_PREFIX):
+            self._windows -= 1
 
     def _evict(self, newest: Key, now_ms: int) -> None:
         """Make room, fullest first, for several inserts at once, so that one scan serves them all."""
@@ -149,6 +167,22 @@ class MemoryStore:
                 if count >= most_unfull:
                     break
                 self.evicted_unfull += 1
+            image = self._items[key]
+            self._drop(key, image)
+            self._book(key, image, now_ms)
+
+    def _book(self, key: Key, image: Image, now_ms: int) -> None:
+        """Keep what a bucket that goes has used; one that cannot be read says nothing of it."""
+        with contextlib.suppress(CorruptRecordError):
+            if ledger.is_open(bucket.inspect(key, image)):
+                for write in ledger.booked(key, image, self.capabilities.usage_retention_days).accruals:
+                    self._apply(write, self._live(write.key, now_ms), now_ms)
+
+    def _drop_usage(self) -> None:
+        """Forget usage, the oldest windows first, for several inserts at once."""
+        held = ((image["window_end"], key) for key, image in self._items.items() if key.sk.startswith(USAGE_PREFIX))
+        for _, key in sorted(held)[: max(1, self.max_buckets // 8)]:
+            self.dropped_usage += 1
             self._drop(key, self._items[key])
 
 

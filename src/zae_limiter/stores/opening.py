@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from ..core import names
 from ..core.errors import ValidationError
 from .redis.settings import SCHEMES, parse
-from .urls import masked, options_of, split
+from .urls import USAGE, masked, options_of, split
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -59,7 +59,7 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
     from .memory import MemoryStore
 
     parts = split(url)
-    options = options_of(url, parts, {"max_buckets": int})
+    options = options_of(url, parts, {"max_buckets": int, **USAGE})
     if not parts.netloc:
         return MemoryStore(clock, **options)
     shared = _SHARED.get(parts.netloc)
@@ -77,7 +77,7 @@ def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
         raise ValidationError(
             "url", masked(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
         )
-    file = SqliteFile(path, clock, **options_of(url, parts, {"timeout": float}))
+    file = SqliteFile(path, clock, **options_of(url, parts, {"timeout": float, **USAGE}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ from ..records.algebra import (
     holds,
     is_live,
 )
+from ..records.usage import USAGE_RETENTION_DAYS
 from .ranges import INDEXES, cursor_of, index_entry
 
 CAPABILITIES = BackendCapabilities(
@@ -49,6 +51,7 @@ CAPABILITIES = BackendCapabilities(
     own_clock=True,
     several_processes=True,
     several_hosts=False,
+    usage_retention_days=USAGE_RETENTION_DAYS,
 )
 
 T = TypeVar("T")
@@ -89,8 +92,15 @@ _REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
 class SqliteFile:
     """The file and its one connection. Every method blocks; threads take turns."""
 
-    def __init__(self, path: str | os.PathLike[str], clock: Clock | None = None, timeout: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        clock: Clock | None = None,
+        timeout: float = 5.0,
+        usage_retention_days: int = USAGE_RETENTION_DAYS,
+    ) -> None:
         self.path = os.fspath(path)
+        self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days)
         self.clock: Clock = clock or SystemClock()
         self.timeout = timeout
         self._swept_ms = 0
@@ -301,10 +311,9 @@ def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
 class SqliteStore:
     """A SQLite file for blocking code: its coroutines never suspend."""
 
-    capabilities = CAPABILITIES
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self.capabilities = file.capabilities
         self.clock = file.clock
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
@@ -327,10 +336,9 @@ class SqliteStore:
 class AsyncSqliteStore:
     """A SQLite file for async code: every call runs in one thread beside the event loop."""
 
-    capabilities = CAPABILITIES
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self.capabilities = file.capabilities
         self.clock = file.clock
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()

@@ -15,6 +15,16 @@ _LOGIN = re.compile(r"(?<=://)([^/?#:]*):.*@", re.DOTALL)
 _SECRET = re.compile(r"((?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
 
 
+class Days(int):
+    """A number of days; 0 is none at all."""
+
+
+USAGE: dict[str, type] = {"usage_retention_days": Days}
+"""The option of every store whose writes keep usage."""
+
+_MOST_DAYS = 36_500
+
+
 def masked(url: str) -> str:
     """A URL as it may be shown to anybody.
 
@@ -63,6 +73,8 @@ def _option(url: str, option: str, text: str, kind: type) -> Any:
         value = kind(text)
     except ValueError:
         raise ValidationError("url", masked(url), f"option {option} must be a number, not {text!r}") from None
-    if not 0 < value <= 1e9:
+    if kind is Days and not 0 <= value <= _MOST_DAYS:
+        raise ValidationError("url", masked(url), f"option {option} must be 0, for none, to {_MOST_DAYS} days")
+    if kind is not Days and not 0 < value <= 1e9:
         raise ValidationError("url", masked(url), f"option {option} must be above 0 and finite")
     return value

@@ -52,7 +52,7 @@ _MEANINGS = {
         Remedy.NONE, CorruptRecordError, "a key of ours holds something else; give this limiter a ?prefix= of its own"
     ),
     "NOPERM": Meaning(
-        Remedy.NONE, AccessDeniedError, "the user lacks a permission; docs/redis.md lists the commands and keys in use"
+        Remedy.NONE, AccessDeniedError, "the user lacks a permission; docs/guide/stores/redis.md lists those in use"
     ),
     "NOAUTH": Meaning(Remedy.NONE, AccessDeniedError, "it wants a password; write redis://user:password@host"),
     "WRONGPASS": Meaning(Remedy.NONE, AccessDeniedError, "user and password do not fit"),
@@ -61,7 +61,7 @@ _MEANINGS = {
     "UNTRUSTED": Meaning(Remedy.NONE, InfrastructureError, "its certificate is not trusted; see ?ssl_ca_certs="),
     "NODB": Meaning(Remedy.NONE, InfrastructureError, "it has no such database"),
     "NOCOMMAND": Meaning(
-        Remedy.NONE, InfrastructureError, "a command is disabled there; docs/redis.md lists those in use"
+        Remedy.NONE, InfrastructureError, "a command is disabled there; docs/guide/stores/redis.md lists those in use"
     ),
 }
 

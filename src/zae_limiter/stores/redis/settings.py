@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from ...core.errors import ValidationError
-from ..urls import masked, options_of, split, visible
+from ...records.usage import USAGE_RETENTION_DAYS
+from ..urls import USAGE, masked, options_of, split, visible
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -36,6 +37,7 @@ _OPTIONS: dict[str, type] = {
     "ssl_certfile": str,
     "ssl_keyfile": str,
     "ssl_cert_reqs": str,
+    **USAGE,
 }
 
 
@@ -83,6 +85,7 @@ class Settings(NamedTuple):
     timeout: float = 5.0
     connect_timeout: float = 2.0
     max_connections: int = 50
+    usage_retention_days: int = USAGE_RETENTION_DAYS
 
 
 def parse(url: str) -> Settings:

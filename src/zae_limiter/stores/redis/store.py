@@ -10,6 +10,7 @@ from ...core.values import BackendCapabilities, BackendStats
 from ...records import bucket
 from ...records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, is_live
 from ...records.keys import STATE
+from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import ranges, scripts
 from .client import Client
@@ -39,6 +40,7 @@ SINGLE = BackendCapabilities(
     own_clock=True,
     several_processes=True,
     several_hosts=True,
+    usage_retention_days=USAGE_RETENTION_DAYS,
 )
 
 CLUSTER = replace(SINGLE, name="redis-cluster", free_atomic_commit=False, wide_commits=False)
@@ -51,8 +53,16 @@ class RedisStore:
     not by themselves.
     """
 
-    def __init__(self, client: Client, layout: Layout, server_clock: ServerClock, clock: Clock | None = None) -> None:
-        self.capabilities = SINGLE if layout.cells == 1 else CLUSTER
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        server_clock: ServerClock,
+        clock: Clock | None = None,
+        usage_retention_days: int = USAGE_RETENTION_DAYS,
+    ) -> None:
+        able = SINGLE if layout.cells == 1 else CLUSTER
+        self.capabilities = replace(able, usage_retention_days=usage_retention_days)
         self.client = client
         self.layout = layout
         self.clock: Clock = clock or server_clock
@@ -257,4 +267,4 @@ def open_redis(
     nodes = Nodes(wire, settings.login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
     client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
     layout = Layout(settings.prefix, CLUSTER_CELLS if settings.kind == "cluster" else 1)
-    return RedisStore(client, layout, ServerClock("Redis", host_clock), clock)
+    return RedisStore(client, layout, ServerClock("Redis", host_clock), clock, settings.usage_retention_days)

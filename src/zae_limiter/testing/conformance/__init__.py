@@ -25,7 +25,7 @@ A declared deviation is still run, shows its reason in the name of the check, an
 top of them; a store that passes the first group should pass the second by itself.
 """
 
-from . import commits, expiry, guards, lawful, leases, levels, lifecycle, ranges, tenants, values, writes
+from . import accounts, commits, expiry, guards, lawful, leases, levels, lifecycle, ranges, tenants, values, writes
 from .check import Check, deviating
 
 STORE_CHECKS: tuple[Check, ...] = (
@@ -38,7 +38,13 @@ STORE_CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
 )
 
-LIMITER_CHECKS: tuple[Check, ...] = (*leases.CHECKS, *levels.CHECKS, *tenants.CHECKS, *lawful.CHECKS)
+LIMITER_CHECKS: tuple[Check, ...] = (
+    *leases.CHECKS,
+    *levels.CHECKS,
+    *tenants.CHECKS,
+    *lawful.CHECKS,
+    *accounts.CHECKS,
+)
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)
 

@@ -9,6 +9,7 @@ from ...core.errors import LeaseExpiredError, RateLimitExceeded
 from ...core.limit import Limit
 from ...records import keys
 from ...records.algebra import TTL
+from ...records.ledger import kept_ms
 from .check import check, checks_of
 from .expect import raises, same, true
 from .room import at_once, beside, new_limiter, read, take
@@ -289,12 +290,15 @@ async def default_buckets_expire(harness: Harness) -> None:
 async def debt_is_not_forgotten(harness: Harness) -> None:
     """A bucket in debt is kept until the debt is paid, whatever else is taken from it meanwhile."""
     limiter = await _limiter(harness)
+    kept = _kept_seconds(limiter)
     async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
-        await lease.adjust(tpm=600_000)
+        await lease.adjust(tpm=600_000 + 100 * kept)
     for _ in range(9):
         harness.clock.advance(600)
         await take(limiter, "key", RESOURCE, [{"rpm": 1}, {"rpm": 1}])
-    same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 600_000 + 540_000, "an hour and a half of it is paid")
+    harness.clock.advance(kept + 300)
+    left = (await _left(beside(harness, limiter)))["tpm"]
+    same(left, 5_999 - 600_000 + 540_000 + 30_000, "nearly all of it is paid")
 
 
 @check
@@ -309,6 +313,11 @@ async def debt_outlives_a_cut(harness: Harness) -> None:
         await take(limiter, "key", RESOURCE, [{"tpm": 1}])
     harness.clock.advance(8 * 86_400)
     same(await _left(limiter), {"tpm": -1_900 + 800}, "eight days of a hundred a day, and not a new bucket")
+
+
+def _kept_seconds(limiter: RateLimiter) -> int:
+    """For how long a bucket stays for the sake of its usage."""
+    return kept_ms(limiter.repository.capabilities.usage_retention_days) // 1000
 
 
 async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Image:
@@ -326,7 +335,7 @@ async def settled_after_the_bucket_is_gone(harness: Harness) -> None:
     for change, tokens in ((7_000, -1_000), (-500, 6_000)):
         async with limiter.acquire(f"key{change}", RESOURCE, {"tpm": 1_000}) as lease:
             await lease.adjust(tpm=change)
-            harness.clock.advance(3_600)
+            harness.clock.advance(3_600 + _kept_seconds(limiter))
         same((await _left(limiter, f"key{change}"))["tpm"], tokens, f"a bucket that is gone was full, then {change}")
 
 

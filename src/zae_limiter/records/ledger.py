@@ -1,0 +1,99 @@
+"""The ledger of a bucket: the usage of the hour that is open, kept where the tokens are.
+
+    he              the end of the open hour, ms
+    ev              how many grants and settlements there were since the last booking
+    bk              how often usage was booked
+    b_{limit}_uc    how much of the consumption (tc) is in the usage records, millitokens; missing: nothing
+
+Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
+write of a later hour takes the open one into the usage records in the same commit, and so does whoever reads usage. The
+bucket is guarded by all that the entry is made of then: nothing is counted twice or passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import keys, usage
+from .bucket import stored_names
+from .level import BOOKINGS, CHANGES, HOUR_END, attribute
+
+if TYPE_CHECKING:
+    from .algebra import Guards, Image, Key, Write
+    from .level import Level
+
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+LONGEST_WINDOW_DAYS = 31
+
+
+class Turned(NamedTuple):
+    """A change of a bucket, and what the usage records gain in its commit: the hour before, where that is over."""
+
+    write: Write
+    accruals: tuple[Write, ...]
+
+
+class Entry(NamedTuple):
+    """The open usage of a bucket that is booked: what must hold, what the bucket changes, what the records gain."""
+
+    guards: Guards
+    put: dict[str, int]
+    accruals: tuple[Write, ...]
+
+
+def hour_end(now_ms: int) -> int:
+    """When the hour of an instant is over."""
+    return now_ms - now_ms % HOUR_MS + HOUR_MS
+
+
+def opened(now_ms: int, changes: int) -> dict[str, int]:
+    """The ledger of a bucket that is made by so many changes."""
+    return {HOUR_END: hour_end(now_ms), CHANGES: changes, BOOKINGS: 0}
+
+
+def kept_ms(usage_days: int) -> int:
+    """For how long a bucket is part of what somebody may ask for, after it was last written."""
+    return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
+
+
+def turned(level: Level, image: Image | None, write: Write, now_ms: int) -> Turned:
+    """A write to a bucket last seen as ``image``, with what belongs into its commit."""
+    if not level.usage_days or image is None or now_ms < image.get(HOUR_END, 0):
+        return Turned(write, ())
+    guards, put, accruals = booked(level.key, image, level.usage_days)
+    put = {**write.put, **put, HOUR_END: hour_end(now_ms)}
+    return Turned(write._replace(guards=(*write.guards, *guards), put=put), accruals)
+
+
+def is_open(image: Image) -> bool:
+    """Whether there is usage that the usage records do not have."""
+    return HOUR_END in image and (image[CHANGES] != 0 or bool(_used(image)))
+
+
+def booked(key: Key, image: Image, usage_days: int) -> Entry:
+    """Take what is open in a bucket into the usage records; of one without a ledger nothing, it begins now."""
+    counters = {name: attribute(name, "tc") for name in stored_names(image)}
+    guards: Guards = tuple((counter, "=", image[counter]) for counter in counters.values())
+    put = {attribute(name, "uc"): image[counter] for name, counter in counters.items()}
+    if HOUR_END not in image:
+        return Entry(guards, put | {CHANGES: 0, BOOKINGS: 0}, ())
+    seen = tuple((attr, "=", image[attr]) for attr in (BOOKINGS, CHANGES))
+    put |= {CHANGES: 0, BOOKINGS: image[BOOKINGS] + 1}
+    return Entry((*seen, *guards), put, _accruals(key, image, usage_days) if is_open(image) else ())
+
+
+def _used(image: Image) -> dict[str, int]:
+    """Millitokens by limit that the usage records do not have."""
+    amounts = {name: image[attribute(name, "tc")] - image.get(attribute(name, "uc"), 0) for name in stored_names(image)}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:
+    whose = usage.Subject(*keys.parse_bucket_pk(key.pk)[:3])
+    used, events, instant_ms = _used(image), image[CHANGES], image[HOUR_END] - 1
+    windows = (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS)
+    return tuple(
+        usage.accrue(whose, window, used, events, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)
+        for window in windows
+    )

@@ -1,0 +1,82 @@
+"""Bookkeeping: usage that buckets still hold, taken into the usage records for whoever wants to read it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ..core.errors import CorruptRecordError, RateLimiterUnavailable
+from ..records import ledger
+from ..records.algebra import Committed, Query, Write
+from ..records.bucket import inspect
+from ..records.listing import buckets_of_entity, buckets_of_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..records.algebra import Image, Key
+    from .backend import Backend
+
+_PAGE = 500
+_AT_ONCE = 20
+_TRIES = 100
+
+
+async def book_usage(backend: Backend, ns: str, entity_id: str | None, resource: str | None) -> None:
+    """Bring the usage records of an entity, or of all entities of a resource, up to this moment.
+
+    Where a stream keeps usage, that is its business. Each bucket is a commit of its own; one with nothing new is none.
+    """
+    if not backend.store.capabilities.usage_retention_days:
+        return
+    query = _buckets(ns, entity_id, resource)._replace(limit=_PAGE)
+    while True:
+        page = await backend.store.query(query, timeout=backend.timeout)
+        opened = [row for row in page.items if ledger.is_open(inspect(*row))]
+        for start in range(0, len(opened), _AT_ONCE):
+            works = [book(backend, key, image) for key, image in opened[start : start + _AT_ONCE]]
+            for result in await backend.runtime.together(works):
+                if isinstance(result, BaseException):
+                    raise result
+        if page.cursor is None:
+            return
+        query = query._replace(after=page.cursor)
+
+
+def _buckets(ns: str, entity_id: str | None, resource: str | None) -> Query:
+    if entity_id is not None:
+        return buckets_of_entity(ns, entity_id, resource)
+    assert resource is not None  # one of the two is given
+    return buckets_of_resource(ns, resource)
+
+
+async def book(backend: Backend, key: Key, image: Image | None) -> None:
+    """Take what is open in one bucket, last seen as ``image``, into the usage records."""
+    for _ in range(_TRIES):
+        if image is None or not ledger.is_open(inspect(key, image)):
+            return
+        guards, put, accruals = ledger.booked(key, image, backend.store.capabilities.usage_retention_days)
+        outcome = await backend.store.commit([Write(key, guards, put), *accruals], timeout=backend.timeout)
+        if isinstance(outcome, Committed):
+            return
+        image = outcome.images[key]
+    raise RateLimiterUnavailable(f"{key.pk} is being changed by others all the time; try again later.")
+
+
+async def readable(backend: Backend, buckets: Sequence[Key]) -> list[tuple[Key, Image]]:
+    """The buckets among ``buckets`` that are there and not damaged."""
+    found = []
+    for key in buckets:
+        with contextlib.suppress(CorruptRecordError):
+            (image,) = await backend.read([key])
+            if image is not None:
+                found.append((key, inspect(key, image)))
+    return found
+
+
+def forgetting(key: Key, image: Image | None, usage_days: int) -> list[Write]:
+    """Delete a bucket and put on record what it has used, if it can be read."""
+    if image is None or not ledger.is_open(image):
+        return [Write(key, delete=True)]
+    guards, _, accruals = ledger.booked(key, image, usage_days)
+    return [Write(key, guards, delete=True), *accruals]

@@ -1,0 +1,182 @@
+"""Usage that the writes themselves keep: exact whatever happens, and at no call more."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.backends import BACKENDS, Backend
+from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
+from zae_limiter.records import keys
+from zae_limiter.records.algebra import Write
+from zae_limiter.records.level import BOOKINGS, CHANGES, HOUR_END
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
+from zae_limiter.testing.conformance.accounts import Books, usage_is_consumption
+
+HOUR = 3_600
+RPM = [Limit.per_minute("rpm", 100)]
+EXAMPLES = {"memory": 60, "sqlite": 8, "redis": 5, "redis-cluster": 3}
+
+
+@pytest.mark.parametrize("backend", [each for each in BACKENDS if each.kind in EXAMPLES], ids=str)
+def test_usage_is_what_was_consumed_whatever_happens(backend: Backend, tmp_path: Path) -> None:
+    @settings(max_examples=EXAMPLES[backend.kind])
+    @given(seed=st.integers(0, 2**32))
+    def check(seed: int) -> None:
+        with backend.harness(tmp_path) as harness:
+            harness.run(usage_is_consumption(harness, seed, 40))
+
+    check()
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.REFUSE], ids=lambda fault: fault.name)
+def test_an_hour_that_ends_in_a_failed_commit_is_booked_once(harness: Harness, fault: Fault) -> None:
+    async def work() -> None:
+        store = FaultyStore(harness.store())
+        limiter = harness.limiter(store)
+        await limiter.set_system_defaults(RPM)
+        await take(limiter)
+        harness.clock.advance(HOUR)
+        store.inject(fault, verb="commit")
+        with contextlib.suppress(Exception):
+            await take(limiter)
+        await take(limiter)
+        found, _ = await limiter.get_usage_snapshots("key", "gpt-4", "hourly")
+        later = 1 if fault is Fault.FAIL_BEFORE else 2
+        assert [dict(each.counters) for each in found] == [{"rpm": 1}, {"rpm": later}]
+
+    if harness.store().capabilities.usage_retention_days:
+        harness.run(work())
+
+
+async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key") -> None:
+    async with limiter.acquire(entity, "gpt-4", {"rpm": amount}):
+        pass
+
+
+def test_usage_takes_no_call_of_its_own(harness: Harness) -> None:
+    """Not within an hour and not at its end."""
+
+    async def work() -> None:
+        store = FaultyStore(harness.store())
+        limiter = harness.limiter(harness.repository(store, config_cache_ttl=10 * HOUR))
+        await limiter.set_system_defaults(RPM)
+        await take(limiter)
+        for _ in range(8):
+            before = store.calls.copy()
+            await take(limiter)
+            assert store.calls - before == {"commit": 1}
+            harness.clock.advance(HOUR / 2)
+        assert len((await limiter.get_usage_snapshots("key", "gpt-4", "hourly"))[0]) == 4
+
+    if harness.store().capabilities.usage_retention_days:
+        harness.run(work())
+
+
+def test_a_bucket_from_before_usage_was_kept_counts_from_now_on(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await limiter.set_system_defaults(RPM)
+        await take(limiter, 5)
+        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+        await harness.store().commit([Write(key, remove=(HOUR_END, CHANGES, BOOKINGS))])
+        other = harness.limiter()
+        await take(other, 7)
+        await take(other, 8)
+        assert (await other.get_usage_summary("key")).total == {"rpm": 15}
+
+    if harness.store().capabilities.usage_retention_days:
+        harness.run(work())
+
+
+def test_a_damaged_ledger_is_told_and_can_be_repaired(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await limiter.set_system_defaults(RPM)
+        await take(limiter, 5)
+        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+        for attr in (HOUR_END, CHANGES, BOOKINGS, "b_rpm_uc"):
+            await harness.store().commit([Write(key, put={attr: "many"})])
+            with pytest.raises(Exception, match="reset_bucket"):
+                await limiter.get_usage_summary("key")
+            with pytest.raises(Exception, match="reset_bucket"):
+                await take(harness.limiter())
+            await limiter.reset_bucket("key", "gpt-4")
+            await take(limiter, 5)
+
+    if harness.store().capabilities.usage_retention_days:
+        harness.run(work())
+
+
+def test_where_no_usage_is_wanted_none_is_kept(tmp_path: Path) -> None:
+    clock = ManualClock()
+    for url in ("memory://?usage_retention_days=0", f"sqlite:///{tmp_path}/a.db?usage_retention_days=0"):
+        with SyncRateLimiter(SyncRepository(url, clock=clock)) as limiter:
+            limiter.set_system_defaults(RPM)
+            for _ in range(3):
+                with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+                    clock.advance(HOUR)
+            assert limiter.get_usage_snapshots("key") == ([], None)
+            assert limiter.get_usage_summary(resource="gpt-4").total == {}
+
+
+def test_buckets_that_memory_has_no_room_for_leave_their_usage() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, max_buckets=100)
+    with SyncRateLimiter(store) as limiter:
+        limiter.set_system_defaults(RPM)
+        for number in range(120):
+            with limiter.acquire(f"key-{number}", "gpt-4", {"rpm": 2}):
+                pass
+        gone = [number for number in range(120) if not limiter.get_buckets(f"key-{number}")]
+        assert gone
+        for number in gone:
+            assert limiter.get_usage_summary(f"key-{number}").total == {"rpm": 2}
+        assert store.dropped_usage == 0
+
+
+def test_memory_keeps_the_newest_windows() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, max_buckets=40)
+    with SyncRateLimiter(store) as limiter:
+        limiter.set_system_defaults(RPM)
+        for _ in range(100):
+            with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+                clock.advance(HOUR)
+        found, _ = limiter.get_usage_snapshots("key", window_type="hourly", limit=1_000)
+        assert store.dropped_usage > 0
+        assert 20 <= len(found) <= 40
+        assert found[-1].window_start == limiter.get_usage_summary("key").max_window_start
+        starts = [each.window_start for each in found]
+        assert starts == sorted(starts)
+
+
+def test_threads_of_readers_beside_writers_lose_nothing(harness: Harness) -> None:
+    """Reading books what is open: it must not get into the way of those who consume at the turn of an hour."""
+    from zae_limiter.testing.conformance.room import at_once
+
+    async def work() -> None:
+        books = await Books(harness, random.Random(5)).open(clients=3)
+
+        async def consume() -> None:
+            for _ in range(6):
+                async with books.clients[0].acquire("key-1", "gpt-4", {"rpm": 1}):
+                    pass
+
+        async def read() -> None:
+            for _ in range(3):
+                await books.clients[1].get_usage_summary("org")
+                await books.clients[2].get_usage_snapshots(resource="gpt-4")
+
+        for _ in range(3):
+            await at_once(harness, [consume, consume, read, read])
+            harness.clock.advance(HOUR)
+        if books.keeps:
+            assert (await books.clients[2].get_usage_summary("org", window_type="daily")).total == {"rpm": 36}
+
+    harness.run(work())
