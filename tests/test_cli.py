@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -186,13 +187,22 @@ def test_resource_defaults(terminal: Terminal) -> None:
 def test_resource_capacity(terminal: Terminal) -> None:
     terminal.text("resource", "set-defaults", "gpt-4", "-l", "rpm:10/day")
     assert "Nobody has used rpm" in terminal.run("resource", "capacity", "gpt-4", "rpm").stderr
-    for key in ("a", "b"):
-        terminal.text("acquire", key, "gpt-4", "-c", "rpm:5")
+    terminal.text("entity", "create", "org")
+    terminal.text("entity", "create", "c", "--parent", "org")
+    for key, used in (("a", "5"), ("b", "7"), ("c", "6")):
+        terminal.text("acquire", key, "gpt-4", "-c", f"rpm:{used}")
     lines = words(terminal.text("resource", "capacity", "gpt-4", "rpm"))
-    assert ["a", "5", "10", "50.0", "%"] in lines
-    assert ["all", "10", "20", "50.0", "%"] in lines
-    found = terminal.json("resource", "capacity", "gpt-4", "rpm", "--parents-only")
-    assert (found["total_capacity"], found["total_available"]) == (20, 10)
+    assert lines[2:] == [
+        ["b", "3", "10", "70.0", "%"],
+        ["c", "4", "10", "60.0", "%"],
+        ["a", "5", "10", "50.0", "%"],
+        ["all", "12", "30", "60.0", "%"],
+    ]
+    found = terminal.json("resource", "capacity", "gpt-4", "--limit", "rpm", "--parents-only")
+    assert (found["total_capacity"], found["total_available"]) == (20, 8)
+    assert [each["entity_id"] for each in found["entities"]] == ["b", "a"]
+    for given in ([], ["rpm", "--limit", "rpm"]):
+        assert "Give the limit once" in terminal.run("resource", "capacity", "gpt-4", *given).stderr
 
 
 def test_system_defaults(terminal: Terminal) -> None:
@@ -283,6 +293,17 @@ def test_explain_says_when_and_why_not(family: Terminal) -> None:
     assert never.splitlines()[-1] == "tpm 901 never fits: tpm of key holds 900 at most."
     assert family.json("explain", "key", "gpt-4", "-c", "tpm:901")["fits_in_seconds"] is None
     assert family.run("explain", "key", "gpt-4", "-c", "cpu:1").exit_code == 2
+
+
+def test_explain_without_a_cost_says_when_one_more_fits(family: Terminal) -> None:
+    assert family.text("explain", "key", "gpt-4").endswith("\nOne more of each limit fits now.\n")
+    family.text("acquire", "key", "gpt-4", "-c", "rpm:1", "-c", "tpm:900")
+    text = family.text("explain", "key", "gpt-4")
+    assert [line[-1] for line in words(text)[2:-2] if "tpm" in line] == ["s", "now", "now"]
+    assert re.search(r"\nOne more of each limit fits in 1 min [0-9]+ s, when tpm of key has refilled\.\n$", text)
+    found = family.json("explain", "key", "gpt-4")
+    assert found["cost"] == {}
+    assert 60 < found["fits_in_seconds"] <= 96
 
 
 def test_explain_remarks_on_what_is_not_charged(family: Terminal) -> None:

@@ -39,7 +39,8 @@ LEAVES = dict(leaves(root))
 
 def test_the_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
-        *("create-table", "demo", "acquire", "available", "explain", "audit list", "status", "version", "check"),
+        *("create-table", "demo", "acquire", "available", "explain", "audit list", "status", "version", "check", "top"),
+        *("usage list", "usage summary"),
         *(f"entity {verb}" for verb in ["create", "update", "show", "delete", "children", "list", "buckets"]),
         *(f"entity {verb}" for verb in ["set-limits", "get-limits", "delete-limits", "list-resources", "reset-bucket"]),
         *(f"resource {verb}" for verb in ["set-defaults", "get-defaults", "delete-defaults", "list", "capacity"]),
@@ -58,7 +59,7 @@ def test_every_command_has_an_example_and_the_options_of_the_store(terminal: Ter
     assert sum(isinstance(param, StoreOption) for param in LEAVES[path].params) == 6
 
 
-@pytest.mark.parametrize("group", ["entity", "resource", "system", "namespace", "audit", "local"])
+@pytest.mark.parametrize("group", ["entity", "resource", "system", "namespace", "usage", "audit", "local"])
 def test_groups_show_their_commands_and_examples(terminal: Terminal, group: str) -> None:
     shown = terminal.raw(group, "--help").stdout
     assert f"    zae-limiter {group} " in shown
@@ -117,6 +118,7 @@ EACH = [
     "resource delete-defaults gpt-4 --yes",
     "resource list",
     "resource capacity gpt-4 rpm",
+    "resource capacity gpt-4 --limit rpm",
     "system set-defaults -l rpm:5",
     "system get-defaults",
     "system delete-defaults --yes",
@@ -131,6 +133,9 @@ EACH = [
     "acquire key gpt-4 -c rpm:1",
     "available key gpt-4",
     "explain key gpt-4",
+    "usage list --entity key",
+    "usage summary --resource gpt-4",
+    "top --once",
     "audit list key",
     "status",
     "version",

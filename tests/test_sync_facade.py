@@ -138,6 +138,7 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "list_orphan_namespaces": lambda it: it.list_orphan_namespaces(),
     "delete_namespace": lambda it: it.delete_namespace("red", "me"),
     "recover_namespace": lambda it: it.recover_namespace(it.delete_namespace("red").id, "me"),
+    "survey_buckets": lambda it: it.survey_buckets("gpt-4", 10),
     "purge_namespace": lambda it: it.purge_namespace(it.delete_namespace("red").id, "me", lambda count: None),
 }
 OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {

@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
         UsageSummary as UsageSummary,
     )
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
+    from .repository.survey import Load as Load, Survey as Survey
     from .stores.port import Store as Store
     from .sync import (
         SyncLease as SyncLease,

@@ -34,6 +34,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look after the store": {
         "create-table": "table:create_table",
         "namespace": "namespace:namespace",
+        "usage": "usage:usage",
+        "top": "top:top",
         "audit": "audit:audit",
         "status": "status:status",
         "check": "versions:check",

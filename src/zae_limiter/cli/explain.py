@@ -61,7 +61,8 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     Level by level: where the limits come from, what is left, and when a cost fits.
 
     Limits come from the most specific level that has any: entity (for this resource), entity_default (the entity,
-    for all resources), resource, system. With cascade the entities above are charged too.
+    for all resources), resource, system. With cascade the entities above are charged too. Without a cost it says when
+    one more of each limit fits.
 
     \b
     Examples:
@@ -70,21 +71,20 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     """
     with shell.limiter() as limiter:
         found = explained(limiter, entity_id, resource, cost, limits or None)
-    shell.show(_data(entity_id, resource, cost, found), _grid(found, asked=bool(cost)))
+    shell.show(_data(entity_id, resource, cost, found), _grid(found, "fits" if cost else "one more"))
     if shell.as_json:
         return
     for remark in found.remarks:
         note(remark)
-    if cost:
-        click.echo()
-        click.echo(printable(verdict(found, cost)))
+    click.echo()
+    click.echo(printable(verdict(found, cost)))
 
 
 def explained(
     limiter: SyncRateLimiter, entity_id: str, resource: str, cost: Mapping[str, int], limits: Sequence[Limit] | None
 ) -> Explanation:
-    """Look at the chain as an acquire of ``cost`` would find it."""
-    rows = limiter.get_status(entity_id, resource, limits, needed=cost)
+    """Look at the chain as an acquire of ``cost`` would find it, or of one more of each limit where there is none."""
+    rows = limiter.get_status(entity_id, resource, limits, needed=cost or None)
     levels = [
         Level(level_id, source, _hidden(limiter, level_id, resource, source), list(found))
         for (level_id, source), found in groupby(rows, key=lambda row: (row.entity_id, row.source))
@@ -94,7 +94,7 @@ def explained(
 
 def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
     """The answer in a sentence."""
-    asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items())
+    asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items()) or "One more of each limit"
     wait = found.fits_in_seconds
     if wait == 0:
         return f"{asked} fits now."
@@ -133,7 +133,7 @@ def _remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> lis
     return remarks
 
 
-def _grid(found: Explanation, *, asked: bool) -> Grid:
+def _grid(found: Explanation, fitting: str) -> Grid:
     rows = []
     for level in found.levels:
         for number, status in enumerate(level.limits):
@@ -146,10 +146,10 @@ def _grid(found: Explanation, *, asked: bool) -> Grid:
                 spell_rate(status.limit),
                 status.limit.capacity,
                 status.available,
+                _fits(status),
             )
-            rows.append((*row, _fits(status)) if asked else row)
-    headers = ("level", "limits from", "limit", "rate", "burst", "left", "fits")
-    return Grid(headers if asked else headers[:-1], rows)
+            rows.append(row)
+    return Grid(("level", "limits from", "limit", "rate", "burst", "left", fitting), rows)
 
 
 def _fits(status: LevelStatus) -> Cell:
@@ -167,7 +167,7 @@ def _data(entity_id: str, resource: str, cost: Mapping[str, int], found: Explana
         "entity_id": entity_id,
         "resource": resource,
         "cost": cost,
-        "fits_in_seconds": found.fits_in_seconds if cost else None,
+        "fits_in_seconds": found.fits_in_seconds,
         "levels": [
             {
                 "entity_id": level.entity_id,

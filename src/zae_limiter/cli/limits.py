@@ -113,14 +113,20 @@ def _whole(text: str, part: str, digits: str) -> int:
     return int(digits)
 
 
+def parse_span(text: str) -> int | None:
+    """The seconds of ``30s``, ``24h`` or ``day``; None for what is no span of time."""
+    match = re.fullmatch(r"([0-9]*) ?([a-z]+)", text.lower())
+    return None if match is None or match[2] not in _SECONDS else int(match[1] or 1) * _SECONDS[match[2]]
+
+
 def _period(text: str, period: str) -> int:
-    match = re.fullmatch(r"([0-9]*) ?([a-z]+)", period.lower())
-    if match is None or match[2] not in _SECONDS:
+    found = parse_span(period)
+    if found is None:
         raise ValueError(
             f"{text!r}: the period {period!r} is not one of sec, min, hour, day, or a number of them such as 30s; "
             f"write {FORMS}"
         )
-    return int(match[1] or 1) * _SECONDS[match[2]]
+    return found
 
 
 def _limits(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> list[Limit]:

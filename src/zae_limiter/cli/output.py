@@ -15,12 +15,18 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 _PIPE_WIDTH = 10_000
 """Where nobody looks at columns, no line is broken."""
 
-_ASCII = str.maketrans({"─": "-", "│": "|", "├": "|", "└": "`", "·": "-", "✓": "ok", "✗": "X"})
+_ASCII = str.maketrans(
+    {"─": "-", "│": "|", "├": "|", "└": "`", "·": "-", "✓": "ok", "✗": "X"}
+    | dict.fromkeys("┌┐┘┤┬┴┼", "+")
+    | dict.fromkeys("█▉▊▋▌", "#")
+    | dict.fromkeys("▍▎▏", " ")
+)
 
 
 class Cell(NamedTuple):
@@ -32,9 +38,9 @@ class Cell(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: whole numbers to the right, None as a dash; ``empty`` is said where there are no rows.
+    """A table: numbers to the right, None as a dash; ``empty`` is said where there are no rows.
 
-    ``title`` is a line before it, its style a colour.
+    ``title`` is a line before it, its style a colour or nothing.
     """
 
     headers: Sequence[str]
@@ -64,6 +70,11 @@ def plain(value: object) -> Any:
 def print_json(data: object, *, err: bool = False) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(plain(data), indent=2, ensure_ascii=False), err=err)
+
+
+def print_json_line(data: object) -> None:
+    """Print one JSON document on one line, at once: one of many."""
+    click.echo(json.dumps(plain(data), ensure_ascii=False))
 
 
 def note(text: str) -> None:
@@ -96,6 +107,13 @@ def print_grid(grid: Grid) -> None:
     if not grid.rows:
         note(grid.empty)
         return
+    if grid.title is not None:
+        click.echo(styled(printable(grid.title.text), fg=grid.title.style or None))
+    echo_trimmed(table_of(grid))
+
+
+def table_of(grid: Grid) -> Table:
+    """A table as rich draws it, without its title."""
     from rich import box
     from rich.table import Table
 
@@ -113,9 +131,7 @@ def print_grid(grid: Grid) -> None:
         table.add_column(str(header), justify=side, style=style, overflow="fold")
     for row in grid.rows:
         table.add_row(*(_shown(value) for value in row))
-    if grid.title is not None:
-        click.echo(styled(printable(grid.title.text), fg=grid.title.style))
-    echo_trimmed(table)
+    return table
 
 
 def echo_trimmed(renderable: RenderableType) -> None:
@@ -139,19 +155,23 @@ def speakable(text: str) -> str:
 
 def _are_numbers(cells: Sequence[object]) -> bool:
     given = [cell for cell in cells if cell is not None]
-    return bool(given) and all(isinstance(cell, int) and not isinstance(cell, bool) for cell in given)
+    return bool(given) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in given)
 
 
 def _shown(value: object) -> Text:
     from rich.text import Text
 
     match value:
+        case Text():
+            return value
         case None:
             return Text("-", style="dim")
         case bool():
             return Text("yes" if value else "no")
         case int():
             return Text(f"{value:,}", style="red" if value < 0 else "")
+        case float():
+            return Text(f"{value:,.1f}", style="red" if value < 0 else "")
         case Cell(text, style):
             return Text(printable(text), style=style)
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from .output import Cell, Grid
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
+    from ..core.values import ResourceCapacity
     from .shell import Shell
 
 
@@ -23,7 +25,7 @@ def resource() -> None:
     Examples:
       zae-limiter resource set-defaults gpt-4 -l rpm:500/min -l tpm:50000/min
       zae-limiter resource list
-      zae-limiter resource capacity gpt-4 tpm
+      zae-limiter resource capacity gpt-4 --limit tpm
     """
 
 
@@ -98,20 +100,25 @@ def list_resources(shell: Shell) -> None:
 
 @resource.command()
 @click.argument("name", metavar="RESOURCE")
-@click.argument("limit_name", metavar="LIMIT")
+@click.argument("limit_argument", metavar="[LIMIT]", required=False)
+@click.option("--limit", "limit_option", metavar="NAME", help="The limit, e.g. tpm; the same as LIMIT.")
 @click.option("--parents-only", is_flag=True, help="Only entities at the top of their hierarchy.")
 @pass_shell
-def capacity(shell: Shell, name: str, limit_name: str, parents_only: bool) -> None:
+def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: str | None, parents_only: bool) -> None:
     """Show who uses how much of one limit.
 
-    Every entity with a bucket for the resource is a line.
+    Every entity with a bucket for the resource is a line, the busiest first; the last line is all of them together.
 
     \b
-    Example:
-      zae-limiter resource capacity gpt-4 tpm --parents-only
+    Examples:
+      zae-limiter resource capacity gpt-4 --limit tpm
+      zae-limiter resource capacity gpt-4 --limit tpm --parents-only
     """
+    given = [limit for limit in (limit_argument, limit_option) if limit is not None]
+    if len(given) != 1:
+        raise click.UsageError("Give the limit once, e.g. --limit tpm.")
     with shell.limiter() as limiter:
-        found = limiter.get_resource_capacity(name, limit_name, parents_only)
+        found = _busiest_first(limiter.get_resource_capacity(name, given[0], parents_only))
     rows: list[tuple[object, ...]] = [
         (each.entity_id, each.available, each.capacity, f"{each.utilization_pct:.1f} %") for each in found.entities
     ]
@@ -119,4 +126,9 @@ def capacity(shell: Shell, name: str, limit_name: str, parents_only: bool) -> No
         total = (found.total_available, found.total_capacity, f"{found.utilization_pct:.1f} %")
         rows.append((Cell("all", "bold"), *total))
     headers = ("entity", "left", "capacity", "in use")
-    shell.show(found, Grid(headers, rows, f"Nobody has used {limit_name} of {name} yet."))
+    shell.show(found, Grid(headers, rows, f"Nobody has used {given[0]} of {name} yet."))
+
+
+def _busiest_first(found: ResourceCapacity) -> ResourceCapacity:
+    entities = sorted(found.entities, key=lambda each: (-each.utilization_pct, each.entity_id))
+    return dataclasses.replace(found, entities=tuple(entities))

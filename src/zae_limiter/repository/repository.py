@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +12,7 @@ from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import seconds
 from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
+from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
 from ..stores.opening import open_store, store_url
 from ..stores.provisioning import Metered, Provisioned
@@ -20,7 +20,7 @@ from .backend import DEFAULT_NAMESPACE, Backend
 from .configs import ConfigOperations
 from .entities import EntityOperations
 from .history import HistoryOperations
-from .namespaces import NamespaceOperations
+from .survey import SurveyOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
-_LOG = logging.getLogger("zae_limiter")
 _SKEW_WORTH_TELLING_MS = 1000
 
 
-class Repository(EntityOperations, ConfigOperations, NamespaceOperations, HistoryOperations):
+class Repository(EntityOperations, ConfigOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
 
     ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
@@ -208,10 +207,14 @@ def _skew(store: Store, clock: Clock | None) -> int:
         return 0
     skew = clock.now_ms() - store.clock.now_ms()
     if abs(skew) >= _SKEW_WORTH_TELLING_MS:
-        _LOG.warning(
+        name = store.capabilities.name
+        tell(
+            CLOCK_SKEWED,
             "clock of this process is %+d ms off the clock of the %s store; decisions follow the store",
             skew,
-            store.capabilities.name,
+            name,
+            zae_backend=name,
+            zae_skew_ms=skew,
         )
     return skew
 

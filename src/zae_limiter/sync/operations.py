@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names
 from ..repository.entities import UNSET, Unset
+from ..repository.survey import MAX_RECORDS
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
-    from ..repository.namespaces import NamespaceOperations
+    from ..repository.survey import Survey, SurveyOperations
 
 
 class SyncEntityOperations:
@@ -169,9 +170,9 @@ class SyncConfigOperations:
 
 
 class SyncNamespaceOperations:
-    """`NamespaceOperations`, blocking."""
+    """`NamespaceOperations` and `SurveyOperations`, blocking."""
 
-    _inner: NamespaceOperations
+    _inner: SurveyOperations
 
     def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
         """Register a namespace; one that exists is returned as it is."""
@@ -209,6 +210,10 @@ class SyncNamespaceOperations:
     ) -> int:
         """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
         return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
+
+    def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
+        """What is left in every bucket now, of one resource or of the namespace, from so many records at most."""
+        return run(self._inner.survey_buckets(resource, max_records))
 
 
 class SyncHistoryOperations:

@@ -19,6 +19,11 @@ def bar(available: int, capacity: int, width: int, debt_width: int = 0) -> Text:
     return text.append_text(_balance(max(0, available) * scale, width, _colour(available, capacity)))
 
 
+def used_bar(available: int, capacity: int, width: int) -> Text:
+    """A bucket: what is used of it; full in debt."""
+    return _balance((capacity - max(0, available)) * width / capacity, width, _colour(available, capacity))
+
+
 def _colour(available: int, capacity: int) -> str:
     share = available / capacity
     return "green" if share > 0.5 else "yellow" if share > 0.15 else "red"

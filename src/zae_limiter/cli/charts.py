@@ -1,0 +1,112 @@
+"""Usage over time as charts in the terminal, drawn by plotext, which is loaded only for them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ..records.usage import window_of
+from .moments import spell_window, tick
+from .output import console, printable, speakable, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..core.values import UsageSnapshot
+
+PIPE_WIDTH = 80
+_HEIGHT = 11
+_TICK_ROOM = 18
+"""Columns of the axis per mark."""
+
+
+class Series(NamedTuple):
+    """What was consumed of one limit, window by window; windows without any are there too."""
+
+    limit_name: str
+    window_type: str
+    starts: list[str]
+    consumed: list[int]
+
+
+def load_plotext() -> Any:
+    """The library, or an error that names the extra to install."""
+    try:
+        return importlib.import_module("plotext")
+    except ModuleNotFoundError:
+        raise click.UsageError('--plot needs plotext: pip install "zae-limiter[plot]"') from None
+
+
+def series_of(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
+    """A series per limit and kind of window: limits differ in magnitude, so none shares an axis with another."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for snapshot in snapshots:
+        for name, amount in snapshot.counters.items():
+            found.setdefault((snapshot.window_type, name), Counter())[snapshot.window_start] += amount
+    made = []
+    for (kind, name), amounts in sorted(found.items()):
+        starts = _windows(kind, min(amounts), max(amounts))
+        made.append(Series(name, kind, starts, [amounts[start] for start in starts]))
+    return made
+
+
+def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str) -> None:
+    """One small chart per limit, as wide as the terminal; of fixed width and without colours where there is none."""
+    screen = console()
+    width = screen.width if screen.is_terminal else PIPE_WIDTH
+    coloured = screen.is_terminal and not screen.is_dumb_terminal and not os.environ.get("NO_COLOR")
+    for number, series in enumerate(series_of(snapshots)):
+        if number:
+            click.echo()
+        click.echo(styled(printable(_title(series, subject)), bold=True))
+        drawn = _drawn(plotext, series, width)
+        text = drawn if coloured else plotext.uncolorize(drawn)
+        for line in text.splitlines():
+            click.echo(speakable(line.rstrip()))
+
+
+def _windows(kind: str, first: str, last: str) -> list[str]:
+    """The starts of all windows from one to another."""
+    starts = [first]
+    while starts[-1] < last:
+        begun = window_of(kind, int(datetime.fromisoformat(starts[-1]).timestamp()) * 1000)
+        starts.append(begun.end)
+    return starts
+
+
+def _title(series: Series, subject: str) -> str:
+    first, last = (spell_window(start, series.window_type) for start in (series.starts[0], series.starts[-1]))
+    when = first if first == last else f"{first} to {last}"
+    return f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {sum(series.consumed):,}"
+
+
+def _drawn(plotext: Any, series: Series, width: int) -> str:
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.limit_size(False, False)
+    plotext.plot_size(width, _HEIGHT)
+    count = len(series.starts)
+    _draw_bars(plotext, series.consumed, share=0.8 if count < width // 4 else 1.0)
+    plotext.xlim(-0.5, count - 0.5)
+    step = -(-count // max(1, width // _TICK_ROOM))
+    places = range((step - 1) // 2, count, step)
+    plotext.xticks(list(places), [tick(series.starts[place], series.window_type) for place in places])
+    heights = sorted({min(0, *series.consumed), 0, max(1, *series.consumed)})
+    plotext.ylim(heights[0], heights[-1])
+    plotext.yticks(heights, [f"{height:,}" for height in heights])
+    drawn: str = plotext.build()
+    return drawn
+
+
+def _draw_bars(plotext: Any, consumed: Sequence[int], share: float) -> None:
+    """A bar per window that has any, over ``share`` of its room; plotext measures by the mean distance of the bars."""
+    places = [place for place, amount in enumerate(consumed) if amount]
+    if places:
+        distance = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1
+        heights = [consumed[place] for place in places]
+        plotext.bar(places, heights, color="cyan", marker="sd", width=share / distance, reset_ticks=False)
