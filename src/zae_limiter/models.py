@@ -21,6 +21,7 @@ from .core.values import (
     UsageSnapshot,
     UsageSummary,
 )
+from .repository.survey import Load, Survey
 
 __all__ = [
     "AuditAction",
@@ -35,11 +36,13 @@ __all__ = [
     "Limit",
     "LimitStatus",
     "LimiterInfo",
+    "Load",
     "Namespace",
     "OnUnavailable",
     "ResourceCapacity",
     "StackOptions",
     "Status",
+    "Survey",
     "UsageSnapshot",
     "UsageSummary",
 ]

@@ -21,7 +21,7 @@ from zae_limiter.cli.app import root
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "local.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "local-aws.md"
 ACQUIRE = "acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
 
 

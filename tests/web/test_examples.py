@@ -252,13 +252,13 @@ def test_an_example_starts_with_one_command_and_does_what_is_shown(text: str, tm
 @needs_curl
 def test_the_session_of_the_documentation() -> None:
     """Its numbers are those of a clock that stands still."""
-    typed = [step for text in fenced("docs/http.md", "shell-session") for step in steps(text)]
+    typed = [step for text in fenced("docs/guide/web/gateway.md", "shell-session") for step in steps(text)]
     assert typed.pop(0) == ("python -m examples.gateway --port 8000", [])
     with opened() as gateway:
         replay(typed, 8000, gateway.port)
 
 
-@pytest.mark.parametrize("text", fenced("docs/http.md", "http"), ids=PROFILES)
+@pytest.mark.parametrize("text", fenced("docs/guide/web/answers.md", "http"), ids=PROFILES)
 def test_the_fields_of_the_documentation(text: str) -> None:
     title, *lines = text.splitlines()
     limits = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000, burst=15_000)]

@@ -1,0 +1,1 @@
+"""The documentation is true: what it shows is run."""
