@@ -109,6 +109,10 @@ AFTER = "leases.give_back_after_a_give_back"
 SPENT = "leases.give_back_leaves_what_others_took"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
+USAGE = "accounts.usage_is_what_was_consumed"
+TURN = "accounts.usage_at_the_turn_of_an_hour"
+LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
+OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
 SINCE = "(now_ms * amount + phase) // period - base"
 LOWER = "min(old.capacity, slot.rule.capacity)"
@@ -206,6 +210,18 @@ MUTATIONS = [
     Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
     Mutation("records.charging._kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
+    # Usage.
+    Mutation("records.ledger.turned", "now_ms < image", "now_ms <= image", TURN, "memory"),
+    Mutation("records.ledger.booked", "(*seen, *guards)", "guards", USAGE, "memory"),
+    Mutation("records.ledger.booked", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
+    Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
+    Mutation("records.ledger._accruals", "usage_days * DAY_MS", "0", LASTING, "memory"),
+    Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
+    Mutation("records.charging.charge", "add[CHANGES] = changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.spend", "new[CHANGES] += changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
+    Mutation("repository.bookkeeping.forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "status.requested >= status.limit.capacity", NEVER),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import RateLimitExceeded
 from ...core.limit import Limit
-from ...records.usage import WINDOWS, window_of
+from ...records.ledger import DAY_MS, HOUR_MS
+from ...records.usage import WINDOWS, end_ms, window_of
 from .check import check, checks_of
 from .expect import same
 from .room import beside, new_limiter
@@ -25,6 +26,9 @@ LIMITS = (Limit.per_minute("rpm", 600), Limit.per_minute("tpm", 90_000), Limit.p
 
 CHILDREN = ("key-1", "key-2")
 PARENT = "org"
+LONER = "key-3"
+"""Nobody is charged with it."""
+TAKERS = (*CHILDREN, LONER)
 _PAUSES = (0, 0, 1, 40, 700, 1_900, 3_600, 50_000, 1_500_000)
 """Seconds: within an hour, into the next one, the next day, the next month."""
 
@@ -33,7 +37,7 @@ Windows = dict[tuple[str, str, str], dict[str, int]]
 
 
 class Books:
-    """Clients that take for two children of one parent, and an account of what was consumed in which window."""
+    """Clients that take for a small family, and an account of what was consumed in which window."""
 
     def __init__(self, harness: Harness, chance: random.Random) -> None:
         self.harness = harness
@@ -57,9 +61,9 @@ class Books:
         """Whether the writes of this store keep usage at all."""
         return self.clients[0].repository.capabilities.usage_retention_days > 0
 
-    def note(self, child: str, amounts: Mapping[str, int]) -> None:
-        """One grant or settlement, as of now, at both levels."""
-        for who in (child, PARENT):
+    def note(self, taker: str, amounts: Mapping[str, int]) -> None:
+        """One grant or settlement, as of now, at every level."""
+        for who in (taker, PARENT) if taker in CHILDREN else (taker,):
             for window_type in WINDOWS:
                 window = window_of(window_type, self.harness.clock.now_ms())
                 into = self._used.setdefault((who, window_type, window.start), Counter())
@@ -72,7 +76,7 @@ class Books:
 
     async def request(self) -> None:
         """One acquire, settled in some way, perhaps in another hour."""
-        chance, child = self.chance, self.chance.choice(CHILDREN)
+        chance, child = self.chance, self.chance.choice(TAKERS)
         cost = {"rpm": 1, "tpm": chance.choice([0, 3, 700, 60_000]), "ttl": 7}
         more = {"tpm": chance.choice([0, 0, 1_501, 200_000, -cost["tpm"]])}
         broken = chance.random() < 0.2
@@ -102,14 +106,14 @@ class Books:
             elif step < 0.85:
                 self.pause()
             elif step < 0.95:
-                await self.clients[-1].get_usage_summary(self.chance.choice([*CHILDREN, PARENT]))
+                await self.clients[-1].get_usage_summary(self.chance.choice([*TAKERS, PARENT]))
             else:
-                await self.clients[0].reset_bucket(self.chance.choice([*CHILDREN, PARENT]), RESOURCE)
+                await self.clients[0].reset_bucket(self.chance.choice([*TAKERS, PARENT]), RESOURCE)
 
     async def by_entity(self) -> Windows:
         """What usage says of each entity."""
         found: dict[tuple[str, str, str], Counter[str]] = {}
-        for who in (*CHILDREN, PARENT):
+        for who in (*TAKERS, PARENT):
             snapshots, _ = await self.clients[0].get_usage_snapshots(who, limit=10_000)
             for each in snapshots:
                 counted = Counter({**each.counters, "events": each.total_events})
@@ -156,6 +160,21 @@ async def usage_is_what_was_consumed(harness: Harness) -> None:
 
 
 @check
+async def usage_at_the_turn_of_an_hour(harness: Harness) -> None:
+    """What is consumed in the last millisecond of an hour is of that hour, and what in the next one is not."""
+    books = await Books(harness, random.Random(0)).open()
+    for taker in (LONER, CHILDREN[0]):
+        for _ in range(2):
+            to_end_ms = -harness.clock.now_ms() % HOUR_MS or HOUR_MS
+            for wait_ms in (to_end_ms - 1, 1):
+                harness.clock.advance_ms(wait_ms)
+                for client in books.clients:
+                    async with client.acquire(taker, RESOURCE, {"rpm": 1, "tpm": 5}):
+                        books.note(taker, {"rpm": 1, "tpm": 5})
+    same(await books.by_entity(), books.expected(), "usage is what was consumed")
+
+
+@check
 async def usage_outlives_its_bucket_and_its_entity(harness: Harness) -> None:
     """What was used stays on record when a bucket is reset and when the entity is deleted."""
     books = await Books(harness, random.Random(0)).open()
@@ -173,15 +192,20 @@ async def usage_outlives_its_bucket_and_its_entity(harness: Harness) -> None:
 
 @check
 async def usage_is_kept_for_as_long_as_promised(harness: Harness) -> None:
-    """The window of the last consumption can be read until its retention is over, then it is gone."""
+    """Every window of the last consumption can be read until its retention is over, and not any more then."""
     books = await Books(harness, random.Random(0)).open()
     days = books.clients[0].repository.capabilities.usage_retention_days
-    async with books.clients[0].acquire(CHILDREN[0], RESOURCE, {"rpm": 1}):
-        books.note(CHILDREN[0], {"rpm": 1})
-    harness.clock.advance(max(0, days * 86_400 - 1))
-    same(await books.by_entity(), books.expected(), "all windows are there")
-    harness.clock.advance(33 * 86_400)
-    same(await books.by_entity(), {}, "none is")
+    for taker in (LONER, CHILDREN[0]):
+        async with books.clients[0].acquire(taker, RESOURCE, {"rpm": 1}):
+            books.note(taker, {"rpm": 1})
+    last_ms = {each: end_ms(window_of(each, harness.clock.now_ms())) + days * DAY_MS - 1 for each in WINDOWS}
+    left = books.expected()
+    for window_type, until_ms in last_ms.items():
+        harness.clock.set_ms(max(until_ms, harness.clock.now_ms()))
+        same(await books.by_entity(), left, f"the {window_type} window is there")
+        harness.clock.advance_ms(1)
+        left = {what: used for what, used in left.items() if what[1] != window_type}
+        same(await books.by_entity(), left, f"the {window_type} window is not")
 
 
 CHECKS = checks_of(globals())
