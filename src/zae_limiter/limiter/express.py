@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..records.charging import is_ahead, spend
+from ..core.decide import refusal
+from ..records.bucket import current_reading
+from ..records.charging import is_ahead, is_current, spend
 from ..runtime.blocking import run
 from ..stores.port import Lender
 from .committing import commit_parts
@@ -19,7 +21,10 @@ from .planning import plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..records.algebra import Image
+    from ..records.level import Level
     from ..repository.backend import Backend
+    from ..repository.sights import Sight
     from .chain import Chain
     from .engine import Engine, Grant
 
@@ -28,7 +33,7 @@ class Express(Protocol):
     """Takes tokens at once, or not at all."""
 
     def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
-        """Take ``cost``; None where it takes more than that."""
+        """Take ``cost``, or raise the refusal; None where it takes more to know."""
         ...
 
 
@@ -47,7 +52,27 @@ class Lent:
         if now_ms < sight.seen_ms:
             now_ms = sight.seen_ms  # the clock has stepped back
         image = self._exchange(level.key, now_ms, spend, level, cost, now_ms)
-        return None if image is None else seen_grant(chain, cost, image, now_ms)
+        if image is not None:
+            return seen_grant(chain, cost, image, now_ms)
+        if cost.keys() <= level.slots.keys():
+            self._refuse(level, sight, cost, now_ms)
+        return None
+
+    def _refuse(self, level: Level, sight: Sight, cost: Mapping[str, int], now_ms: int) -> None:
+        """Raise the refusal where only tokens are missing: what is lent is what there is."""
+        seen: list[Image] = []
+        self._exchange(level.key, now_ms, _look, seen)
+        if seen and is_current(level, seen[0]):
+            error = refusal((current_reading(level, seen[0]),), cost, now_ms)
+            if error is not None:
+                sight.show(seen[0], now_ms)
+                raise error
+
+
+def _look(image: Image | None, seen: list[Image]) -> None:
+    """Note what is lent, and change nothing."""
+    if image is not None:
+        seen.append(image)
 
 
 class Prompt:

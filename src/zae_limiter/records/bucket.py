@@ -57,6 +57,13 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
     return Reading(level.entity_id, level.resource, level.limits, pots)
 
 
+def current_reading(level: Level, image: Image) -> Reading:
+    """The same of one record that is known to be under the limits in force: at any instant."""
+    anchor = image[ANCHOR]
+    pots = {name: (Pot(slot.rule, image[slot.tk], anchor),) for name, slot in level.slots_of(image).items()}
+    return Reading(level.entity_id, level.resource, level.limits, pots)
+
+
 def _pots(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Pot]]:
     slots = level.slots if image is None else level.slots_of(image)
     for name, slot in slots.items():

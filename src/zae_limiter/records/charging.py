@@ -330,6 +330,12 @@ def needs_reshape(level: Level, image: Image) -> bool:
     return not is_ahead(level, image) and _anchored(level, image) is None
 
 
+def is_current(level: Level, image: Image) -> bool:
+    """Whether the bucket is sound and under the limits and the config in force."""
+    trusted = level.trusted
+    return (trusted is not None and trusted[0] is image) or _checked_anchor(level, image) is not None
+
+
 def is_ahead(level: Level, image: Image) -> bool:
     """Whether the bucket was charged under newer config than the level knows."""
     stamped: int = image[CONFIG_VERSION]
