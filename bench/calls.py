@@ -11,51 +11,60 @@ from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
 
 LIMITS = [Limit.per_minute("rpm", 60, burst=10), Limit.per_minute("tpm", 100_000)]
+COST = {"rpm": 1, "tpm": 10}
+
+
+class Counter:
+    """A limiter whose store counts, and what was counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        self._store = FaultyStore(open_store(f"sqlite:///{path}", blocking=True, clock=self.clock))
+        self.limiter = SyncRateLimiter(SyncRepository(self._store))
+        self.limiter.set_system_defaults(LIMITS)
+        self.limiter.create_entity("org")
+        self.limiter.create_entity("project", parent_id="org", cascade=True)
+        self.limiter.create_entity("key", parent_id="project", cascade=True)
+        self.found: dict[str, float] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self._store.calls.clear()
+
+    def note(self, name: str, decisions: int) -> None:
+        """So many decisions were made since the last note."""
+        self.found[name] = round(self._store.calls.total() / decisions, 2)
+        self.forget()
+
+    def take(self, entity: str, times: int, every_s: float = 0) -> None:
+        """So many tries, with a pause before each."""
+        for _ in range(times):
+            self.clock.advance(every_s)
+            with contextlib.suppress(RateLimitExceeded), self.limiter.acquire(entity, "gpt-4", COST):
+                pass
 
 
 def measure() -> dict[str, float]:
     """Calls per decision for the situations that make up a limiter's day."""
     with tempfile.TemporaryDirectory() as folder:
-        clock = ManualClock()
-        store = FaultyStore(open_store(f"sqlite:///{Path(folder, 'bench.db')}", blocking=True, clock=clock))
-        limiter = SyncRateLimiter(SyncRepository(store))
-        limiter.set_system_defaults(LIMITS)
-        limiter.create_entity("org")
-        limiter.create_entity("project", parent_id="org", cascade=True)
-        limiter.create_entity("key", parent_id="project", cascade=True)
-        found = {}
-
-        def count(name: str, decisions: int) -> None:
-            found[name] = store.calls.total() / decisions
-            store.calls.clear()
-
-        def take(entity: str) -> None:
-            with contextlib.suppress(RateLimitExceeded), limiter.acquire(entity, "gpt-4", {"rpm": 1, "tpm": 10}):
-                pass
-
-        store.calls.clear()
-        take("stranger")
-        count("first acquire of an unknown entity", 1)
-        for _ in range(9):
-            take("stranger")
-        count("steady acquire", 9)
-        for _ in range(100):
-            take("stranger")
-        count("repeated refusal", 100)
-        for _ in range(20):
-            clock.advance(1)
-            take("stranger")
-        count("drained bucket, every grant lives off the refill", 20)
-        take("key")
-        store.calls.clear()
-        for _ in range(9):
-            take("key")
-        count("steady acquire, key -> project -> organisation", 9)
-        clock.advance(10)
-        take("stranger")
-        store.calls.clear()
-        with limiter.acquire("stranger", "gpt-4", {"rpm": 1, "tpm": 10}) as lease:
+        counter = Counter(Path(folder, "bench.db"))
+        counter.take("stranger", 1)
+        counter.note("first acquire of an unknown entity", 1)
+        counter.take("stranger", 9)
+        counter.note("steady acquire", 9)
+        counter.take("stranger", 100)
+        counter.note("repeated refusal", 100)
+        counter.take("stranger", 20, every_s=1)
+        counter.note("drained bucket, every grant lives off the refill", 20)
+        counter.take("key", 1)
+        counter.forget()
+        counter.take("key", 9)
+        counter.note("steady acquire, key -> project -> organisation", 9)
+        counter.take("stranger", 1, every_s=10)
+        counter.forget()
+        with counter.limiter.acquire("stranger", "gpt-4", COST) as lease:
             lease.adjust(tpm=100)
-        count("acquire and adjust", 1)
-        limiter.close()
-        return found
+        counter.note("acquire and adjust", 1)
+        counter.limiter.close()
+        return counter.found

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
-STATEMENTS = ("import zae_limiter", "from zae_limiter import SyncRateLimiter", "import limits")
+OURS = "from zae_limiter import SyncRateLimiter"
+RIVALS = ("import limits", "import throttled", "import pyrate_limiter")
+STATEMENTS = (OURS, "import zae_limiter", *RIVALS)
 
 
 def milliseconds(statement: str, rounds: int = 7) -> float:
@@ -22,4 +24,4 @@ def milliseconds(statement: str, rounds: int = 7) -> float:
 
 def measure() -> dict[str, float]:
     """Milliseconds per statement."""
-    return {statement: milliseconds(statement) for statement in STATEMENTS}
+    return {statement: round(milliseconds(statement), 1) for statement in STATEMENTS}

@@ -11,7 +11,7 @@ from flask import Flask
 from starlette.applications import Starlette
 from starlette.types import Message
 
-from bench.timing import best_of
+from bench.timing import in_turn, quietest
 from bench.web import asgi_apps, wsgi_apps
 
 CALLS, TURNS = 100, 60
@@ -24,19 +24,20 @@ def in_process(kind: str, limit: int) -> dict[str, float]:
             sides = {name: _asgi(build(limit), runner) for name, build in asgi_apps.APPS.items()}
         else:
             sides = {name: _wsgi(build(limit)) for name, build in wsgi_apps.APPS.items()}
-        return best_of(sides, CALLS, TURNS)
+        return {name: quietest(rounds) for name, rounds in in_turn(sides, CALLS, TURNS).items()}
 
 
-def _asgi(app: Starlette, runner: asyncio.Runner) -> Callable[[int], None]:
+def _asgi(app: Starlette, runner: asyncio.Runner) -> Callable[[int], int]:
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
         _check(message.get("status", 200))
 
-    async def requests(calls: int) -> None:
+    async def requests(calls: int) -> int:
         for _ in range(calls):
             await app(_scope(), receive, send)
+        return calls
 
     return lambda calls: runner.run(requests(calls))
 
@@ -59,7 +60,7 @@ def _scope() -> dict[str, Any]:
     }
 
 
-def _wsgi(app: Flask) -> Callable[[int], None]:
+def _wsgi(app: Flask) -> Callable[[int], int]:
     template: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_ACCEPT": "*/*", "HTTP_X_REAL_IP": "8.8.8.8"}
     setup_testing_defaults(template)
 
@@ -67,13 +68,14 @@ def _wsgi(app: Flask) -> Callable[[int], None]:
         _check(int(status[:3]))
         return len
 
-    def requests(calls: int) -> None:
+    def requests(calls: int) -> int:
         for _ in range(calls):
             body = app(template.copy(), start_response)
             for _ in body:
                 pass
             if hasattr(body, "close"):
                 body.close()
+        return calls
 
     return requests
 

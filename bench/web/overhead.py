@@ -11,7 +11,6 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
@@ -23,7 +22,7 @@ from bench.web.load import Clients, Round, Server
 
 APPS = {"asgi": tuple(asgi_apps.APPS), "wsgi": tuple(wsgi_apps.APPS)}
 """The names, the bare app first."""
-BARE, OURS, HEADERS, SILENT = "bare", "zae-limiter", ", headers", ", no headers"
+BARE = "bare"
 RIVALS = ("slowapi", "asgi-ratelimit", "flask-limiter")
 CONNECTIONS = {"asgi": 8, "wsgi": 1}
 """With more than one, the two threads of waitress fight for the interpreter and nothing else can be seen."""
@@ -100,54 +99,3 @@ def scarce(kind: str) -> dict[str, dict[str, int]]:
                 statuses = clients.ask(SENT).statuses
             counted[name] = {str(status): number for status, number in sorted(statuses.items())}
     return counted
-
-
-def report(found: dict[str, Any]) -> Iterator[str]:
-    """The lines to print; where a rival is ahead, a line says so."""
-    yield ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    ahead: list[str] = []
-    for kind in APPS:
-        for way, title in (("sockets", "over sockets"), ("in_process", "without a server")):
-            yield f"{kind} {title}: CPU per request; ours beside a rival, headers alike; then ours with headers"
-            figures = found[kind][way]
-            for name, row in figures.items():
-                yield _line(name, row, figures)
-                ahead += [f"{name}, {kind} {title}, beside {our}" for our in _behind(name, row, figures)]
-        yield f"{kind}, {SENT} requests on a limit of {SCARCE}"
-        for name, statuses in found[kind]["scarce"].items():
-            yield f"  {name:28s} " + ", ".join(f"{number} x {status}" for status, number in statuses.items())
-    yield from (f"ahead of ours: {what}" for what in ahead)
-    if not ahead:
-        yield "no rival is ahead"
-
-
-def _line(name: str, row: dict[str, float], figures: dict[str, dict[str, float]]) -> str:
-    line = f"  {name:28s} {row['cpu_us']:7.1f} us"
-    if name != BARE:
-        line += f"  overhead {row['overhead_us']:6.1f} us"
-        line += f" (median {row['median_overhead_us']:6.1f})" if "median_overhead_us" in row else ""
-    if "requests_per_s" in row:
-        line += f"  {row['requests_per_s']:6.0f} requests/s"
-    if _rival(name):
-        ratios = [figures[our]["overhead_us"] / row["overhead_us"] for our in _beside(name)]
-        line += "  ours " + ", ".join(f"{ratio:5.2f} x" for ratio in ratios)
-    return line
-
-
-def _rival(name: str) -> bool:
-    return name.startswith(RIVALS)
-
-
-def _beside(rival: str) -> tuple[str, ...]:
-    """Ours as the rival is, with headers or without, and as it comes: it writes headers unless told otherwise."""
-    return (OURS,) if rival.endswith(HEADERS) else (OURS + SILENT, OURS)
-
-
-def _behind(name: str, row: dict[str, float], figures: dict[str, dict[str, float]]) -> list[str]:
-    """Which of ours cost no less than a rival."""
-    ours = _beside(name) if _rival(name) else ()
-    return [our for our in ours if figures[our]["overhead_us"] >= row["overhead_us"]]
-
-
-if __name__ == "__main__":
-    print("\n".join(report(measure())))

@@ -1,4 +1,4 @@
-"""One side of the DynamoDB benchmark: the same work with whichever ``zae_limiter`` this environment has.
+"""One side: the same work with whichever ``zae_limiter`` this environment has.
 
 It runs in a process of its own, so that only this client's CPU is measured, and does what it is told line by line:
 ``{"do": "steady", "calls": 300}`` is answered by one line of JSON. Only the public API of either side is used.
@@ -16,11 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.hammering import Log, hammer, hammer_async
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
 
 COST = {"rpm": 1, "tpm": 500}
 ROOMY = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 1_000_000_000)]
 NARROW = [Limit.per_second("rpm", 10), Limit.per_minute("tpm", 1_000_000_000)]
+CROWDED = [Limit.per_second("rpm", 10, burst=20), Limit.per_minute("tpm", 1_000_000_000)]
 RESOURCE = "gpt-4"
 
 
@@ -28,18 +30,21 @@ class Ours:
     """How ours is opened: the table is made by asking for it."""
 
     @staticmethod
+    def provision(table: str, url: str) -> None:
+        """A table of its own."""
+        repository: Any = SyncRepository(table, region="us-east-1", endpoint_url=url)
+        repository.create_table()
+        repository.close()
+
+    @staticmethod
     async def opened(table: str, url: str) -> Any:
-        """A repository on a table of its own."""
-        repository: Any = Repository(table, region="us-east-1", endpoint_url=url)
-        await repository.create_table()
-        return repository
+        """A repository on a table."""
+        return Repository(table, region="us-east-1", endpoint_url=url)
 
     @staticmethod
     def opened_blocking(table: str, url: str) -> Any:
         """The same without an event loop."""
-        repository: Any = SyncRepository(table, region="us-east-1", endpoint_url=url)
-        repository.create_table()
-        return repository
+        return SyncRepository(table, region="us-east-1", endpoint_url=url)
 
 
 class Reference:
@@ -62,15 +67,13 @@ class Reference:
 
     @staticmethod
     async def opened(table: str, url: str) -> Any:
-        """A repository on a table of its own."""
-        Reference.provision(table, url)
+        """A repository on a table."""
         kind: Any = Repository
         return await kind.open(stack=table, region="us-east-1", endpoint_url=url, auto_update=False)
 
     @staticmethod
     def opened_blocking(table: str, url: str) -> Any:
         """The same without an event loop."""
-        Reference.provision(table, url)
         kind: Any = SyncRepository
         return kind.open(stack=table, region="us-east-1", endpoint_url=url, auto_update=False)
 
@@ -102,6 +105,17 @@ class Async:
             async with self._limiter.acquire(entity_id=entity, resource=RESOURCE, consume=COST):
                 pass
 
+    def hammer(self, entity: str, start_ns: int, until_ns: int) -> Log:
+        """More demand than the limit gives."""
+        return self._runner.run(hammer_async(lambda: self._tried(entity), start_ns, until_ns))
+
+    async def _tried(self, entity: str) -> bool:
+        try:
+            await self._take(entity, 1)
+        except RateLimitExceeded:
+            return False
+        return True
+
     def close(self) -> None:
         """Free what is held."""
         self._runner.run(self._limiter.close())
@@ -124,6 +138,17 @@ class Blocking:
             with self._limiter.acquire(entity_id=entity, resource=RESOURCE, consume=COST):
                 pass
 
+    def hammer(self, entity: str, start_ns: int, until_ns: int) -> Log:
+        """More demand than the limit gives."""
+        return hammer(lambda: self._tried(entity), start_ns, until_ns)
+
+    def _tried(self, entity: str) -> bool:
+        try:
+            self.take(entity)
+        except RateLimitExceeded:
+            return False
+        return True
+
     def close(self) -> None:
         """Free what is held."""
         self._limiter.close()
@@ -135,21 +160,28 @@ MODES: dict[str, Any] = {"async": Async, "blocking": Blocking}
 class Work:
     """What can be asked for."""
 
-    def __init__(self, side: str, mode: str, table: str, url: str) -> None:
+    def __init__(self, side: str, mode: str, table: str, url: str, role: str) -> None:
+        if role == "owner":
+            SIDES[side].provision(table, url)
         self._client = MODES[mode](SIDES[side], table, url)
 
     def prepare(self) -> dict[str, Any]:
         """Stored limits for every entity that will be used, and one acquire so that everything is open."""
-        for entity, limits in (("steady", ROOMY), ("narrow", NARROW), ("fresh", ROOMY)):
+        for entity, limits in (("steady", ROOMY), ("narrow", NARROW), ("fresh", ROOMY), ("crowded", CROWDED)):
             self._client.stored(entity, limits)
+        return self.warm()
+
+    def warm(self) -> dict[str, Any]:
+        """Some acquires, so that everything is open."""
         self._client.take("steady", 20)
         return {"version": version("zae-limiter")}
 
     def steady(self, calls: int) -> dict[str, Any]:
-        """Leases that all fit: CPU per lease."""
-        started = time.process_time_ns()
+        """Leases that all fit: what one takes, in microseconds."""
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         self._client.take("steady", calls)
-        return {"microseconds": (time.process_time_ns() - started) / calls / 1000}
+        cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+        return {"wall_us": wall / calls / 1000, "cpu_us": cpu / calls / 1000}
 
     def first(self) -> dict[str, Any]:
         """The first acquire of an entity that this client has never seen."""
@@ -180,18 +212,27 @@ class Work:
                     time.sleep(error.retry_after_seconds or 0)
         return {"refused": refused}
 
-    def close(self) -> dict[str, Any]:
-        """Free what is held."""
-        self._client.close()
+    def one(self) -> dict[str, Any]:
+        """One token of the limit that will be crowded."""
+        self._client.take("crowded")
         return {}
 
+    def crowd(self, start_ns: int, until_ns: int) -> dict[str, Any]:
+        """More demand than the limit gives, from an instant until another."""
+        return {"log": self._client.hammer("crowded", start_ns, until_ns)}
 
-def main(side: str, mode: str, table: str, url: str) -> None:
-    """Do what the lines say."""
-    work = Work(side, mode, table, url)
+    def close(self) -> None:
+        """Free what is held."""
+        self._client.close()
+
+
+def main(side: str, mode: str, table: str, url: str, role: str) -> None:
+    """Do what the lines say, until there are no more."""
+    work = Work(side, mode, table, url, role)
     for line in sys.stdin:
         wish = json.loads(line)
         print(json.dumps(getattr(work, wish.pop("do"))(**wish)), flush=True)
+    work.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""Several threads or processes on one key: what they are granted together."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from bench.demands import COST, KEY, Demand
+from bench.hammering import Log, hammer, merged
+from bench.oracle import Verdict, verdict
+from bench.rivals.port import Rival
+from bench.talking import Partner
+
+THREADS, PROCESSES = 8, 4
+SOON_NS = 50_000_000
+
+
+def of_threads(rival: Rival, demand: Demand, number: int = THREADS) -> Verdict:
+    """Threads that share a limiter in memory."""
+    taker = rival.open("memory://", [demand.quota])
+    start_ns, until_ns = demand.window(time.monotonic_ns() + SOON_NS)
+    if demand.quiet_s:
+        taker.take(KEY, COST)
+    with ThreadPoolExecutor(number) as pool:
+        logs = [pool.submit(hammer, lambda: taker.take(KEY, COST), start_ns, until_ns) for _ in range(number)]
+    taker.close()
+    return verdict(merged([log.result() for log in logs]), demand.bound, start_ns, until_ns)
+
+
+def of_processes(rival: Rival, mode: str, url: str, demand: Demand, number: int = PROCESSES) -> Verdict:
+    """Processes that share a store."""
+    log, start_ns, until_ns = run(rival, mode, url, demand, number)
+    return verdict(log, demand.bound, start_ns, until_ns)
+
+
+def run(rival: Rival, mode: str, url: str, demand: Demand, number: int) -> tuple[Log, int, int]:
+    """What all processes were told, and from when until when they asked."""
+    rival.open(url, [demand.quota]).close()  # limits that are stored are stored before anybody asks
+    command = [sys.executable, "-m", "bench.contender", rival.name, mode, url, demand.name]
+    with ExitStack() as stack:
+        contenders = [stack.enter_context(Partner(*command)) for _ in range(number)]
+        for each in contenders:
+            each.hear()
+        begin = time.monotonic_ns() + SOON_NS
+        for place, each in enumerate(contenders):
+            each.tell([begin, place == 0])
+        return merged([Log.of(each.hear()) for each in contenders]), *demand.window(begin)

@@ -1,0 +1,1 @@
+"""Plots that show the laws, drawn from runs of the real thing."""

@@ -1,0 +1,74 @@
+"""zae-limiter: stored limits, one acquire for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.rivals.port import Cost, Quota, Rival
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
+
+RESOURCE = "gpt-4"
+
+
+def limits_of(quotas: Sequence[Quota]) -> list[Limit]:
+    """The quotas in our words."""
+    return [Limit.custom(each.name, each.amount, each.amount, each.period_s) for each in quotas]
+
+
+class Blocking:
+    """In threads. Whoever opens a store first sets its limits."""
+
+    def __init__(self, url: str, quotas: Sequence[Quota]) -> None:
+        self._limiter = SyncRateLimiter(url)
+        limits = limits_of(quotas)
+        if self._limiter.get_system_defaults()[0] != limits:
+            self._limiter.set_system_defaults(limits)
+
+    def take(self, key: str, cost: Cost) -> bool:
+        """A lease: acquire and exit."""
+        try:
+            with self._limiter.acquire(key, RESOURCE, cost):
+                return True
+        except RateLimitExceeded:
+            return False
+
+    def close(self) -> None:
+        """Free what is held."""
+        self._limiter.close()
+
+
+class Async:
+    """In an event loop."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+
+    @classmethod
+    async def opened(cls, url: str, quotas: Sequence[Quota]) -> Async:
+        """Whoever opens a store first sets its limits."""
+        limiter, limits = RateLimiter(url), limits_of(quotas)
+        if (await limiter.get_system_defaults())[0] != limits:
+            await limiter.set_system_defaults(limits)
+        return cls(limiter)
+
+    async def take(self, key: str, cost: Cost) -> bool:
+        """A lease: acquire and exit."""
+        try:
+            async with self._limiter.acquire(key, RESOURCE, cost):
+                return True
+        except RateLimitExceeded:
+            return False
+
+    async def close(self) -> None:
+        """Free what is held."""
+        await self._limiter.close()
+
+
+OURS = Rival(
+    name="zae-limiter",
+    package="zae-limiter",
+    algorithm="token bucket",
+    several="one acquire, all or nothing",
+    open=Blocking,
+    open_async=Async.opened,
+)

@@ -1,0 +1,66 @@
+"""What the benchmark needs of a limiter: to be opened with some quotas on a store, and to take.
+
+A new rival is one file beside this one with a `Rival`, and its line in ``bench/rivals/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+Cost: TypeAlias = dict[str, int]
+"""Tokens by the name of the quota; a quota that is not named is not asked."""
+
+UNITS = {1: "second", 60: "minute", 3600: "hour"}
+"""The periods that every rival has a word for, in seconds."""
+
+
+class Quota(NamedTuple):
+    """So many tokens per period, and no more than that at once: what buckets and windows can both promise."""
+
+    name: str
+    amount: int
+    period_s: int
+
+    @property
+    def per_second(self) -> float:
+        """The rate."""
+        return self.amount / self.period_s
+
+
+class Taker(Protocol):
+    """An open limiter, for threads."""
+
+    def take(self, key: str, cost: Cost) -> bool:
+        """Take now or not at all; whether it was granted."""
+
+    def close(self) -> None:
+        """Free what is held."""
+
+
+class AsyncTaker(Protocol):
+    """An open limiter, for an event loop."""
+
+    async def take(self, key: str, cost: Cost) -> bool:
+        """Take now or not at all; whether it was granted."""
+
+    async def close(self) -> None:
+        """Free what is held."""
+
+
+Open: TypeAlias = Callable[[str, Sequence[Quota]], Taker]
+"""By the URL of a store, ``memory://`` or ``redis://...``."""
+OpenAsync: TypeAlias = Callable[[str, Sequence[Quota]], Awaitable[AsyncTaker]]
+
+
+class Rival(NamedTuple):
+    """A limiter as its users would use it."""
+
+    name: str
+    package: str
+    """The distribution whose version is told."""
+    algorithm: str
+    several: str
+    """How it takes from several limits at once."""
+    open: Open
+    open_async: OpenAsync

@@ -1,0 +1,54 @@
+"""What everybody is asked to do, defined once: the quotas, the cost of a decision, and what each answer must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import NamedTuple
+
+from bench.rivals.port import Cost, Quota
+
+RPM = Quota("rpm", 1_000_000, 60)
+TPM = Quota("tpm", 1_000_000_000, 60)
+SCARCE = Quota("rpm", 10, 3600)
+
+ONE: Cost = {"rpm": 1}
+BOTH: Cost = {"rpm": 1, "tpm": 500}
+WARM = 50
+
+
+class Work(NamedTuple):
+    """One kind of decision, repeated."""
+
+    name: str
+    quotas: tuple[Quota, ...]
+    cost: Cost
+    admits: bool = True
+    """What every decision has to be, once warm."""
+    keys: int = 1
+    """How many take turns."""
+    callers: int = 1
+    """How many ask at the same time, in one event loop."""
+
+    def asked(self) -> Iterator[str]:
+        """Whose tokens, for ever."""
+        return cycle([f"key-{number}" for number in range(self.keys)])
+
+    @property
+    def warm_up(self) -> int:
+        """Decisions after which every key has been seen and a scarce quota is spent."""
+        return max(WARM, 2 * self.keys)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Callers at the same time need an event loop."""
+        return ("blocking", "async") if self.callers == 1 else ("async",)
+
+
+WORKS = (
+    Work("one limit", (RPM,), ONE),
+    Work("two limits", (RPM, TPM), BOTH),
+    Work("over the limit", (SCARCE,), ONE, admits=False),
+    Work("1,000 keys", (RPM,), ONE, keys=1_000),
+    Work("32 callers at once", (RPM, TPM), BOTH, callers=32),
+)
