@@ -7,35 +7,53 @@ DOCS := .venv-docs
 AWS := .venv-aws
 PIP := pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench docs clean
+# What is imported is compiled then, once for all processes. Most of what is installed is never imported.
+export PIP_COMPILE := 0
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test check lint types layers bench plots docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
 
 test: $(VENV)/.dev $(AWS)/.ready
-	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile
-	$(VENV)/bin/python -m pytest -m alone
+	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
-check: $(VENV)/.dev
+check: lint types layers
+
+lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+
+types: $(VENV)/.dev
 	$(VENV)/bin/mypy
+
+layers: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest tests/test_architecture.py
 
 bench: $(BENCH)/.ready $(REFERENCE)/.ready $(AWS)/.ready
 	$(BENCH)/bin/python -m bench
 
-docs: $(DOCS)/.ready
-	$(DOCS)/bin/mkdocs build --strict
+plots: $(BENCH)/.ready
+	$(BENCH)/bin/python -m bench.laws
 
-$(VENV)/.runtime: pyproject.toml
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# What `check`, `test` and `docs` install; with --jobs side by side.
+environments: $(VENV)/.dev $(AWS)/.ready $(DOCS)/.ready
+
+$(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/bin/pip
 	$(VENV)/bin/$(PIP) -e .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.runtime
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
 	$(VENV)/bin/$(PIP) -e ".[dev]"
-	touch $@
+	touch $(VENV)/.runtime $@
 
 # The local AWS of the tests pins libraries that the product must not be pinned to.
 $(AWS)/.ready: tests/aws/requirements.txt

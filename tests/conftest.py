@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,6 @@ from tests.backends import BACKENDS, Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from zae_limiter.testing import Harness
 
@@ -42,8 +42,54 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return found
 
 
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where stores keep their files. One folder for all, as no name is used twice: a folder per test costs more."""
+    return tmp_path_factory.mktemp("files")
+
+
 @pytest.fixture
-def harness(backend: Backend, tmp_path: Path) -> Iterator[Harness]:
+def harness(backend: Backend, files: Path) -> Iterator[Harness]:
     """The backend on data of its own, with a manual clock."""
-    with backend.harness(tmp_path) as made:
+    with backend.harness(files) as made:
         yield made
+
+
+LONGEST = (
+    "test_laws.py",
+    "test_conformance.py",
+    "aws/test_local_cli.py",
+    "docs/test_console.py",
+    "test_reference.py",
+    "test_shards_simulation.py",
+    "test_usage_processes.py",
+    "aggregator/test_exactly_once.py",
+    "test_usage_kept.py",
+    "test_dynamodb_borders.py",
+    "test_traps.py",
+    "test_demo.py",
+    "test_core_model.py",
+    "web/test_asgi_servers.py",
+    "test_simulation.py",
+    "test_audit.py",
+    "aws/test_deployment.py",
+    "redis/test_sweep.py",
+    "test_entities.py",
+    "web/test_examples.py",
+    "aws/test_end_to_end.py",
+    "aws/test_upgrade.py",
+    "aws/test_adoption.py",
+    "redis/test_records.py",
+    "redis/test_cluster_failover.py",
+    "redis/test_processes.py",
+    "redis/test_rig.py",
+    "redis/test_sentinel.py",
+)
+"""The files that take longest, longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that workers which take a file at a time end together."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))

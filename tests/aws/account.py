@@ -101,7 +101,7 @@ def deployed(url: str, stack: str, options: StackOptions) -> Account:
 @contextlib.contextmanager
 def judged() -> Iterator[str]:
     """An engine that judges requests by policies; it is gone afterwards."""
-    running = engine.start(engine.command(), AUTH="true")
+    running = engine.start(*engine.quick(), AUTH="true")
     try:
         yield running.url
     finally:

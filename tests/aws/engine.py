@@ -17,6 +17,13 @@ from pathlib import Path
 URL = "ZAE_TEST_DYNAMODB_URL"
 COMMAND = "ZAE_TEST_MINISTACK"
 INSTALLED = Path(__file__).parents[2] / ".venv-aws" / "bin" / "ministack"
+QUICK = (
+    str(INSTALLED.with_name("uvicorn")),
+    *("ministack.app:app", "--lifespan=on", "--log-level=error", "--no-access-log"),
+    *("--no-server-header", "--no-date-header", "--timeout-keep-alive=75", "--timeout-graceful-shutdown=1"),
+)
+"""The same application under another server, which takes a third less time for a request than its own."""
+
 KEEPER = Path(__file__).with_name("keeper.py")
 
 CREDENTIALS = {
@@ -56,10 +63,16 @@ def command() -> str:
     return found
 
 
-def start(program: str, **settings: str) -> Engine:
+def quick() -> tuple[str, ...]:
+    """The words that start the engine of the tests: the quick ones unless another ministack is meant."""
+    program = command()
+    return QUICK if program == str(INSTALLED) and Path(QUICK[0]).exists() else (program,)
+
+
+def start(*words: str, **settings: str) -> Engine:
     """A new local AWS of this process; settings of its own are environment variables."""
     keeper = subprocess.Popen(
-        [sys.executable, str(KEEPER), program],
+        [sys.executable, str(KEEPER), *words],
         env=os.environ | settings,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -70,7 +83,7 @@ def start(program: str, **settings: str) -> Engine:
     assert keeper.stdout is not None
     url = keeper.stdout.readline().strip()
     if not url:
-        raise EngineMissing(keeper.communicate()[1] or f"{program} ended without a word")
+        raise EngineMissing(keeper.communicate()[1] or f"{words[0]} ended without a word")
     return Engine(url, keeper, os.getpid())
 
 
@@ -83,7 +96,7 @@ def endpoint() -> str:
     if given:
         return given
     if not _RUNNING:
-        engine = start(command())
+        engine = start(*quick())
         atexit.register(engine.stop)
         _RUNNING.append(engine)
     return _RUNNING[0].url

@@ -42,7 +42,7 @@ def environment(folder: str, port: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return kept | {
         "BIND_HOST": "127.0.0.1",
-        "GATEWAY_PORT": str(port),
+        **dict.fromkeys(("GATEWAY_PORT", "UVICORN_PORT"), str(port)),
         "IOT_MTLS_ENABLED": "0",
         "LOG_LEVEL": "ERROR",
         "SERVICES": SERVICES,
@@ -89,14 +89,14 @@ def end(process: Process) -> None:
 
 
 @contextlib.contextmanager
-def running(command: str, folder: str) -> Iterator[tuple[Process, int]]:
+def running(words: list[str], folder: str) -> Iterator[tuple[Process, int]]:
     """An engine that answers."""
     log = f"{folder}/log"
     for _ in range(ATTEMPTS):
         port = free_port()
         with open(log, "wb") as output:
             process = subprocess.Popen(
-                [command],
+                words,
                 cwd=folder,
                 env=environment(folder, port),
                 stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ def running(command: str, folder: str) -> Iterator[tuple[Process, int]]:
         finally:
             end(process)
     with open(log, encoding="utf-8", errors="replace") as output:
-        sys.exit(f"{command} does not start:\n{output.read()[-2000:]}")
+        sys.exit(f"{words[0]} does not start:\n{output.read()[-2000:]}")
 
 
 def watch(process: Process) -> None:
@@ -120,15 +120,15 @@ def watch(process: Process) -> None:
             return
 
 
-def main(command: str) -> None:
+def main(words: list[str]) -> None:
     """Runs the engine until nobody needs it."""
     with (
         tempfile.TemporaryDirectory(prefix="zae-aws-", ignore_cleanup_errors=True) as folder,
-        running(command, folder) as (process, port),
+        running(words, folder) as (process, port),
     ):
         print(f"http://127.0.0.1:{port}", flush=True)
         watch(process)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

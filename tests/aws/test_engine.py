@@ -55,7 +55,7 @@ def test_an_engine_that_does_not_start_shows_why(outsider: pytest.MonkeyPatch, t
 
 def test_it_answers_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    started = engine.start(engine.command())
+    started = engine.start(*engine.quick())
     assert up(started)
     assert any(tmp_path.iterdir())
     started.stop()
@@ -65,7 +65,7 @@ def test_it_answers_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_fork_does_not_stop_the_engine_of_its_parent() -> None:
-    started = engine.start(engine.command())
+    started = engine.start(*engine.quick())
     try:
         engine.Engine(started.url, started.keeper, os.getpid() + 1).stop()
         assert up(started)
@@ -76,7 +76,7 @@ def test_a_fork_does_not_stop_the_engine_of_its_parent() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="it watches processes that are not its children")
 def test_it_ends_with_tests_that_are_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from tests.aws import engine; e = engine.start(engine.command()); print(e.keeper.pid, flush=True); input()"
+    code = "from tests.aws import engine; e = engine.start(*engine.quick()); print(e.keeper.pid, flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as tests:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cfnlint.decode import decode
 from click.testing import CliRunner
 
 from zae_limiter import StackOptions
@@ -27,6 +26,8 @@ PATH = str(resources.files("zae_limiter.aws").joinpath("template.yaml"))
 @pytest.fixture(scope="module")
 def parsed() -> Any:
     """The template as a tree."""
+    from cfnlint.decode import decode  # takes a second, which only the process that needs it is to pay
+
     found, faults = decode(PATH)
     assert not faults
     return found

@@ -26,10 +26,10 @@ PLACES = [
 
 
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, files: Path) -> Iterator[Place]:
     """A store on data of its own, with a manual clock, and a mode."""
     backend, mode = request.param
-    with backend.harness(tmp_path) as harness:
+    with backend.harness(files) as harness:
         yield Place(harness, mode)
 
 
