@@ -18,8 +18,6 @@ class Traffic(NamedTuple):
 
     commands: float
     """Sent by the client, each a round trip unless sent together."""
-    inside: float
-    """Called by scripts, on the server."""
     bytes: float
     """In and out."""
     server_us: float
@@ -28,7 +26,7 @@ class Traffic(NamedTuple):
 
 def asked(server: Server, side: Side) -> Traffic:
     """Watched twice: being monitored costs bytes and time."""
-    sent, inside = _commands(server, side)
+    sent = _commands(server, side)
     before = _told(server)
     side(COUNTED)
     after = _told(server)
@@ -38,14 +36,13 @@ def asked(server: Server, side: Side) -> Traffic:
     cpu = grown["used_cpu_user"] + grown["used_cpu_sys"]
     return Traffic(
         round(sent / MONITORED, 2),
-        round(inside / MONITORED, 2),
         round(volume / COUNTED),
         round(cpu * 1e6 / COUNTED, 1),
     )
 
 
-def _commands(server: Server, side: Side) -> tuple[int, int]:
-    """How many the server was sent, and how many scripts called."""
+def _commands(server: Server, side: Side) -> int:
+    """How many the server was sent; what scripts call is no command of a client."""
     kinds: list[str] = []
     with redis.Redis.from_url(server.url) as client, client.monitor() as monitor:
         side(MONITORED)
@@ -54,7 +51,7 @@ def _commands(server: Server, side: Side) -> tuple[int, int]:
             if END in command["command"]:
                 break
             kinds.append(command["client_type"])
-    return len(kinds) - kinds.count("lua"), kinds.count("lua")
+    return len(kinds) - kinds.count("lua")
 
 
 def _told(server: Server) -> dict[str, float]:

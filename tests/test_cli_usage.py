@@ -107,6 +107,13 @@ def test_list_pages_and_says_where_it_stopped(terminal: Terminal, monkeypatch: p
     assert terminal.text("usage", "list", "-e", "key", "--plot").splitlines()[0].endswith("(UTC): 120")
 
 
+def test_what_is_cut_off_comes_after_what_is_shown(terminal: Terminal) -> None:
+    for hour, resource in enumerate(("zeta", "alpha", "zeta", "alpha")):
+        record(terminal, START + hour * HOUR, {"rpm": 1}, on=resource)
+    everything = terminal.json("usage", "list", "-e", "key", "--all")
+    assert terminal.json("usage", "list", "-e", "key", "--limit", "3") == everything[:3]
+
+
 def test_csv_has_a_line_per_window_and_limit(used: Terminal) -> None:
     text = used.text("usage", "list", "-e", "key", "-r", "gpt-4", "--csv")
     assert "\r" not in text
@@ -139,6 +146,16 @@ def test_summary(used: Terminal) -> None:
     assert ["tpm", "11,000", "3,666.7"] in words(text)
     found = used.json("usage", "summary", "-e", "key", "--start", "2026-02-01", "--window", "daily")
     assert (found["snapshot_count"], found["total"]) == (1, {"rpm": 4, "tpm": 2_000})
+
+
+def test_a_summary_is_of_the_windows_that_it_names(terminal: Terminal) -> None:
+    """Where an aggregator keeps days only, hours are nothing, and days are days."""
+    with SyncRepository(terminal.url) as repository:
+        ns = repository.get_namespace("default").id
+        run(repository.store.commit([consumed(ns, "daily", START, {"rpm": 1})]))
+    unnamed = terminal.run("usage", "summary", "-e", "key")
+    assert (unnamed.stdout, "No hourly usage of key" in unnamed.stderr) == ("", True)
+    assert terminal.text("usage", "summary", "-e", "key", "--window", "daily").startswith("key: 1 daily snapshots")
 
 
 def test_nothing_found_says_what_to_check(terminal: Terminal) -> None:

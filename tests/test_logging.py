@@ -21,6 +21,8 @@ from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.compatibility import warn_of_aggregator
 from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.stores.redis.settings import parse
+from zae_limiter.stores.redis.store import open_redis
 from zae_limiter.stores.server_clock import ServerClock
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 from zae_limiter.web import Rule
@@ -156,6 +158,16 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "reset client": (reset_client, ["kv.reset"]),
     "failing client": (failing_client, ["kv.unavailable"]),
 }
+
+
+def test_a_clock_that_is_off_a_cluster_names_the_same_backend_as_everything_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for url in ("redis://localhost", "redis+cluster://localhost"):
+        store = open_redis(parse(url), blocking=True, host_clock=ManualClock(100_000))
+        assert isinstance(store.clock, ServerClock)
+        store.clock.learn(40_000, 40_001, 100_000, 100_001)
+        assert caplog.records[-1].__dict__["zae_backend"] == store.capabilities.name
 
 
 @pytest.mark.parametrize("name", HAPPENINGS)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.test_shards import begun, opened, split
 from zae_limiter import Limit, RateLimiter, SyncRepository, ValidationError
-from zae_limiter.repository.survey import Load, Survey
+from zae_limiter.core.survey import Load, Survey
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness
 

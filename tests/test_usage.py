@@ -11,7 +11,7 @@ from zae_limiter import Repository
 from zae_limiter.records import usage
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.port import Store
-from zae_limiter.testing import Harness
+from zae_limiter.testing import FaultyStore, Harness
 
 HOUR = 3_600_000
 START = int(datetime(2026, 1, 31, 22, tzinfo=UTC).timestamp() * 1000)
@@ -163,6 +163,30 @@ def test_pages_hold_everything_once(harness: Harness, by: str, size: int) -> Non
             if next_key is None:
                 break
         assert seen == [f"2026-02-01T{hour:02}:00:00Z" for hour in range(2, 10)]
+
+    harness.run(work())
+
+
+def test_a_page_is_asked_for_in_few_calls_whatever_is_passed_over(harness: Harness) -> None:
+    """Four days stand among a hundred hours; a page that is nearly full does not look at one record after the other."""
+
+    async def work() -> None:
+        store = FaultyStore(harness.store())
+        repo = harness.repository(store)
+        ns = (await repo.register_namespace(repo.namespace)).id
+        for window, every, count in (("hourly", HOUR, 99), ("daily", 24 * HOUR, 4)):
+            await store.commit([consumed(ns, window, START + number * every, {"rpm": 1}) for number in range(count)])
+        late = datetime.fromtimestamp(START / 1000, UTC) + timedelta(hours=97)
+        for asked, limit, found_in in (
+            ({"entity_id": "key", "window_type": "daily"}, 5, 25),
+            ({"entity_id": "key", "window_type": "daily", "resource": "gpt-4"}, 5, 2),
+            ({"entity_id": "key", "window_type": "hourly", "resource": "gpt-4", "start_time": late}, 5, 2),
+            ({"window_type": "hourly", "resource": "gpt-4", "start_time": late}, 5, 2),
+        ):
+            store.calls.clear()
+            found, cursor = await repo.get_usage_snapshots(limit=limit, **asked)
+            assert (len(found), cursor) == (4 if asked["window_type"] == "daily" else 2, None)
+            assert store.calls["query"] <= found_in
 
     harness.run(work())
 

@@ -140,6 +140,36 @@ def test_buckets_that_memory_has_no_room_for_leave_their_usage() -> None:
         assert store.dropped_usage == 0
 
 
+def test_a_level_that_is_being_charged_is_not_evicted_by_the_same_commit() -> None:
+    """The parent is the fullest of all, and so the first to go when its child needs room."""
+    clock = ManualClock()
+    store = MemoryStore(clock, max_buckets=16)
+    with SyncRateLimiter(store) as limiter:
+        limiter.set_system_defaults([Limit.per_hour("rpm", 60)])
+        limiter.create_entity("acme")
+        limiter.set_limits("acme", [Limit.per_second("rpm", 1_000)])
+        for number in range(17):
+            limiter.create_entity(f"key-{number}", parent_id="acme", cascade=True)
+            with limiter.acquire(f"key-{number}", "gpt-4", {"rpm": 1}):
+                clock.advance(1)
+        assert limiter.get_usage_summary("acme").total == {"rpm": 17}
+        assert "acme" in {each.entity_id for each in limiter.get_resource_capacity("gpt-4", "rpm").entities}
+        assert store.dropped_usage == 0
+
+
+def test_an_hour_can_be_booked_where_there_is_no_room_for_its_day() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, max_buckets=16)
+    with SyncRateLimiter(store) as limiter:
+        limiter.set_system_defaults(RPM)
+        for _ in range(8):
+            for number in range(8):
+                with limiter.acquire(f"key-{number}", "gpt-4", {"rpm": 1}):
+                    pass
+            clock.advance(HOUR)
+        assert store.dropped_usage > 0
+
+
 def test_memory_keeps_the_newest_windows() -> None:
     clock = ManualClock()
     store = MemoryStore(clock, max_buckets=40)

@@ -5,6 +5,7 @@ tables of their own. The reference lives in an environment of its own.
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
@@ -79,9 +80,10 @@ def steady(url: str) -> dict[str, dict[str, float]]:
         for client in clients.values():
             client.do("prepare")
         rounds: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
+        chance = random.Random(0)
         for _ in range(ROUNDS):
-            for name, client in clients.items():
-                rounds[name].append(client.do("steady", calls=CALLS))
+            for name in chance.sample(list(clients), len(clients)):
+                rounds[name].append(clients[name].do("steady", calls=CALLS))
         return {
             name: {figure: typical([each[figure] for each in found]) for figure in ("wall_us", "cpu_us")}
             for name, found in rounds.items()

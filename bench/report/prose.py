@@ -9,8 +9,12 @@ the page: change `bench/` and run it again.
   number, so that buckets and windows promise the same. Where a limiter has a token bucket it is used; `limits` has
   windows only and takes part with its cheapest, the fixed one, and with its sliding window counter, which gives
   tokens back gradually as a bucket does.
+- **Kinds of work.** *One limit*: 1 of a million a minute. *Two limits*: that and 500 of a billion a minute. *Over the
+  limit*: 1 of 10 an hour that are gone. *1,000 keys* take turns on one limit each. *32 callers at once*: tasks of one
+  event loop on one key with two limits.
 - **Time and CPU** are medians of many short rounds, everybody in turn in an order that changes, per decision. CPU
-  is user and system time of the client's process.
+  is user and system time of the client's process. Behind HTTP they are those of a quiet round, and an import is the
+  best of seven: what is left of them is small beside the noise.
 - **Redis** counts the commands that it is sent (by `MONITOR`), bytes in and out and its own CPU (by `INFO`).
 - **Oracle.** Whatever the algorithm, a limit of capacity c and rate r may grant c + r x w in a window of length w.
   Under more demand than that every grant is logged with the moments at which it was asked for and answered, and
@@ -38,4 +42,5 @@ processes for 2.0 s."""
 
 HTTP = """\
 One limit by address in memory. CPU of the server per request over keep-alive sockets, and what of it the limiter
-adds to the same app without one; `x ours` compares with ours as the rival is, with headers or without."""
+adds to the same app without one; `x ours` compares with ours as the rival is, with headers or without. A round is quiet
+over sockets if nine of ten take longer; without a server it is the best of all."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import statistics
 import time
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -70,11 +69,9 @@ def _generation(runner: asyncio.Runner, kind: str, rounds: dict[str, list[Round]
 
 def _figures(found: list[Round], bare: list[Round]) -> dict[str, float]:
     cpu = _quiet([each.cpu_us for each in found])
-    pairs = zip(found, bare, strict=True)
     return {
         "cpu_us": round(cpu, 1),
         "overhead_us": round(cpu - _quiet([each.cpu_us for each in bare]), 1),
-        "median_overhead_us": round(statistics.median(one.cpu_us - other.cpu_us for one, other in pairs), 1),
         "requests_per_s": round(1e6 / _quiet([each.wall_us for each in found])),
     }
 

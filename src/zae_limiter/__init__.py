@@ -9,6 +9,7 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
     from .clock import Clock as Clock, SystemClock as SystemClock
+    from .core.survey import Load as Load, Survey as Survey
     from .exceptions import (
         AccessDeniedError as AccessDeniedError,
         CapacityExceeded as CapacityExceeded,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
         UsageSummary as UsageSummary,
     )
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
-    from .repository.survey import Load as Load, Survey as Survey
     from .stores.port import Store as Store
     from .sync import (
         SyncLease as SyncLease,

@@ -1,6 +1,7 @@
 """The values of the public API, as one door."""
 
 from .core.limit import Limit
+from .core.survey import Load, Survey
 from .core.values import (
     AuditAction,
     AuditEvent,
@@ -21,7 +22,6 @@ from .core.values import (
     UsageSnapshot,
     UsageSummary,
 )
-from .repository.survey import Load, Survey
 
 __all__ = [
     "AuditAction",

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..repository.survey import MAX_RECORDS, ORDERS
+from ..core.survey import ORDERS
+from ..repository.survey import MAX_RECORDS
 from .commands import Command, pass_shell
 from .top_views import open_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..repository.survey import Survey
+    from ..core.survey import Survey
     from ..sync import SyncRepository
     from .shell import Shell
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from ..repository.survey import Load, Survey
+    from ..core.survey import Load, Survey
     from .shell import Shell
 
     Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]

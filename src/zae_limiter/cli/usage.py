@@ -38,7 +38,7 @@ def usage() -> None:
 )
 @click.option("--all", "everything", is_flag=True, help="All windows, however many.")
 def list_usage(shell: Shell, wanted: Wanted, form: Form, limit: int | None, everything: bool) -> None:
-    """List what was consumed, oldest window first.
+    """List what was consumed, resource by resource, oldest window first.
 
     Of an entity, of a resource over all entities, or of an entity on a resource. WHEN is 2026-11-16T12:00:00Z,
     2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d. total_events counts grants and settlements of the
@@ -76,7 +76,7 @@ def summary(shell: Shell, wanted: Wanted, form: Form) -> None:
       zae-limiter usage summary -e key-1 -r gpt-4 --window daily --start 30d --plot
     """
     with shell.repository() as repository:
-        added = repository.get_usage_summary(*wanted)
+        added = repository.get_usage_summary(*wanted.with_window())
         charted = read_snapshots(repository, wanted.with_window(), None)[0] if form is Form.PLOT else []
         counted_by_stream = repository.capabilities.change_stream
     print_summary(added, charted, wanted, form, counted_by_stream=counted_by_stream)

@@ -114,7 +114,7 @@ def _nothing(wanted: Wanted, *, counted_by_stream: bool) -> str:
     missing = f"No {wanted.with_window().window_type} usage of {wanted.subject} is on record for that time."
     if counted_by_stream:
         return (
-            f"{missing} Was anything consumed? Usage is counted by the stack's aggregator, within about a minute: "
+            f"{missing} Was anything consumed? Usage is counted by the stack's aggregator, usually within seconds: "
             "`zae-limiter status` tells whether it is deployed, and --window must be one that it keeps."
         )
     return (

@@ -92,7 +92,7 @@ def usage_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_snapshots(repository: SyncRepository, wanted: Wanted, most: int | None) -> tuple[list[UsageSnapshot], bool]:
-    """``most`` snapshots or all, page by page, oldest window first, and whether there may be more."""
+    """The first ``most`` snapshots or all, by resource, oldest window first, and whether there may be more."""
     found: list[UsageSnapshot] = []
     next_key: str | None = None
     while True:
@@ -100,7 +100,7 @@ def read_snapshots(repository: SyncRepository, wanted: Wanted, most: int | None)
         page, next_key = repository.get_usage_snapshots(*wanted, limit=size, next_key=next_key)
         found += page
         if next_key is None or len(found) == most:
-            found.sort(key=lambda each: (each.window_start, each.entity_id, each.resource))
+            found.sort(key=lambda each: (each.resource, each.window_start, each.entity_id))
             return found, next_key is not None
 
 

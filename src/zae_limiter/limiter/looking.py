@@ -10,11 +10,11 @@ from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
+from ..core.survey import used_pct
 from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
 from ..records import bucket, keys
 from ..records.listing import buckets_of_resource
 from ..repository.base import Operations
-from ..repository.survey import used_pct
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:

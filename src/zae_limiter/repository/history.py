@@ -56,7 +56,7 @@ class HistoryOperations(Operations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, oldest window first, a page at a time.
+        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first.
 
         A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
         exact up to the first page; where a stream does, up to what has come through that.
@@ -78,21 +78,29 @@ class HistoryOperations(Operations):
         if window_type is not None and window_type not in usage.WINDOWS:
             raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
         start, end = _text("start_time", start_time), _text("end_time", end_time)
+
+        def wanted(image: Image) -> bool:
+            begun = image.get("window_start", "")
+            inside = (start is None or begun >= start) and (end is None or begun < end)
+            return inside and usage.is_present(image) and window_type in (None, image["window"])
+
         after = cursors.decode("next_key", next_key)
-        query = await self._usage_query(entity_id, resource, window_type, limit, after)
+        query = await self._usage_query(entity_id, resource, window_type, start, end)
+        query = query._replace(limit=limit, after=after)
         if after is None:
             await book_usage(self._backend, await self._backend.ns(), entity_id, resource)
         found: list[Image] = []
         while True:
             page = await self._backend.store.query(query, timeout=self._backend.timeout)
-            for image in (image for _, image in page.items if usage.is_present(image)):
-                begun: str = image["window_start"]
-                inside = (start is None or begun >= start) and (end is None or begun < end)
-                if inside and window_type in (None, image["window"]) and resource in (None, image["resource"]):
-                    found.append(image)
+            places = [place for place, (_, image) in enumerate(page.items) if wanted(image)]
+            room = limit - len(found)
+            if len(places) > room:  # a cursor is the end of a page, so this one has to end where the room does
+                query = query._replace(limit=places[room - 1] + 1)
+                continue
+            found += [page.items[place][1] for place in places]
             if page.cursor is None or len(found) >= limit:
                 return found, cursors.encode(page.cursor)
-            query = query._replace(after=page.cursor, limit=limit - len(found))
+            query = query._replace(after=page.cursor, limit=limit)
 
     async def get_usage_summary(
         self,
@@ -124,25 +132,28 @@ class HistoryOperations(Operations):
         return UsageSummary(len(begun), total, average, min(begun), max(begun))
 
     async def _usage_query(
-        self,
-        entity_id: str | None,
-        resource: str | None,
-        window_type: str | None,
-        limit: int,
-        after: str | None,
+        self, entity_id: str | None, resource: str | None, window_type: str | None, start: str | None, end: str | None
     ) -> Query:
+        """The smallest range that holds what is wanted: bounded in time where the keys go by time."""
         if entity_id is None and resource is None:
             raise ValidationError("entity_id", None, "give an entity_id, a resource or both")
         if resource is not None:
             names.resource(resource)
         if entity_id is not None:
             names.entity_id(entity_id)
-            prefix = keys.USAGE_PREFIX + (f"{resource}#" if resource else "")
-            return Query(keys.pk_entity(await self._backend.ns(), entity_id), prefix, limit=limit, after=after)
-        assert resource is not None  # one of the two is given
-        prefix = f"USAGE#{window_type}#" if window_type else "USAGE#"
-        pk = keys.gsi2_pk_resource(await self._backend.ns(), resource)
-        return Query(pk, prefix, gsi="GSI2", limit=limit, after=after)
+            query = Query(keys.pk_entity(await self._backend.ns(), entity_id), keys.USAGE_PREFIX)
+            if resource is None:
+                return query
+            prefix = f"{keys.USAGE_PREFIX}{resource}#"
+        else:
+            assert resource is not None  # one of the two is given
+            prefix = "USAGE#"
+            query = Query(keys.gsi2_pk_resource(await self._backend.ns(), resource), gsi="GSI2")
+        if window_type is None:
+            return query._replace(prefix=prefix)
+        prefix += f"{window_type}#"
+        first, last = (None if moment is None else prefix + moment for moment in (start, end))
+        return query._replace(prefix=prefix, start=first, end=last)
 
 
 def _text(field: str, moment: datetime | str | None) -> str | None:

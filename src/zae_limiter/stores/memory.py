@@ -24,7 +24,7 @@ from ..records.usage import USAGE_RETENTION_DAYS
 from .ranges import INDEXES, index_entry, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Set
 
 Ts = TypeVarTuple("Ts")
 
@@ -72,9 +72,12 @@ class MemoryStore:
         now_ms = self.clock.now_ms()
         with self._lock:
             before = {write.key: self._live(write.key, now_ms) for write in writes}
-            if all(holds(before[write.key], write.guards) for write in writes):
-                return Committed(tuple([self._apply(write, before[write.key], now_ms) for write in writes]))
-            return Conflict(before)
+            if not all(holds(before[write.key], write.guards) for write in writes):
+                return Conflict(before)
+            images = tuple([self._apply(write, before[write.key]) for write in writes])
+            if self._buckets > self.max_buckets or self._windows > self.max_buckets:
+                self._make_room({write.key for write in writes}, now_ms)
+            return Committed(images)
 
     def exchange(
         self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
@@ -115,7 +118,7 @@ class MemoryStore:
             return None
         return image
 
-    def _apply(self, write: Write, old: Image | None, now_ms: int) -> Image | None:
+    def _apply(self, write: Write, old: Image | None) -> Image | None:
         if old is None and write.is_check:
             return None
         new = applied(old, write)
@@ -125,10 +128,10 @@ class MemoryStore:
         if old is not None:
             self._drop(write.key, old)
         if new is not None:
-            self._insert(write.key, new, now_ms)
+            self._insert(write.key, new)
         return new
 
-    def _insert(self, key: Key, image: Image, now_ms: int) -> None:
+    def _insert(self, key: Key, image: Image) -> None:
         self._items[key] = image
         self._partitions.setdefault(key.pk, set()).add(key)
         for name in INDEXES:
@@ -137,12 +140,8 @@ class MemoryStore:
                 self._indexes[name].setdefault(entry[0], set()).add(key)
         if key.sk == STATE:
             self._buckets += 1
-            if self._buckets > self.max_buckets:
-                self._evict(key, now_ms)
         elif key.sk.startswith(USAGE_PREFIX):
             self._windows += 1
-            if self._windows > self.max_buckets:
-                self._drop_usage()
 
     def _drop(self, key: Key, image: Image) -> None:
         del self._items[key]
@@ -156,12 +155,23 @@ class MemoryStore:
         elif key.sk.startswith(USAGE_PREFIX):
             self._windows -= 1
 
-    def _evict(self, newest: Key, now_ms: int) -> None:
-        """Make room, fullest first, for several inserts at once, so that one scan serves them all."""
+    def _make_room(self, written: Set[Key], now_ms: int) -> None:
+        """Forget what is too much, for several inserts at once, so that one scan serves them all.
+
+        What the commit has written stays: it has to be whole before anything goes.
+        """
+        if self._buckets > self.max_buckets:
+            self._evict(written, now_ms)
+        if self._windows > self.max_buckets:
+            self._drop_usage(written)
+
+    def _evict(self, written: Set[Key], now_ms: int) -> None:
+        """Forget buckets, the fullest first."""
         held = ((_full_at(image), key) for key, image in self._items.items() if key.sk == STATE)
-        candidates = sorted(entry for entry in held if entry[1] != newest)
-        most = max(1, self.max_buckets // 8)
-        most_unfull = max(1, self.max_buckets // 64)
+        candidates = sorted(entry for entry in held if entry[1] not in written)
+        too_many = self._buckets - self.max_buckets
+        most = max(too_many, self.max_buckets // 8)
+        most_unfull = max(too_many, self.max_buckets // 64)
         for count, (full_at, key) in enumerate(candidates[:most]):
             if full_at > now_ms:
                 if count >= most_unfull:
@@ -176,12 +186,13 @@ class MemoryStore:
         with contextlib.suppress(CorruptRecordError):
             if ledger.is_open(bucket.inspect(key, image)):
                 for write in ledger.booked(key, image, self.capabilities.usage_retention_days).accruals:
-                    self._apply(write, self._live(write.key, now_ms), now_ms)
+                    self._apply(write, self._live(write.key, now_ms))
 
-    def _drop_usage(self) -> None:
-        """Forget usage, the oldest windows first, for several inserts at once."""
+    def _drop_usage(self, written: Set[Key]) -> None:
+        """Forget usage, the oldest windows first."""
         held = ((image["window_end"], key) for key, image in self._items.items() if key.sk.startswith(USAGE_PREFIX))
-        for _, key in sorted(held)[: max(1, self.max_buckets // 8)]:
+        candidates = sorted(entry for entry in held if entry[1] not in written)
+        for _, key in candidates[: max(self._windows - self.max_buckets, self.max_buckets // 8)]:
             self.dropped_usage += 1
             self._drop(key, self._items[key])
 

@@ -67,8 +67,9 @@ class ServerClock:
     ahead, which is before the first decision, as that follows a read.
     """
 
-    def __init__(self, service: str, host_clock: Clock | None = None) -> None:
+    def __init__(self, service: str, host_clock: Clock | None = None, backend: str | None = None) -> None:
         self._service = service
+        self._backend = backend or service.lower()
         self.host: Clock = host_clock or HostClock()
         self.interval: Interval | None = None
         self._offset_ms = 0
@@ -111,7 +112,7 @@ class ServerClock:
                 self.skew_ms / 1000,
                 self._service,
                 self._service,
-                zae_backend=self._service.lower(),
+                zae_backend=self._backend,
                 zae_skew_ms=self.skew_ms,
             )
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..core.limit import Limit
+    from ..core.survey import Survey
     from ..core.values import (
         AuditEvent,
         BucketState,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
-    from ..repository.survey import Survey, SurveyOperations
+    from ..repository.survey import SurveyOperations
 
 
 class SyncEntityOperations:
@@ -235,7 +236,7 @@ class SyncHistoryOperations:
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, oldest window first, a page at a time."""
+        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first."""
         return run(
             self._inner.get_usage_snapshots(entity_id, resource, window_type, start_time, end_time, limit, next_key)
         )

@@ -267,4 +267,5 @@ def open_redis(
     nodes = Nodes(wire, settings.login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
     client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
     layout = Layout(settings.prefix, CLUSTER_CELLS if settings.kind == "cluster" else 1)
-    return RedisStore(client, layout, ServerClock("Redis", host_clock), clock, settings.usage_retention_days)
+    server_clock = ServerClock("Redis", host_clock, (SINGLE if layout.cells == 1 else CLUSTER).name)
+    return RedisStore(client, layout, server_clock, clock, settings.usage_retention_days)
