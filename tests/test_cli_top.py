@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -165,6 +166,21 @@ def test_on_a_terminal_it_is_drawn_in_place_and_the_cursor_comes_back(terminal: 
     assert shown.index("\x1b[?25l") < shown.index("debtor") < shown.rindex("\x1b[?25h")
     assert "\x1b[1A" in shown, "the picture before is drawn over"
     assert ("48;5;" in shown) is coloured
+
+
+def test_a_narrow_terminal_is_shown_fewer_columns_and_whole_words(terminal: Terminal) -> None:
+    ours, theirs = pty.openpty()
+    running = started(terminal, theirs, TERM="xterm-256color", COLUMNS="40", LINES="12", NO_COLOR="1")
+    os.close(theirs)
+    shown = ""
+    for part in parts(ours):
+        shown += part
+        if running.poll() is None and shown.count("namespace") == 2:
+            interrupted(running)
+    os.close(ours)
+    assert running.wait(30) == 0
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).split() for line in shown.splitlines()]
+    assert ["debtor", "tpm", "-5,000", "150", "%"] in [line[:5] for line in lines]
 
 
 def parts(descriptor: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -93,6 +94,16 @@ def test_a_user_needs_no_more_than_is_published(mode: Driven, server: Server) ->
     upkeep(mode, url)
     assert denied(server) == set()
     assert all(key.startswith("zae:") for key in contents(server))
+
+
+def test_what_is_published_is_what_is_tested() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "stores" / "redis.md").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"^ACL SETUSER limiter (.*)$", page, re.MULTILINE)
+    words = rule.split()
+    assert words[:4] == ["on", ">secret", "-@all", "~zae:*"]
+    assert sorted(words[4:]) == sorted(f"+{command}" for command in COMMANDS)
+    for command in (*CLUSTER_COMMANDS, *SENTINEL_COMMANDS):
+        assert f"`+{command}`" in page
 
 
 @pytest.mark.parametrize("missing", COMMANDS)

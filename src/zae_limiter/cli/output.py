@@ -15,6 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -47,6 +48,12 @@ class Grid:
     rows: Sequence[Sequence[object]]
     empty: str = "Nothing there."
     title: Cell | None = None
+
+    def without(self, header: str) -> Grid:
+        """The same with a column less."""
+        gone = self.headers.index(header)
+        headers, *rows = ((*row[:gone], *row[gone + 1 :]) for row in (self.headers, *self.rows))
+        return dataclasses.replace(self, headers=[str(each) for each in headers], rows=rows)
 
 
 def facts(pairs: Mapping[str, object]) -> Grid:
@@ -134,9 +141,21 @@ def table_of(grid: Grid) -> Table:
     return table
 
 
-def echo_trimmed(renderable: RenderableType) -> None:
-    """Print something of rich's without the blanks with which it fills its lines."""
+def widths(renderable: RenderableType) -> Measurement:
+    """How wide it is at least without a word broken, and at most, whatever the terminal."""
+    from rich.measure import Measurement
+
     screen = console()
+    return Measurement.get(screen, screen.options.update(max_width=_PIPE_WIDTH), renderable)
+
+
+def echo_trimmed(renderable: RenderableType) -> None:
+    """Print something of rich's without the blanks with which it fills its lines.
+
+    A terminal that is too narrow for its words breaks the lines itself: a number in pieces is none.
+    """
+    screen = console()
+    screen.width = max(screen.width, widths(renderable).minimum)
     with screen.capture() as captured:
         screen.print(renderable)
     for line in captured.get().splitlines():

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..records.instants import iso
-from .output import Cell, Grid, console, duration, note, print_grid, print_json_line, printable, table_of
+from .output import Cell, Grid, console, duration, note, print_grid, print_json_line, printable, table_of, widths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from ..core.survey import Load, Survey
     from .shell import Shell
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _BAR = 12
 _FRAME = 5
 """Lines of the picture that are no buckets."""
+_SPARED = ("in use", "capacity", "per second", "resource", "full in")
+"""Columns that a narrow terminal goes without, the first to go first."""
 
 
 @contextmanager
@@ -57,7 +60,18 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
     title = Text(printable(_title(where, survey)), style="bold")
     remarks = [Text(remark, style="dim") for remark in _remarks(survey)]
     shown = loads[: max(1, screen.height - _FRAME)]
-    return Group(title, *([table_of(_grid(shown))] if shown else []), *remarks)
+    return Group(title, *([_fitting(_grid(shown), screen.width)] if shown else []), *remarks)
+
+
+def _fitting(grid: Grid, width: int) -> Table:
+    """A table of as many columns as there is room for: a line per bucket, as lines are what is drawn over."""
+    table = table_of(grid)
+    for name in _SPARED:
+        if widths(table).maximum <= width:
+            break
+        grid = grid.without(name)
+        table = table_of(grid)
+    return table
 
 
 def _print_block(where: str, survey: Survey, loads: Sequence[Load]) -> None:

@@ -66,8 +66,9 @@ def list_usage(shell: Shell, wanted: Wanted, form: Form, limit: int | None, ever
 def summary(shell: Shell, wanted: Wanted, form: Form) -> None:
     """Add up what was consumed.
 
-    Per limit the total and the average of the windows in which anything was consumed. --plot draws these windows
-    above it. WHEN is 2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d.
+    Per limit the total and the average of the windows in which anything was consumed; every entity has windows of its
+    own. --plot draws them above it, those of all entities added up. WHEN is 2026-11-16T12:00:00Z, 2026-11-16
+    (midnight UTC) or how long ago, such as 24h or 7d.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.decide import fitting, refusal
-from ..core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket, charging
 from ..records.algebra import Committed, Conflict, Image
 from ..stores.port import Swapper
@@ -301,8 +301,9 @@ class Engine:
             assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, ask.cost)
             ask.error = error
-        with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
-            await self.write_limits_down(chain, now_ms, timeout)
+        if not all(isinstance(error, CapacityExceeded) for error in errors):  # never is no moment to count from
+            with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
+                await self.write_limits_down(chain, now_ms, timeout)
         return True
 
     async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:

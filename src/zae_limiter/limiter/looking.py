@@ -43,7 +43,10 @@ class LookOperations(Operations):
     async def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
+        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+
+        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        """
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
         check_known("needed", cost, chain.names)
@@ -109,7 +112,10 @@ class LookOperations(Operations):
     async def _seen(
         self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, promising: bool = False
     ) -> tuple[Chain, int]:
-        """The chain with its buckets read; where a moment is promised, changed limits are written down first."""
+        """The chain with its buckets read; where a moment is promised, changed limits are written down first.
+
+        Limits that are given are only asked about: writing them down would cut what is in the bucket.
+        """
         names.entity_id(entity_id)
         names.resource(resource)
         given = None if limits is None else check_limits(limits)
@@ -123,6 +129,6 @@ class LookOperations(Operations):
         if not all(rung.complete for rung in chain.rungs):
             chain = await self._engine.look(chain, timeout)
         now_ms = chain.instant(self._backend.clock.now_ms())
-        if promising:
+        if promising and given is None:
             await self._engine.write_limits_down(chain, now_ms, timeout)
         return chain, now_ms
