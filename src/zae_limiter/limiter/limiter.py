@@ -117,9 +117,16 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses.
 
-        >>> async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:  # doctest: +SKIP
-        ...     answer = await call_llm()
-        ...     await lease.adjust(tpm=answer.tokens - 500)
+        >>> import asyncio
+        >>> from zae_limiter import Limit
+        >>> async def chat() -> dict[str, int]:
+        ...     limiter = RateLimiter("memory://")
+        ...     await limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
+        ...     async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+        ...         await lease.adjust(tpm=+1_230)  # it has used 1,730
+        ...         return lease.consumed
+        >>> asyncio.run(chat())
+        {'rpm': 1, 'tpm': 1730}
         """
         cost = check_amounts("consume", consume)
         terms = self._usual

@@ -39,8 +39,10 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
     ``respond(request, answer, error)`` may return another `Answer`, or an ASGI app such as a Starlette response, for a
     refusal.
 
-    >>> app.add_middleware(RateLimitMiddleware, limiter="memory://",
-    ...                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
+    >>> from fastapi import FastAPI
+    >>> from zae_limiter import Limit
+    >>> app = FastAPI()
+    >>> app.add_middleware(RateLimitMiddleware, limiter="memory://", limits=[Limit.per_minute("rpm", 60)])
     """
 
     def _mode(self, limiter: RateLimiter | str) -> Mode:

@@ -1,9 +1,13 @@
 """Limits per route in FastAPI. The app needs `RateLimitMiddleware`, which holds the limiter, answers and settles.
 
->>> @app.post("/chat")  # doctest: +SKIP
-... async def chat(lease: Annotated[Lease, Depends(Limited("gpt-4", {"rpm": 1, "tpm": 500}))]):
-...     answer = await llm()
-...     await lease.adjust(tpm=answer.tokens - 500)
+>>> from typing import Annotated
+>>> from fastapi import Depends, FastAPI
+>>> from zae_limiter import Lease
+>>> app = FastAPI()
+>>> @app.post("/chat")
+... async def chat(lease: Annotated[Lease, Depends(Limited("gpt-4", {"rpm": 1, "tpm": 500}))]) -> None:
+...     used = 1_730  # call the model, and learn what it cost
+...     await lease.adjust(tpm=used - 500)
 """
 
 from __future__ import annotations
@@ -73,9 +77,12 @@ def limited(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`Limited` as a decorator, below the one of the route. An endpoint with a parameter ``lease`` is given the lease.
 
-    >>> @app.post("/chat")  # doctest: +SKIP
+    >>> from fastapi import FastAPI
+    >>> from zae_limiter import Lease
+    >>> app = FastAPI()
+    >>> @app.post("/chat")
     ... @limited("gpt-4", {"rpm": 1, "tpm": 500})
-    ... async def chat(prompt: str, lease: Lease): ...
+    ... async def chat(prompt: str, lease: Lease) -> None: ...
     """
     dependency = Depends(Limited(resource, cost, key=key, limits=limits))
 

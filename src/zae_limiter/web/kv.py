@@ -1,6 +1,8 @@
 """Middleware on the key-value limiter: every request of an address takes one token of it.
 
->>> app.add_middleware(AsgiKVMiddleware, enforce=EnforceRateLimit(RedisRepository(client)))  # doctest: +SKIP
+>>> from fastapi import FastAPI
+>>> from zae_limiter.kv import DictRepository, EnforceRateLimit
+>>> FastAPI().add_middleware(AsgiKVMiddleware, enforce=EnforceRateLimit(DictRepository()))
 """
 
 from __future__ import annotations

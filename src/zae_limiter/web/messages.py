@@ -26,9 +26,11 @@ class MessageLimit:
 
     Either wrap the channel, ``WebSocket(scope, messages.watched(scope, receive), send)``, or ask per message:
 
-    >>> messages = MessageLimit(limiter, "chat", limits=[Limit.per_minute("messages", 30)])  # doctest: +SKIP
-    >>> text = await websocket.receive_text()  # doctest: +SKIP
-    >>> await messages.take(websocket)  # doctest: +SKIP
+    >>> from zae_limiter import Limit, RateLimiter
+    >>> messages = MessageLimit(RateLimiter("memory://"), "chat", limits=[Limit.per_minute("messages", 30)])
+    >>> async def chat(websocket):
+    ...     text = await websocket.receive_text()
+    ...     await messages.take(websocket)
 
     One too many raises `RateLimitExceeded`, unless it fits within ``max_wait`` seconds; where nobody catches it,
     `RateLimitMiddleware` closes the websocket with 1013.

@@ -37,8 +37,10 @@ _STATUSES = frozenset(HTTPStatus)
 class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
     """Limits the requests of a WSGI app; the arguments are those of the ASGI middleware, with a `SyncRateLimiter`.
 
-    >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, "memory://",
-    ...                                    limits=[Limit.per_minute("rpm", 60)])  # doctest: +SKIP
+    >>> from flask import Flask
+    >>> from zae_limiter import Limit
+    >>> app = Flask("chat")
+    >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, "memory://", limits=[Limit.per_minute("rpm", 60)])
     """
 
     def _mode(self, limiter: SyncRateLimiter | str) -> Mode:
