@@ -212,10 +212,10 @@ MUTATIONS = [
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Usage.
     Mutation("records.ledger.turned", "now_ms < image", "now_ms <= image", TURN, "memory"),
-    Mutation("records.ledger.booked", "(*seen, *guards)", "guards", USAGE, "memory"),
+    Mutation("records.ledger.booked", "(*seen, *unspent)", "unspent", USAGE, "memory"),
     Mutation("records.ledger.booked", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
-    Mutation("records.ledger._accruals", "usage_days * DAY_MS", "0", LASTING, "memory"),
+    Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
     Mutation("records.charging.charge", "add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.charging.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),

@@ -251,3 +251,17 @@ def test_fractions_of_a_token_from_several_shards_add_up(harness: Harness) -> No
         assert (await repo.get_usage_summary("key")).total == {"tpm": 2}
 
     harness.run(work())
+
+
+def test_a_window_begins_before_any_moment_after_its_beginning(harness: Harness) -> None:
+    async def work() -> None:
+        store, repo = harness.store(), harness.repository()
+        await record(store, repo, "hourly", START, tpm=1)
+        begun = datetime.fromtimestamp(START / 1000, UTC)
+        for later in (timedelta(microseconds=1), timedelta(milliseconds=999)):
+            assert len((await repo.get_usage_snapshots("key", end_time=begun + later))[0]) == 1
+            assert (await repo.get_usage_snapshots("key", start_time=begun + later))[0] == []
+        assert len((await repo.get_usage_snapshots("key", start_time=begun))[0]) == 1
+        assert (await repo.get_usage_snapshots("key", end_time=begun))[0] == []
+
+    harness.run(work())

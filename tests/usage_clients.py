@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROCESSES = 8
 LEASES = 60
-SPEED = 20_000
+SPEED = 100_000
 KEYS = ("key-0", "key-1", "key-2")
 LIMITS = (Limit.per_second("rps", 30), Limit.per_second("tps", 9_000))
 

@@ -97,11 +97,15 @@ async def _give_back(
     level = part.step.level
     back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
     image = after
-    while image is not None:
+    while image is not None or (back and level.usage_days and level.shard == 0):
         now_ms = max(backend.clock.now_ms(), charged_ms)
-        most = most_back(level, after, back, charged_ms, now_ms, {})
-        settled = charging.settle(level, image, back, charged_ms, now_ms, most, -part.grants)
-        outcome = await commit_turned(backend.store, [ledger.turned(level, image, settled, now_ms)], timeout)
+        if image is None:  # it is gone with all that was taken, but the usage is on record
+            change = ledger.unhoused(level, back, -part.grants, now_ms)
+        else:
+            most = most_back(level, after, back, charged_ms, now_ms, {})
+            settled = charging.settle(level, image, back, charged_ms, now_ms, most, -part.grants)
+            change = ledger.turned(level, image, settled, now_ms)
+        outcome = await commit_turned(backend.store, [change], timeout)
         if isinstance(outcome, Committed):
             return outcome.images[0]
         image = outcome.images.get(level.key)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.decide import fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ValidationError, ZAELimiterError
-from ..records import bucket, charging
+from ..records import bucket, charging, ledger
 from ..records.algebra import Committed, Conflict, Image
 from ..stores.port import Swapper
 from .amounts import check_known
+from .booking import commit_turned
 from .committing import commit_parts
 from .lane import Ask, Lane, Place
 from .planning import Part, plan, plan_widely
@@ -301,7 +302,8 @@ class Engine:
             assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, ask.cost)
             ask.error = error
-        if not all(isinstance(error, CapacityExceeded) for error in errors):  # never is no moment to count from
+        if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
+            # Limits that were given with what can never fit leave no trace: there is no moment to count from.
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
                 await self.write_limits_down(chain, now_ms, timeout)
         return True
@@ -312,7 +314,8 @@ class Engine:
             if sight.image is not None and charging.needs_reshape(level, sight.image):
                 write = charging.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
-                outcome = await self._store.commit([write], timeout=timeout)
+                moved = ledger.turned(level, sight.image, write, now_ms)
+                outcome = await commit_turned(self._store, [moved], timeout)
                 if isinstance(outcome, Committed):
                     chain.show({level.key: outcome.images[0]}, now_ms)
                 else:
@@ -330,7 +333,7 @@ class Engine:
 def _draft(chain: Chain, pending: list[Ask], now_ms: int, *, wide: bool) -> Draft | None:
     """What to write for whom: as many as the home shards can take, else one from whatever shards have it."""
     asks = pending if len(pending) == 1 else _fitting(chain.home_readings(now_ms), pending, now_ms)
-    parts = plan(chain, _total(asks), now_ms, len(asks)) if asks else None
+    parts = plan(chain, _total(asks), now_ms, [ask.cost for ask in asks]) if asks else None
     if parts is not None:
         return Draft(asks, parts, wide=False)
     if wide and chain.sharded:

@@ -12,7 +12,7 @@ from ..records import bucket, charging, ledger
 from ..records.level import SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..records.algebra import Image, Write
     from ..records.ledger import Turned
@@ -33,10 +33,13 @@ class Part(NamedTuple):
         return self.change.write
 
 
-def plan(chain: Chain, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> list[Part] | None:
-    """Take ``cost``, for so many grants, from the home shard of every bucket; None where it does not fit."""
+def plan(
+    chain: Chain, cost: Mapping[str, int], now_ms: int, each: Sequence[Mapping[str, int]] = ()
+) -> list[Part] | None:
+    """Take ``cost``, all that ``each`` of several grants takes, from the home shard of every bucket, if it fits."""
     parts = []
     for step in chain.steps:
+        grants = sum(map(step.level.charges, each)) if len(each) > 1 else 1
         part = _part(step, cost, now_ms, grants)
         if part is None:
             return None

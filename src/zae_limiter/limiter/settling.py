@@ -56,6 +56,8 @@ class Part(NamedTuple):
     def change(self, now_ms: int) -> Turned:
         """An add; to a bucket that is gone, because it was full, only what is owed."""
         level, sight = self.step
+        if sight.image is None and max(self.delta.values()) < 0:
+            return ledger.unhoused(level, self.delta, 1, now_ms)
         if sight.image is None:
             write = charging.create(level, self.delta, now_ms)
         else:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 FIELDS = ("tk", "tc", "fl", "cp", "ra", "rp")
 _FAR = 2**62
 """No number of a bucket is ever this large."""
+_LAST_MS = 2**47
+"""No hour ends later: usage is written down by calendar, which has no years of five digits."""
 
 
 def outlives(image: Image) -> int | None:
@@ -136,12 +138,12 @@ def inspect(key: Key, image: Image) -> Image:
     if numbers.complete:
         values = numbers.whole(image)
         sound = set(map(type, values)) == _WHOLE and min(values) >= -_FAR and max(values) <= _FAR
-        if sound and min(numbers.sizes(image)) >= 1:
+        if sound and min(numbers.sizes(image)) >= 1 and 0 <= image.get(HOUR_END, 0) <= _LAST_MS:
             return image
     wrong = []
     for attr, least in numbers.least.items():
         value = image.get(attr)
-        if type(value) is not int or not least <= value <= _FAR:
+        if type(value) is not int or not least <= value <= (_LAST_MS if attr == HOUR_END else _FAR):
             wrong.append(attr)
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
@@ -174,7 +176,9 @@ def _numbers(attrs: tuple[str, ...]) -> _Numbers:
     least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
     if SHARDS not in attrs:
         del least[SHARDS]
-    least |= {attr: -_FAR for attr in attrs if attr in _LEDGER or (attr.startswith("b_") and attr.endswith("_uc"))}
+    least |= {attr: -_FAR for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    if not set(_LEDGER).isdisjoint(attrs):
+        least |= {HOUR_END: 0, CHANGES: -_FAR, BOOKINGS: -_FAR}
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
         for field in FIELDS:
             least[attribute(name, field)] = 1 if field in ("cp", "ra", "rp") else -_FAR

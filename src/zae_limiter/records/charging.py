@@ -54,7 +54,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1)
         put[slot.fl] = now_ms
         put.update(slot.shape)
     if level.usage_days:
-        put |= opened(now_ms, changes if any(cost.values()) else 0)
+        put |= opened(now_ms, changes if level.charges(cost) else 0)
     expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
 
@@ -243,7 +243,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         rule = stored_rule(image, name, level.shard)
         if rule is not None:
             add[attribute(name, "tk")] = between(rule, rf, anchor)
-    if level.usage_days and any(cost.values()):
+    if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved(level, image, now_ms, anchor))
@@ -282,7 +282,7 @@ def settle(
         elif image.get(filled, 0) <= charged_ms:
             guards.append((filled, "<=", charged_ms))
             add[tk] = -amount if most_back is None else min(-amount, most_back[name])
-    if level.usage_days and add:
+    if level.usage_days and HOUR_END in image and add:
         add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add)
@@ -326,7 +326,7 @@ def undisturbed(level: Level, before: Image | None, after: Image | None, cost: M
 
 
 def needs_reshape(level: Level, image: Image) -> bool:
-    """Whether the bucket was written under other limits, or older config; newer config is not ours to undo."""
+    """Whether the bucket has other limits, older config or no ledger; newer config is not ours to undo."""
     return not is_ahead(level, image) and _anchored(level, image) is None
 
 
@@ -352,8 +352,10 @@ def _checked_anchor(level: Level, image: Image) -> Anchor | None:
 
 
 def _anchored(level: Level, image: Image) -> Anchor | None:
-    """What the level's rates had produced by the image's anchor, or None where the limits differ."""
+    """What the level's rates had produced by the image's anchor; None where the limits differ or there is no ledger."""
     if level.version is not None and image[CONFIG_VERSION] != level.version:
+        return None
+    if level.usage_days and HOUR_END not in image:
         return None
     slots = level.slots_of(image)
     for slot in slots.values():

@@ -6,8 +6,9 @@
     b_{limit}_uc    how much of the consumption (tc) is in the usage records, millitokens; missing: nothing
 
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
-write of a later hour takes the open one into the usage records in the same commit, and so does whoever reads usage. The
-bucket is guarded by all that the entry is made of then: nothing is counted twice or passed over.
+write of a later hour takes the open one into the usage records in the same commit (`booked`). The bucket is guarded by
+all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
+(`gathered`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import keys, usage
+from .algebra import ABSENT, Write
 from .bucket import stored_names
-from .level import BOOKINGS, CHANGES, HOUR_END, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, attribute
 
 if TYPE_CHECKING:
-    from .algebra import Guards, Image, Key, Write
+    from collections.abc import Mapping
+
+    from .algebra import Guards, Image, Key
     from .level import Level
 
 HOUR_MS = 3_600_000
@@ -58,8 +62,13 @@ def kept_ms(usage_days: int) -> int:
 
 
 def turned(level: Level, image: Image | None, write: Write, now_ms: int) -> Turned:
-    """A write to a bucket last seen as ``image``, with what belongs into its commit."""
+    """A write to a bucket last seen as ``image``, with what belongs into its commit.
+
+    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race.
+    """
     if not level.usage_days or image is None or now_ms < image.get(HOUR_END, 0):
+        return Turned(write, ())
+    if HOUR_END not in image and ANCHOR not in write.put:
         return Turned(write, ())
     guards, put, accruals = booked(level.key, image, level.usage_days)
     put = {**write.put, **put, HOUR_END: hour_end(now_ms)}
@@ -73,14 +82,37 @@ def is_open(image: Image) -> bool:
 
 def booked(key: Key, image: Image, usage_days: int) -> Entry:
     """Take what is open in a bucket into the usage records; of one without a ledger nothing, it begins now."""
-    counters = {name: attribute(name, "tc") for name in stored_names(image)}
-    guards: Guards = tuple((counter, "=", image[counter]) for counter in counters.values())
-    put = {attribute(name, "uc"): image[counter] for name, counter in counters.items()}
+    put = _taken_in(image)
+    unspent = _unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
     if HOUR_END not in image:
-        return Entry(guards, put | {CHANGES: 0, BOOKINGS: 0}, ())
-    seen = tuple((attr, "=", image[attr]) for attr in (BOOKINGS, CHANGES))
+        return Entry((*_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
+    seen = _unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
     put |= {CHANGES: 0, BOOKINGS: image[BOOKINGS] + 1}
-    return Entry((*seen, *guards), put, _accruals(key, image, usage_days) if is_open(image) else ())
+    return Entry((*seen, *unspent), put, _accruals(key, image, usage_days) if is_open(image) else ())
+
+
+def gathered(key: Key, image: Image, usage_days: int) -> Turned:
+    """Take into the usage records what was seen open in a bucket; what was consumed since stays open."""
+    put = _taken_in(image)
+    guards = _unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
+    put[BOOKINGS] = image[BOOKINGS] + 1
+    return Turned(Write(key, guards, put, {CHANGES: -image[CHANGES]}), _accruals(key, image, usage_days))
+
+
+def unhoused(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> Turned:
+    """What was given back to a bucket that is gone, straight into the usage records: no bucket is made for it."""
+    entries = _entries(level.key, used, events, now_ms, level.usage_days)
+    return Turned(Write(level.key, (ABSENT,)), entries)
+
+
+def _taken_in(image: Image) -> dict[str, int]:
+    """What the usage records have when they have all that was seen."""
+    return {attribute(name, "uc"): image[attribute(name, "tc")] for name in stored_names(image)}
+
+
+def _unchanged(image: Image, *attrs: str) -> Guards:
+    """That these are still what they were, as far as they were there."""
+    return tuple((attr, "=", image[attr]) for attr in attrs if attr in image)
 
 
 def _used(image: Image) -> dict[str, int]:
@@ -90,8 +122,11 @@ def _used(image: Image) -> dict[str, int]:
 
 
 def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:
+    return _entries(key, _used(image), image[CHANGES], image[HOUR_END] - 1, usage_days)
+
+
+def _entries(key: Key, used: Mapping[str, int], events: int, instant_ms: int, usage_days: int) -> tuple[Write, ...]:
     whose = usage.Subject(*keys.parse_bucket_pk(key.pk)[:3])
-    used, events, instant_ms = _used(image), image[CHANGES], image[HOUR_END] - 1
     windows = (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS)
     return tuple(
         usage.accrue(whose, window, used, events, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)

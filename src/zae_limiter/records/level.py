@@ -8,6 +8,8 @@ from ..core.bucket import Rule
 from . import keys
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..core.limit import Limit
     from .algebra import Image, Key
 
@@ -122,6 +124,10 @@ class Level:
             shard=shard,
             count=count,
         )
+
+    def charges(self, cost: Mapping[str, int]) -> bool:
+        """Whether something of a cost is taken here."""
+        return any(cost.get(name) for name in self.slots)
 
     def slots_of(self, image: Image) -> Slots:
         """The limits with the share that the record has by its own account."""

@@ -55,28 +55,33 @@ async def book(backend: Backend, key: Key, image: Image | None) -> None:
     for _ in range(_TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
-        guards, put, accruals = ledger.booked(key, image, backend.store.capabilities.usage_retention_days)
-        outcome = await backend.store.commit([Write(key, guards, put), *accruals], timeout=backend.timeout)
+        write, accruals = ledger.gathered(key, image, backend.store.capabilities.usage_retention_days)
+        outcome = await backend.store.commit([write, *accruals], timeout=backend.timeout)
         if isinstance(outcome, Committed):
             return
         image = outcome.images[key]
     raise RateLimiterUnavailable(f"{key.pk} is being changed by others all the time; try again later.")
 
 
-async def readable(backend: Backend, buckets: Sequence[Key]) -> list[tuple[Key, Image]]:
-    """The buckets among ``buckets`` that are there and not damaged."""
-    found = []
-    for key in buckets:
+async def book_readable(backend: Backend, keys: Sequence[Key]) -> None:
+    """The same of several; what a damaged one has used cannot be known."""
+    for key in keys:
         with contextlib.suppress(CorruptRecordError):
-            (image,) = await backend.read([key])
-            if image is not None:
-                found.append((key, inspect(key, image)))
-    return found
+            await book(backend, key, await _seen(backend, key))
 
 
-def forgetting(key: Key, image: Image | None, usage_days: int) -> list[Write]:
-    """Delete a bucket and put on record what it has used, if it can be read."""
-    if image is None or not ledger.is_open(image):
+async def forgetting(backend: Backend, key: Key) -> list[Write]:
+    """Delete a bucket as it is now and put on record what it has used; a damaged one just goes."""
+    try:
+        image = await _seen(backend, key)
+    except CorruptRecordError:
         return [Write(key, delete=True)]
-    guards, _, accruals = ledger.booked(key, image, usage_days)
+    if image is None:
+        return []
+    guards, _, accruals = ledger.booked(key, image, backend.store.capabilities.usage_retention_days)
     return [Write(key, guards, delete=True), *accruals]
+
+
+async def _seen(backend: Backend, key: Key) -> Image | None:
+    (image,) = await backend.read([key])
+    return None if image is None else inspect(key, image)

@@ -13,7 +13,7 @@ from ..records.level import SHARDS
 from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
 from .base import MAX_COMMIT, Operations
-from .bookkeeping import book, forgetting, readable
+from .bookkeeping import book_readable, forgetting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,22 +47,26 @@ class BucketOperations(Operations):
         ns = await backend.ns()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             found = [key for key, _ in await self._buckets(ns, entity_id, resource)] if splits else []
-            if await self._commit_forgetting([event], [keys.bucket(ns, entity_id, resource), *found]):
+            buckets = [keys.bucket(ns, entity_id, resource), *found]
+            if await self._commit_forgetting([event], buckets, exact=left > 0):
                 return
         raise busy(entity_id)
 
     async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
         return await self._backend.collect(buckets_of_entity(ns, entity_id, resource))
 
-    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
-        """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last."""
+    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key], *, exact: bool) -> bool:
+        """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last.
+
+        Where buckets hold usage, ``exact`` counts it to the token, and loses the race to everybody who consumes.
+        """
         able = self._backend.store.capabilities
-        if able.usage_retention_days and able.wide_commits:
-            return await self._commit_booking(writes, list(dict.fromkeys(buckets)), able.usage_retention_days)
-        for key, image in await readable(self._backend, buckets if able.usage_retention_days else ()):
-            await book(self._backend, key, image)
+        if able.usage_retention_days:
+            if exact and able.wide_commits:
+                return await self._commit_booking(writes, list(dict.fromkeys(buckets)))
+            await book_readable(self._backend, buckets)
         roots, shards = await self._records(buckets)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
@@ -75,10 +79,9 @@ class BucketOperations(Operations):
             self._backend.sights.forget(write.key)
         return True
 
-    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], usage_days: int) -> bool:
+    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
         """The same where buckets hold usage: each goes together with its entries, the last ones after the commit."""
-        seen = dict(await readable(self._backend, buckets))
-        forgotten = [forgetting(key, seen.get(key), usage_days) for key in buckets]
+        forgotten = [await forgetting(self._backend, key) for key in buckets]
         room, fit = MAX_COMMIT - len(writes), 0
         while fit < len(forgotten) and len(forgotten[fit]) <= room:
             room -= len(forgotten[fit])
@@ -86,13 +89,18 @@ class BucketOperations(Operations):
         if not await self._backend.commit([*writes, *(write for group in forgotten[:fit] for write in group)]):
             return False
         for key in buckets[fit:]:
-            await self._forget_alone(key, usage_days)
+            await self._forget_alone(key)
         for key in buckets:
             self._backend.sights.forget(key)
         return True
 
-    async def _forget_alone(self, key: Key, usage_days: int) -> None:
-        await self._backend.change([key], lambda images: forgetting(key, images[0], usage_days))
+    async def _forget_alone(self, key: Key) -> None:
+        for _ in range(TRIES):
+            writes = await forgetting(self._backend, key)
+            if not writes or await self._backend.commit(writes):
+                return
+        await book_readable(self._backend, [key])
+        await self._delete([Write(key, delete=True)])
 
     async def _delete(self, deletions: Sequence[Write]) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):

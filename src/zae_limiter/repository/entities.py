@@ -130,7 +130,7 @@ class EntityOperations(BucketOperations):
         backend = self._backend
         ns = await backend.ns()
         key = keys.meta(ns, entity_id)
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             seen = (await backend.read([key]))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
@@ -151,7 +151,7 @@ class EntityOperations(BucketOperations):
             ]
             if seen.get("parent_id") is not None:
                 writes.append(_count(keys.meta(ns, seen["parent_id"]), -1))
-            if await self._commit_forgetting(writes, buckets):
+            if await self._commit_forgetting(writes, buckets, exact=left > 0):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 return
         raise busy(entity_id)

@@ -168,4 +168,5 @@ def _text(field: str, moment: datetime | str | None) -> str | None:
         raise ValidationError(field, moment, "must be a datetime or a text such as 2026-01-31T12:00:00Z")
     if parsed.tzinfo is None:
         raise ValidationError(field, moment, "must have a time zone, e.g. datetime.now(UTC) or ...T12:00:00Z")
-    return usage.utc_text(parsed)
+    second = usage.utc_text(parsed)
+    return f"{second}+" if parsed.microsecond else second  # behind a window that begins with this very second
