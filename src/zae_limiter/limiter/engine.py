@@ -21,7 +21,7 @@ from .booking import commit_turned
 from .committing import commit_parts
 from .lane import Ask, Lane, Place
 from .planning import Part, plan, plan_widely
-from .refusing import known_refusal, remember_refusal
+from .refusing import known_refusal, remember_refusal, repeated_refusal
 from .settling import settle_grant
 from .shards import fuller, looks_around, relieve
 
@@ -120,6 +120,9 @@ class Engine:
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool = False) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
+        repeated = repeated_refusal(chain, cost, chain.instant(self._clock.now_ms()), self._refusal_ttl_ms)
+        if repeated is not None:
+            raise repeated
         ask = Ask(cost, atomic)
         if self.never_suspends:
             await self._charge(chain, [ask], timeout)

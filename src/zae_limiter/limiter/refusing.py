@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.decide import refusal
 from ..core.errors import CapacityExceeded
+from ..records.charging import is_current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,16 @@ def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: in
         if now_ms - seen_ms <= MEMORY_MS and any(cost[name] >= refused.get(name, cost[name] + 1) for name in mine):
             return error
     return None
+
+
+def repeated_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
+    """The same for a chain that has refused before and was not moved to other limits since: without a detour."""
+    if chain.sharded or not any(sight.refused for _, sight in chain.steps):
+        return None
+    for level, sight in chain.steps:
+        if sight.image is None or not is_current(level, sight.image):
+            return None
+    return known_refusal(chain, cost, now_ms, ttl_ms)
 
 
 def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int]) -> None:
