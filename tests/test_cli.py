@@ -199,7 +199,8 @@ def test_resource_capacity(terminal: Terminal) -> None:
         ["all", "12", "30", "60.0", "%"],
     ]
     found = terminal.json("resource", "capacity", "gpt-4", "--limit", "rpm", "--parents-only")
-    assert (found["total_capacity"], found["total_available"]) == (20, 8), "b and a"
+    busiest = [each["entity_id"] for each in found["entities"]]
+    assert (found["total_capacity"], found["total_available"], busiest) == (20, 8, ["b", "a"])
     for given in ([], ["rpm", "--limit", "rpm"]):
         assert "Give the limit once" in terminal.run("resource", "capacity", "gpt-4", *given).stderr
 
