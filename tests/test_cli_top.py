@@ -124,8 +124,17 @@ def test_help_tells_what_it_costs(terminal: Terminal) -> None:
     assert "On DynamoDB that costs" in " ".join(terminal.raw("top", "--help").stdout.split())
 
 
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from zae_limiter.cli import main
+main()
+"""
+"""The command line of a shell's foreground: what runs in the background is deaf to Ctrl-C, and so is what it starts."""
+
+
 def started(terminal: Terminal, output: int, **env: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "zae_limiter", "--url", terminal.url, "top", "--interval", "0.02"]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "--url", terminal.url, "top", "--interval", "0.02"]
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     return subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, env=plain | env)
 
@@ -133,10 +142,13 @@ def started(terminal: Terminal, output: int, **env: str) -> subprocess.Popen[str
 def interrupted(running: subprocess.Popen[str]) -> None:
     """Ctrl-C, as a terminal sends it, and no complaint about it."""
     running.send_signal(signal.SIGINT)
+    try:
+        assert running.wait(30) == 0
+    finally:
+        running.kill()
     assert running.stderr is not None
     with running.stderr:
         assert running.stderr.read() == ""
-    assert running.wait(30) == 0
 
 
 def test_an_interrupt_is_a_good_end_also_in_ascii(terminal: Terminal) -> None:
