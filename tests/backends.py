@@ -134,3 +134,6 @@ class Backend:
 _KINDS = {"memory": _memory, "sqlite": _sqlite, "dynamodb": _dynamodb, "redis": _redis, "redis-cluster": _cluster}
 
 BACKENDS = [Backend(kind, blocking, opener) for kind, opener in _KINDS.items() for blocking in (False, True)]
+
+KEEPING = [backend for backend in BACKENDS if backend.kind != "dynamodb"]
+"""Those whose writes keep usage; on DynamoDB the aggregator does."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.backends import BACKENDS, Backend
+from tests.backends import KEEPING, Backend
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write
@@ -22,7 +22,17 @@ RPM = [Limit.per_minute("rpm", 100)]
 EXAMPLES = {"memory": 60, "sqlite": 8, "redis": 5, "redis-cluster": 3}
 
 
-@pytest.mark.parametrize("backend", [each for each in BACKENDS if each.kind in EXAMPLES], ids=str)
+@pytest.fixture(params=KEEPING, ids=str)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """A store whose writes keep usage, and a mode."""
+    found: Backend = request.param
+    return found
+
+
+def test_usage_is_kept_for_ninety_days_unless_told_otherwise(harness: Harness) -> None:
+    assert harness.store().capabilities.usage_retention_days == 90
+
+
 def test_usage_is_what_was_consumed_whatever_happens(backend: Backend, tmp_path: Path) -> None:
     @settings(max_examples=EXAMPLES[backend.kind])
     @given(seed=st.integers(0, 2**32))
@@ -49,8 +59,7 @@ def test_an_hour_that_ends_in_a_failed_commit_is_booked_once(harness: Harness, f
         later = 1 if fault is Fault.FAIL_BEFORE else 2
         assert [dict(each.counters) for each in found] == [{"rpm": 1}, {"rpm": later}]
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key") -> None:
@@ -73,8 +82,7 @@ def test_usage_takes_no_call_of_its_own(harness: Harness) -> None:
             harness.clock.advance(HOUR / 2)
         assert len((await limiter.get_usage_snapshots("key", "gpt-4", "hourly"))[0]) == 4
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_a_bucket_from_before_usage_was_kept_counts_from_now_on(harness: Harness) -> None:
@@ -89,8 +97,7 @@ def test_a_bucket_from_before_usage_was_kept_counts_from_now_on(harness: Harness
         await take(other, 8)
         assert (await other.get_usage_summary("key")).total == {"rpm": 15}
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_a_ledger_is_begun_once(harness: Harness) -> None:
@@ -112,8 +119,7 @@ def test_a_ledger_is_begun_once(harness: Harness) -> None:
         found, _ = await other.get_usage_snapshots("key", window_type="hourly")
         assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 1}, 3)]
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_a_damaged_ledger_is_told_and_can_be_repaired(harness: Harness) -> None:
@@ -134,8 +140,7 @@ def test_a_damaged_ledger_is_told_and_can_be_repaired(harness: Harness) -> None:
             await limiter.reset_bucket("key", "gpt-4")
             await take(limiter, 5)
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_where_no_usage_is_wanted_none_is_kept(tmp_path: Path) -> None:

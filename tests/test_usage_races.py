@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from tests.backends import KEEPING, Backend
 from tests.meddler import Meddler
 from tests.test_usage_kept import HOUR, RPM, take
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
@@ -16,6 +17,13 @@ from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
 from zae_limiter.testing.conformance.accounts import Books
+
+
+@pytest.fixture(params=KEEPING, ids=str)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """A store whose writes keep usage, and a mode."""
+    found: Backend = request.param
+    return found
 
 
 def test_threads_of_readers_beside_writers_lose_nothing(harness: Harness) -> None:
@@ -38,8 +46,7 @@ def test_threads_of_readers_beside_writers_lose_nothing(harness: Harness) -> Non
         for _ in range(3):
             await at_once(harness, [consume, consume, read, read])
             harness.clock.advance(HOUR)
-        if books.keeps:
-            assert (await books.clients[2].get_usage_summary("org", window_type="daily")).total == {"rpm": 36}
+        assert (await books.clients[2].get_usage_summary("org", window_type="daily")).total == {"rpm": 36}
 
     harness.run(work())
 
@@ -68,8 +75,7 @@ def test_usage_can_be_read_while_others_consume_all_the_time(harness: Harness) -
         found, _ = await reader.get_usage_snapshots("key", window_type="hourly")
         assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 5}, 2)]
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_what_is_consumed_while_a_bucket_is_forgotten_is_counted(harness: Harness) -> None:
@@ -105,8 +111,7 @@ def test_a_bucket_is_reset_while_others_consume_all_the_time(harness: Harness) -
         await keeper.reset_bucket("key", "gpt-4")
         assert await limiter.available("key", "gpt-4") == {"rpm": 1_000}
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_a_bucket_that_only_looks_like_the_one_before_is_another(harness: Harness) -> None:
@@ -129,8 +134,7 @@ def test_a_bucket_that_only_looks_like_the_one_before_is_another(harness: Harnes
         store.before_commit = another
         assert (await reader.get_usage_summary("key")).total == {"rpm": 16}
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_an_entity_with_many_buckets_is_deleted_with_the_damaged_ones(harness: Harness) -> None:
@@ -146,8 +150,7 @@ def test_an_entity_with_many_buckets_is_deleted_with_the_damaged_ones(harness: H
         await limiter.delete_entity("key")
         assert await limiter.get_buckets("key") == []
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_what_takes_nothing_of_a_level_is_no_event_of_it(harness: Harness) -> None:
@@ -166,8 +169,7 @@ def test_what_takes_nothing_of_a_level_is_no_event_of_it(harness: Harness) -> No
         found, _ = await limiter.get_usage_snapshots("key", window_type="hourly")
         assert [each.total_events for each in found] == [4]
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 def test_acquires_that_go_out_together_are_as_many_events_as_alone() -> None:
@@ -218,8 +220,7 @@ def test_what_is_given_back_to_a_deleted_entity_makes_no_bucket(harness: Harness
         found, _ = await limiter.get_usage_snapshots("key", window_type="hourly")
         assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 3}, 2)]
 
-    if harness.store().capabilities.usage_retention_days:
-        harness.run(work())
+    harness.run(work())
 
 
 class Resetting(FaultyStore):
