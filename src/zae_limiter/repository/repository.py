@@ -20,6 +20,7 @@ from .backend import DEFAULT_NAMESPACE, Backend
 from .configs import ConfigOperations
 from .entities import EntityOperations
 from .history import HistoryOperations
+from .namespaces import NamespaceOperations
 from .survey import SurveyOperations
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _SKEW_WORTH_TELLING_MS = 1000
 
 
-class Repository(EntityOperations, ConfigOperations, SurveyOperations, HistoryOperations):
+class Repository(EntityOperations, ConfigOperations, NamespaceOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
 
     ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or

@@ -12,7 +12,7 @@ from ..core.survey import MOST_RECORDS, Load, Survey, used_pct
 from ..records import bucket
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_namespace, buckets_of_resource
-from .namespaces import NamespaceOperations
+from .base import Operations
 
 if TYPE_CHECKING:
     from ..core.values import BucketState
@@ -22,7 +22,7 @@ MAX_RECORDS = 10_000
 _PAGE = 1_000
 
 
-class SurveyOperations(NamespaceOperations):
+class SurveyOperations(Operations):
     """Look over the buckets of a whole namespace."""
 
     async def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:

@@ -17,6 +17,7 @@ from .operations import (
     SyncHistoryOperations,
     SyncLookOperations,
     SyncNamespaceOperations,
+    SyncSurveyOperations,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class BlockingRateLimiter(RateLimiter):
     _repository_type = BlockingRepository
 
 
-class SyncRepository(SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncHistoryOperations):
+class SyncRepository(
+    SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncSurveyOperations, SyncHistoryOperations
+):
     """`Repository`, blocking."""
 
     _inner: BlockingRepository

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
+    from ..repository.namespaces import NamespaceOperations
     from ..repository.survey import SurveyOperations
 
 
@@ -171,9 +172,9 @@ class SyncConfigOperations:
 
 
 class SyncNamespaceOperations:
-    """`NamespaceOperations` and `SurveyOperations`, blocking."""
+    """`NamespaceOperations`, blocking."""
 
-    _inner: SurveyOperations
+    _inner: NamespaceOperations
 
     def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
         """Register a namespace; one that exists is returned as it is."""
@@ -211,6 +212,12 @@ class SyncNamespaceOperations:
     ) -> int:
         """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
         return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
+
+
+class SyncSurveyOperations:
+    """`SurveyOperations`, blocking."""
+
+    _inner: SurveyOperations
 
     def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
         """What is left in every bucket now, of one resource or of the namespace, from so many records at most."""
