@@ -43,7 +43,7 @@ def balances(chain: list[Reading], now: int = NOW) -> dict[tuple[str, str], int]
 
 @given(readings(), COSTS)
 def test_refused_if_and_only_if_one_limit_of_one_level_refuses(chain: list[Reading], cost: dict[str, int]) -> None:
-    short = {(who, name) for (who, name), there in balances(chain).items() if 0 < cost.get(name, 0) > there}
+    short = {(who, name) for (who, name), there in balances(chain).items() if name in cost and cost[name] > there}
     error = refusal(chain, cost, NOW)
     assert (error is not None) == bool(short)
     if error is not None:
@@ -76,12 +76,12 @@ def test_after_the_promised_time_it_fits_and_not_before(chain: list[Reading], co
 
 @given(readings(), st.lists(COSTS, max_size=6))
 def test_together_they_fit_as_one_after_the_other(chain: list[Reading], costs: list[dict[str, int]]) -> None:
-    """Who does not fit takes nothing; a cost of nothing always fits."""
+    """Who does not fit takes nothing; a cost of nothing fits where there is no debt."""
     left = balances(chain)
     expected = []
     for cost in costs:
         needs = {(who, name): cost.get(name, 0) for who, name in left}
-        fits = all(not need or left[pot] >= need for pot, need in needs.items())
+        fits = all(pot[1] not in cost or left[pot] >= need for pot, need in needs.items())
         expected.append(fits)
         if fits:
             left = {pot: there - needs[pot] for pot, there in left.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from zae_limiter.core.draw import Draw, draw, spent
+from zae_limiter.core.draw import Draw, draw, owe, spent, upper_mark
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -13,13 +13,13 @@ SINCE = st.integers(-(10**6), 10**9)
 
 def met(form: Draw, tk: int) -> bool:
     """Whether the guards of a form hold for a stored ``tk``."""
-    full, low, high, _ = form
+    full, low, high, _, _ = form
     return tk > high if full else (low is None or low <= tk) and tk <= high
 
 
 def after(form: Draw, tk: int) -> int:
     """The stored ``tk`` after the write."""
-    full, _, _, change = form
+    full, _, _, change, _ = form
     return change if full else tk + change
 
 
@@ -44,14 +44,31 @@ def test_what_is_seen_is_decided(ceiling: int, seen: int, since: int, cost: int)
 
 
 @given(CEILINGS, LEVELS, SINCE)
-def test_nothing_passes_in_debt_and_only_clips(ceiling: int, seen: int, since: int) -> None:
-    form = draw(ceiling, seen - since, since, 0)
+def test_who_asks_for_nothing_passes_in_debt_and_only_clips(ceiling: int, seen: int, since: int) -> None:
+    form = draw(ceiling, seen - since, since, None)
     assert form is not None
     assert met(form, seen - since)
     assert after(form, seen - since) + since == min(ceiling, seen)
 
 
-@given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**6))
+@given(CEILINGS, LEVELS, LEVELS, SINCE)
+def test_a_cost_of_nothing_fits_unless_the_limit_is_in_debt(ceiling: int, seen: int, stored: int, since: int) -> None:
+    form = draw(ceiling, seen - since, since, 0)
+    assert (form is not None) == (seen >= 0)
+    assert form is None or met(form, seen - since)
+    assert form is None or not met(form, stored - since) or stored >= 0
+
+
+@given(CEILINGS, LEVELS, LEVELS, SINCE, st.integers(1, 10**6))
+def test_a_draw_that_is_not_counted_has_met_less_than_the_upper_mark(
+    ceiling: int, seen: int, stored: int, since: int, cost: int
+) -> None:
+    for form in (draw(ceiling, seen - since, since, cost), owe(ceiling, seen - since, since, cost)):
+        if form is not None and met(form, stored - since) and not form[4]:
+            assert stored < upper_mark(ceiling)
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(0, 10**6))
 def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
     form = draw(ceiling, held - since, since, cost)
     left = spent(ceiling, held - since, since, cost)

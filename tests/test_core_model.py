@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from tests.backends import BACKENDS, Backend
 from tests.test_laws import START_MS, costs, limits, several_limits, steps
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import Pot, balances, made
+from zae_limiter.testing.conformance.oracle import Left, Pot, balances
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
@@ -36,21 +37,12 @@ LOOKING: dict[str, Any] = {"speculative_writes": False, "refusal_ttl": 0}
 
 
 class Taken(NamedTuple):
-    """A grant, what it left, and the limits it was given under."""
+    """A grant, and what it left of each limit."""
 
     at_ms: int
     cost: dict[str, int]
-    left: dict[str, int]
-    limits: tuple[Limit, ...]
-
-    def room(self, now_ms: int) -> dict[str, int]:
-        """What the refill since then would leave room for, were nobody else there."""
-        return {
-            limit.name: max(
-                0, limit.capacity * 1000 - self.left[limit.name] - made(limit, now_ms) + made(limit, self.at_ms)
-            )
-            for limit in self.limits
-        }
+    left: dict[str, Left]
+    client: int
 
 
 class Machine(RuleBasedStateMachine):
@@ -85,10 +77,18 @@ class Machine(RuleBasedStateMachine):
 
     def levels(self) -> dict[str, int]:
         """The balances under the limits in force."""
-        full = {limit.name: limit.capacity * 1000 for limit in self.limits}
-        return {
-            name: min(milli, self.pots[name].level(self.now_ms)) if self.pots else milli for name, milli in full.items()
-        }
+        if not self.pots:
+            return {limit.name: limit.capacity * 1000 for limit in self.limits}
+        return {name: pot.level(self.now_ms) for name, pot in self.pots_in_force().items()}
+
+    def pots_in_force(self) -> dict[str, Pot]:
+        """The pots as they are, or as they will be when the bucket meets the changed limits."""
+        if not self.changed:
+            return self.pots
+        pots = {name: replace(pot) for name, pot in self.pots.items()}
+        for limit in self.limits:
+            pots[limit.name].change(limit, self.now_ms)
+        return pots
 
     @rule(data=st.data())
     def change_limits(self, data: st.DataObject) -> None:
@@ -99,16 +99,17 @@ class Machine(RuleBasedStateMachine):
         run(self.limiters[0].set_limits("key", self.limits))
         self.changed = True
 
-    def move_to_new_limits(self) -> None:
-        """A raise keeps the tokens, a cut clamps them, and from here on the new rate makes new ones."""
-        if self.changed and self.pots:
-            for limit in self.limits:
-                old = self.pots[limit.name]
-                ceiling = min(old.limit.capacity, limit.capacity) * 1000
-                there = old.milli + made(old.limit, self.now_ms) - made(old.limit, old.as_of_ms)
-                found_full = self.now_ms if there >= ceiling else old.found_full_ms
-                self.pots[limit.name] = Pot(limit, self.now_ms, min(there, ceiling), found_full)
+    def move_to_new_limits(self) -> int:
+        """A raise keeps the tokens, a cut clamps them, and from here on the new rate makes new ones.
+
+        Return the instant as of which the acquire that does it decides: never before the newest that the bucket knows.
+        """
+        instants_ms = [self.now_ms]
+        if self.pots and self.changed:
+            instants_ms += [pot.newest_ms for pot in self.pots.values()]
+            self.pots = self.pots_in_force()
         self.changed = False
+        return max(instants_ms)
 
     @rule(data=st.data())
     def pass_time(self, data: st.DataObject) -> None:
@@ -128,7 +129,7 @@ class Machine(RuleBasedStateMachine):
         cost = data.draw(costs(self.limits, spare=1), label="cost")
         limiter = self.limiters[client % len(self.limiters)]
         lease = limiter.acquire("key", RESOURCE, cost)
-        self.move_to_new_limits()
+        decided_ms = self.move_to_new_limits()
         levels = self.levels()
         try:
             run(lease.__aenter__())
@@ -137,12 +138,13 @@ class Machine(RuleBasedStateMachine):
         except RateLimitExceeded as refusal:
             self.expect_refusal(refusal, cost, levels)
         else:
-            assert all(not need or levels[name] >= need * 1000 for name, need in cost.items())
-            self.leases.append((lease, [self.take(cost)]))
+            levels = {name: pot.level(decided_ms) for name, pot in self.pots.items()} or levels
+            assert all(levels[name] >= need * 1000 for name, need in cost.items())
+            self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters))]))
             assert lease.available == {name: milli // 1000 for name, milli in self.levels().items()}
 
     def expect_refusal(self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int]) -> None:
-        short = {name for name, need in cost.items() if need and levels[name] < need * 1000}
+        short = {name for name, need in cost.items() if levels[name] < need * 1000}
         assert {status.limit_name for status in refusal.violations} == short
         assert {status.limit_name: status.available for status in refusal.statuses} == {
             name: milli // 1000 for name, milli in levels.items()
@@ -150,27 +152,27 @@ class Machine(RuleBasedStateMachine):
         wait_ms = max(self.pots[name].missing_ms(cost[name], self.now_ms) for name in short)
         assert refusal.retry_after_seconds == wait_ms / 1000
 
-    def take(self, cost: dict[str, int]) -> Taken:
+    def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
         if not self.pots:  # the first acquire makes the bucket
             self.pots = {limit.name: Pot.full(limit, self.now_ms) for limit in self.limits}
         for name, need in cost.items():
             if need:
-                self.pots[name].take(need, self.now_ms)
-        return Taken(self.now_ms, cost, self.levels(), self.limits)
+                self.pots[name].take(need, decided_ms)
+        return Taken(self.now_ms, cost, {name: pot.left(self.now_ms) for name, pot in self.pots.items()}, client)
 
     @rule(data=st.data(), place=st.integers(0, 100))
     @precondition(lambda self: self.leases)
     def consume_more(self, data: st.DataObject, place: int) -> None:
         lease, taken = self.leases[place % len(self.leases)]
         cost = data.draw(costs(self.limits), label="cost")
-        self.move_to_new_limits()
+        decided_ms = self.move_to_new_limits()
         levels = self.levels()
         try:
             run(lease.consume(cost))
         except RateLimitExceeded as refusal:
             self.expect_refusal(refusal, cost, levels)
         else:
-            taken.append(self.take(cost))
+            taken.append(self.take(cost, decided_ms, taken[0].client))
 
     @rule(data=st.data(), place=st.integers(0, 100))
     @precondition(lambda self: self.leases)
@@ -196,7 +198,7 @@ class Machine(RuleBasedStateMachine):
             if amount > 0:
                 self.pots[name].owe(amount, taken.at_ms)
             else:
-                self.pots[name].give_back(-amount, taken.at_ms, taken.room(self.now_ms)[name])
+                self.pots[name].give_back(-amount, taken.at_ms, taken.left[name], self.now_ms, taken.client)
 
     @rule(place=st.integers(0, 100))
     @precondition(lambda self: self.leases)

@@ -41,8 +41,10 @@ class Row(NamedTuple):
     fields: set[str]
 
 
+WHOSE = {"zae_namespace", "zae_backend", "zae_entity_id", "zae_resource"}
 GROUPS = {
-    "*lease*": {"zae_namespace", "zae_backend", "zae_entity_id", "zae_resource", "zae_error_type"},
+    "*whose*": WHOSE,
+    "*lease*": {*WHOSE, "zae_error_type"},
     "*kv*": {"kv_key"},
 }
 
@@ -107,6 +109,11 @@ def lost_return(more: int = 0) -> None:
         raise KeyError
 
 
+def cut_return() -> None:
+    with Shaky().limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, LIMITS) as lease:
+        lease.adjust(tpm=-130)
+
+
 def lost_response() -> None:
     store = FaultyStore(MemoryStore())
     site = Site("wsgi", limiter_for("wsgi", store), rules=[RULE])
@@ -149,6 +156,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "outage": (outage, ["store.unavailable", "store.available"]),
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
+    "cut return": (cut_return, ["lease.return_cut"]),
     "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
     "ignored header": (ignored_header, ["web.header_ignored"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
@@ -206,6 +214,16 @@ def test_what_was_lost_can_be_repaired_from_the_log(caplog: pytest.LogCaptureFix
     assert settlement == {**whose, "zae_event": "lease.settlement_lost", "zae_tokens": {"tpm": -30}}
     assert single == {**whose, "zae_event": "lease.return_lost", "zae_tokens": {"rpm": -1, "tpm": -100}}
     assert several == {**whose, "zae_event": "lease.return_lost"}
+
+
+def test_what_is_given_back_beyond_what_was_taken_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    shaky = Shaky()
+    with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, LIMITS) as lease:
+        lease.adjust(tpm=-130)
+        assert lease.consumed == {"rpm": 1, "tpm": 0}
+        lease.release(rpm=3)
+    assert [record.__dict__["zae_tokens"] for record in caplog.records] == [{"tpm": 30}, {"rpm": 2}]
+    assert shaky.limiter.available("key-1", "gpt-4", LIMITS) == {"rpm": 10, "tpm": 1_000}
 
 
 def test_an_outage_is_not_about_anybody(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.test_conformance import Distant, Toy, toys
+from zae_limiter.core.draw import Draw
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from zae_limiter.clock import Clock
-    from zae_limiter.core.draw import Draw
     from zae_limiter.records.algebra import Image
     from zae_limiter.records.level import Level
 
@@ -105,7 +105,16 @@ CHANGED = "levels.changed_limits_apply"
 NEWS = "levels.old_rates_do_not_linger"
 COUNTED = "leases.consumption_is_counted"
 CEILING = "leases.never_beyond_the_ceiling"
-AFTER = "leases.give_back_after_a_give_back"
+BAND = "settlements.give_back_beside_others"
+OVERLAP = "settlements.overlapping_give_backs"
+STALE = "settlements.overlapping_give_backs_unseen"
+ORDER = "settlements.failures_in_any_order"
+ANEW = "settlements.give_back_to_a_bucket_made_since"
+CUT = "settlements.give_back_after_a_cut_capacity"
+RAISED = "settlements.give_back_after_a_raised_rate"
+PAST = "settlements.the_past_is_not_rated_again"
+DEBT = "settlements.nothing_of_a_limit_in_debt"
+UNSEEN = "settlements.a_draw_that_met_more_than_was_seen"
 SPENT = "leases.give_back_leaves_what_others_took"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
@@ -115,9 +124,9 @@ LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
 SINCE = "(now_ms * amount + phase) // period - base"
-LOWER = "min(old.capacity, slot.rule.capacity)"
+LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
-INSIDE = '(attr, "between", (low, high))'
+INSIDE = '(tk, "between", (drawn.low, drawn.high))'
 BIG = "status.requested > status.limit.capacity"
 
 MUTATIONS = [
@@ -134,7 +143,7 @@ MUTATIONS = [
     Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
     Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
     Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.bucket.limit_status", "held < cost_milli", "held <= cost_milli", "leases.refusal_tells_which"),
+    Mutation("core.bucket.limit_status", "held < need", "held <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.bucket.level",
@@ -146,38 +155,36 @@ MUTATIONS = [
     Mutation("core.draw.spent", "held - cost", "tk - cost", IDLE, "memory"),
     Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1", SLOW_PROMISE, "memory"),
     Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1000", IDLE, "memory"),
-    Mutation("core.draw.draw", "room + shift - cost", "tk + shift - cost", IDLE),
-    Mutation(
-        "core.draw.draw",
-        "return (False, low, room - 1, shift - cost)",
-        "return (False, low, 2**60, shift - cost)",
-        TWICE,
-    ),
+    Mutation("core.draw.draw", "room + shift - need", "tk + shift - need", IDLE),
+    Mutation("core.draw.draw", "Draw(False, low, high, shift", "Draw(False, low, 2**60, shift", TWICE),
     Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
-    Mutation("core.draw.draw", "low = cost - since", "low = cost - since - 1", SLOW_PROMISE),
-    Mutation("core.draw.draw", "low = cost - since", "low = cost - since + 1", PROMISE),
-    Mutation("core.draw.draw", "low = cost - since", "low = -(2**60)", OVER),
-    Mutation("core.draw.draw", "if cost <= ceiling else None", "", NEVER),
+    Mutation("core.draw.draw", "low = need - since", "low = need - since - 1", SLOW_PROMISE),
+    Mutation("core.draw.draw", "low = need - since", "low = need - since + 1", PROMISE),
+    Mutation("core.draw.draw", "low = need - since", "low = -(2**60)", OVER),
+    Mutation("core.draw.draw", "if need <= ceiling else None", "", NEVER),
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
     Mutation("records.charging.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
     Mutation("records.charging.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
-    Mutation("records.charging.charge", INSIDE, '(attr, ">=", low)', TWICE),
-    Mutation("records.charging.charge", INSIDE, '(attr, "<=", high)', OVER),
-    Mutation("records.charging.charge", 'guards.append((attr, ">", high))', "pass", OVER),
+    Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
+    Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
+    Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
+    Mutation("core.draw._bound", "(mark - 1, False)", "(ceiling - since - 1, False)", UNSEEN),
+    Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
+    Mutation("records.charging.charge", 'guards.append((attr, ">=", -since))', "pass", DEBT),
+    Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),
     Mutation("records.charging.charge", "return None", "continue", OVER),
     Mutation("records.charging.charge", "add[counter] = need", "pass", COUNTED),
-    Mutation("records.charging.charge", "put[filled] = now_ms", "pass", AFTER),
     Mutation("records.charging.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
     Mutation("records.charging.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
     Mutation("records.charging.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
     Mutation("records.charging.spend", "new[counter] += need", "pass", COUNTED, "memory"),
-    Mutation("records.charging.spend", "new[filled] = now_ms", "pass", AFTER, "memory"),
+    Mutation("records.charging.spend", "new[upper_draws] += 1", "pass", BAND, "memory"),
     Mutation(
         "records.charging.create",
-        "slot.rule.capacity - max(0, taken)",
+        "slot.rule.capacity - taken",
         "slot.rule.capacity",
         "leases.estimate_is_taken_first",
     ),
@@ -189,26 +196,35 @@ MUTATIONS = [
     ),
     Mutation("records.charging.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.charging.settle", "min(-amount, most_back[name])", "0", LEAK),
-    Mutation("records.charging.settle", "min(-amount, most_back[name])", "-amount", SPENT),
-    Mutation("records.charging.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.charging.settle", 'guards.append((filled, "<=", charged_ms))', "pass", AFTER),
+    Mutation("core.give_back.give_back", "if room >= amount", "if True", SPENT),
+    Mutation("core.give_back.give_back", "- credited + made_up", "+ made_up", OVERLAP),
+    Mutation("core.give_back.give_back", "+ made_up", "", ORDER),
+    Mutation("core.give_back.give_back", "- since", "", OVERLAP),
+    Mutation("core.give_back.give_back", "and upper_draws == after.upper_draws", "", BAND),
+    Mutation("core.give_back.give_back", "if after.tokens == tk == after.base + credited", "if after.tokens", OVERLAP),
+    Mutation("core.give_back.owed_to_new", "- max(0, produced)", "", "settlements.debt_that_was_repaid"),
+    Mutation("records.settlement._give_back", "add[tk] = add[cr] = found", "add[tk] = found", OVERLAP),
+    Mutation("records.settlement._give_back", 'guards.append((cr, "<=", found.most_credited))', "pass", STALE),
+    Mutation("records.settlement._give_back", "image.get(MADE, 0) != charge.made or", "", ANEW),
+    Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
+    Mutation("records.settlement.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
+    Mutation("records.charging._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
+    Mutation("records.charging._reshape_limit", "since - after + max", "max", RAISED),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
     Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
-    Mutation("limiter.settling.most_back", "+ later.get(name, 0)", "- 10**9", SPENT),
     # Changed limits.
-    Mutation("records.charging.reshape", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
-    Mutation("records.charging.reshape", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.charging._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation("records.charging._reshape_limit", LOWER, "rule.capacity", CHANGED),
     Mutation("records.charging.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
-    Mutation("records.charging.reshape", "between(slot.rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation("records.charging._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.charging.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.charging.reshape", "between(old, rf, now_ms)", "between(slot.rule, rf, now_ms)", CHANGED),
-    Mutation("records.bucket._pots", LOWER, "slot.rule.capacity", CHANGED),
+    Mutation("records.charging._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
+    Mutation("records.bucket._pots", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
-        "records.charging._kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.charging.kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
-    Mutation("records.charging._kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
+    Mutation("records.charging.kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Usage.
     Mutation("records.ledger.turned", "now_ms < image", "now_ms <= image", TURN, "memory"),
@@ -217,8 +233,8 @@ MUTATIONS = [
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
     Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
-    Mutation("records.charging.charge", "add[CHANGES] = changes", "pass", USAGE, "memory"),
-    Mutation("records.charging.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.charge", "{CHANGES: changes} if level.usage_days else {}", "{}", USAGE, "memory"),
+    Mutation("records.settlement.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "new[CHANGES] += changes", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
     Mutation("repository.bookkeeping.forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
@@ -231,8 +247,8 @@ MUTATIONS = [
     Mutation("limiter.engine._share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
     Mutation(
         "limiter.committing._give_back",
-        "image, back, charged_ms",
-        "image, {}, charged_ms",
+        "image, back, charge",
+        "image, {}, charge",
         "levels.any_level_refuses",
         "distant",
     ),
@@ -295,10 +311,11 @@ def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, 
     return Write(level.key, (("rf", "=", image["rf"]),), put)
 
 
-def swallowing(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:
+def swallowing(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
     """Take from what has accrued beyond the ceiling, as a single conditional add does."""
+    cost = cost or 0
     low = cost - since
-    return (False, low, 2**60, (0 if after is None else since - after) - cost) if tk >= low else None
+    return Draw(False, low, 2**60, (0 if after is None else since - after) - cost, True) if tk >= low else None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from zae_limiter.core.draw import halve
 from zae_limiter.records import bucket, charging, keys, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, applied, holds
 from zae_limiter.records.level import Level, attribute
+from zae_limiter.records.settlement import Charge, settle
 
 NOW = 1_800_000_000_000
 RULES = st.builds(Rule, st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**8), st.just(0))
@@ -51,7 +52,7 @@ def test_a_split_mints_nothing_and_loses_nothing(
     shard, count = data.draw(st.sampled_from(grown(choices, most=128)))
     old, rf = rule.share(shard, count), NOW - age
     anchor = max(NOW, rf + 1)
-    (full, low, high, change), gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
+    (full, low, high, change, _), gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
     assert tokens > high if full else low is not None and low <= tokens <= high
     mine, other = (rule.share(index, 2 * count) for index in (shard, shard + count))
     pots = [Pot(mine, change if full else tokens + change, anchor), Pot(other, gift, anchor)]
@@ -106,10 +107,11 @@ def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
     image = applied(None, charging.create(one, {}, NOW))
     assert image is not None
+    charge = Charge.of(one, image, NOW, {})
     stale = [
         charging.charge(one, image, {"rpm": 1_000}, NOW),
-        charging.settle(one, image, {"rpm": -1_000}, NOW, NOW),
-        charging.settle(one, image, {"rpm": 1_000}, NOW, NOW),
+        settle(one, image, {"rpm": -1_000}, charge, NOW).write,
+        settle(one, image, {"rpm": 1_000}, charge, NOW).write,
         charging.reshape(one, image, {}, NOW),
         splitting.split(one, image, NOW)[0],
     ]
@@ -185,7 +187,7 @@ def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
     one = make([Limit.per_second("rpm", 1, burst=10)])
     image = applied(None, charging.create(one, {"rpm": 11_000}, NOW))
     assert image is not None
-    owed = applied(image, charging.settle(one, image, {"rpm": 50_000}, NOW, NOW))
+    owed = applied(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW).write)
     first, _ = splitting.split(one, image, NOW)
     assert not holds(owed, first.guards)
 

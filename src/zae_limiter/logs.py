@@ -10,6 +10,7 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``store.available`` | INFO | it answers again | namespace, backend |
 | ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
+| ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
@@ -18,8 +19,9 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``kv.reset`` | INFO | a bucket could not be read and was replaced by a full one | *kv*, ``reason``, ``state`` |
 | ``kv.unavailable`` | WARNING | its store failed, the request was let through | *kv*, ``operation``, ``error_type`` |
 
-Each field is called ``zae_`` and its name here, unless it stands in code quotes. *lease* is namespace, backend,
-entity_id, resource and error_type; *kv* is ``kv_key``, which holds a digest of the address and not the address.
+Each field is called ``zae_`` and its name here, unless it stands in code quotes. *whose* is namespace, backend,
+entity_id and resource, *lease* is these and error_type; *kv* is ``kv_key``, which holds a digest of the address and
+not the address.
 ``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back). It is absent
 where a lease took tokens several times and it is not known which of them failed.
 
@@ -48,6 +50,7 @@ STORE_UNAVAILABLE = Event("store.unavailable", logging.WARNING)
 STORE_AVAILABLE = Event("store.available", logging.INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", logging.WARNING)
 RETURN_LOST = Event("lease.return_lost", logging.WARNING)
+RETURN_CUT = Event("lease.return_cut", logging.WARNING)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", logging.WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", logging.WARNING)
 CLOCK_SKEWED = Event("clock.skewed", logging.WARNING)

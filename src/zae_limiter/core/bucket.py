@@ -123,15 +123,19 @@ def wait_ms(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> int:
 
 
 def limit_status(
-    entity_id: str, resource: str, limit: Limit, pots: Sequence[Pot], cost_milli: int, now_ms: int
+    entity_id: str, resource: str, limit: Limit, pots: Sequence[Pot], cost_milli: int | None, now_ms: int
 ) -> LimitStatus:
-    """One limit seen at ``now_ms`` by a request of ``cost_milli``; a cost of 0 is never exceeded."""
+    """One limit seen at ``now_ms`` by a request of ``cost_milli``.
+
+    A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
+    """
     held = balance(pots, now_ms)
-    exceeded = cost_milli > 0 and held < cost_milli
+    need = cost_milli or 0
+    exceeded = cost_milli is not None and held < need
     retry: float | None = 0.0
     if exceeded:
-        retry = None if cost_milli > limit.capacity * MILLI else wait_ms(pots, cost_milli, now_ms) / MILLI
-    return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, cost_milli // MILLI, exceeded, retry)
+        retry = None if need > limit.capacity * MILLI else wait_ms(pots, need, now_ms) / MILLI
+    return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, need // MILLI, exceeded, retry)
 
 
 class RefillResult(NamedTuple):

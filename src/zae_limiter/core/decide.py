@@ -32,7 +32,7 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
             reading.resource,
             limit,
             reading.pots[limit.name],
-            cost_milli.get(limit.name, 0),
+            cost_milli.get(limit.name),
             now_ms,
         )
         for reading in readings
@@ -53,7 +53,7 @@ def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now
     left = [{name: balance(pots, now_ms) for name, pots in reading.pots.items()} for reading in readings]
     answers = []
     for cost in costs:
-        needs = [(pot, name, need) for pot in left for name, need in cost.items() if need and name in pot]
+        needs = [(pot, name, need) for pot in left for name, need in cost.items() if name in pot]
         fits = all(pot[name] >= need for pot, name, need in needs)
         answers.append(fits)
         if fits:
@@ -69,7 +69,7 @@ def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
             wait_ms(pots, cost_milli[name], now_ms)
             for reading in readings
             for name, pots in reading.pots.items()
-            if cost_milli.get(name)
+            if name in cost_milli
         ),
         default=0,
     )

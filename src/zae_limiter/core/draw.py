@@ -10,6 +10,9 @@ does the same where its guard holds:
 ``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
 bucket accrues beyond its ceiling from being spent.
 
+A draw that meets `upper_mark` or more is counted in the bucket (`core.give_back` says what for); one that was decided
+below the mark is guarded by it.
+
 When the limits of a bucket change, the same draw also moves the bucket to its new anchor: ``after``
 is then ``produced(T) - produced(new rf)`` at the new rate, and the ceiling is the lower of the old
 and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt stays debt.
@@ -17,19 +20,44 @@ and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .bucket import between
 
 if TYPE_CHECKING:
     from .bucket import Rule
 
-Draw: TypeAlias = tuple[bool, int | None, int, int]
-"""``(full, low, high, change)``: what has to hold for ``tk``, and what becomes of it.
 
-Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
-Full: ``tk > high``, then ``tk = change``.
-"""
+class Draw(NamedTuple):
+    """What has to hold for ``tk``, and what becomes of it.
+
+    Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
+    Full: ``tk > high``, then ``tk = change``. ``upper`` draws are counted in the bucket.
+    """
+
+    full: bool
+    low: int | None
+    high: int
+    change: int
+    upper: bool
+
+
+def apply_draw(
+    drawn: Draw, tk: str, upper_draws: str, put: dict[str, Any], add: dict[str, int]
+) -> tuple[str, str, Any]:
+    """Add what a draw does to two attributes to a write's ``put`` and ``add``; return the guard that it needs."""
+    if drawn.upper:
+        add[upper_draws] = 1
+    if drawn.full:
+        put[tk] = drawn.change
+        return (tk, ">", drawn.high)
+    add[tk] = drawn.change
+    return (tk, "<=", drawn.high) if drawn.low is None else (tk, "between", (drawn.low, drawn.high))
+
+
+def upper_mark(capacity: int) -> int:
+    """Return the level from which on a draw is counted as an upper one: three quarters of the capacity."""
+    return capacity * 3 // 4
 
 
 def spent(capacity: int, tk: int, since: int, cost: int) -> int | None:
@@ -39,25 +67,38 @@ def spent(capacity: int, tk: int, since: int, cost: int) -> int | None:
     return held - cost if held + since >= cost else None
 
 
-def draw(ceiling: int, tk: int, since: int, cost: int, after: int | None = None) -> Draw | None:
+def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
     """The draw of ``cost`` from a limit that was last seen at ``tk``, or None where it does not fit.
 
-    A cost of 0 is not checked, so it passes in debt too.
+    A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so it always fits.
     """
     shift = 0 if after is None else since - after
     room = ceiling - since
+    need = cost or 0
     if tk >= room:
-        return (True, None, room - 1, room + shift - cost) if cost <= ceiling else None
-    if cost == 0:
-        return (False, None, room - 1, shift)
-    low = cost - since
-    return (False, low, room - 1, shift - cost) if tk >= low else None
+        return Draw(True, None, room - 1, room + shift - need, need > 0) if need <= ceiling else None
+    if cost is None:
+        return Draw(False, None, room - 1, shift, False)
+    low = need - since
+    if tk < low:
+        return None
+    high, upper = _bound(ceiling, tk, since) if need else (room - 1, False)
+    return Draw(False, low, high, shift - need, upper)
 
 
 def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
     """The draw of a cost that nobody may refuse any more: the same forms, without a lower bound."""
     room = ceiling - since
-    return (True, None, room - 1, room - cost) if tk >= room else (False, None, room - 1, -cost)
+    if tk >= room:
+        return Draw(True, None, room - 1, room - cost, True)
+    high, upper = _bound(ceiling, tk, since)
+    return Draw(False, None, high, -cost, upper)
+
+
+def _bound(ceiling: int, tk: int, since: int) -> tuple[int, bool]:
+    """The highest ``tk`` for which a draw inside the bucket is what it seems to be, and whether it is an upper one."""
+    mark = upper_mark(ceiling) - since
+    return (ceiling - since - 1, True) if tk >= mark else (mark - 1, False)
 
 
 def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
@@ -74,4 +115,4 @@ def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, an
     full = tk >= room
     change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
     low = None if full else gift - since if gift > 0 else tk
-    return (full, low, room - 1, change), gift - between(other, anchor_ms, now_ms)
+    return Draw(full, low, room - 1, change, True), gift - between(other, anchor_ms, now_ms)

@@ -5,41 +5,61 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
-from ..records import charging, ledger
+from ..records import ledger, settlement
 from ..records.algebra import Committed, Conflict, Image, Key, applied
+from ..records.pressure import unwritten_since
 from ..repository.base import MAX_COMMIT
 from . import planning
 from .booking import commit_turned
-from .settling import most_back
+from .settling import keep_returns, made_up_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..records.ledger import Turned
     from ..repository.backend import Backend
     from .planning import Part
 
 
 _MAX_TRIES = 200
+_EXACT_TRIES = 3
+"""How many races a transaction may lose for leaving what is exactly known, before it settles for less."""
 
 
 async def commit_parts(
-    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None, *, atomic: bool
+    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None, *, atomic: bool, lost: int = 0
 ) -> Committed | Conflict:
-    """Apply the writes of all parts, decided as of ``now_ms``, or none."""
-    if (atomic and len(parts) <= MAX_COMMIT) or len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
-        outcome = await commit_turned(backend.store, [part.change for part in parts], timeout)
-        return outcome if isinstance(outcome, Conflict) else _told(parts, outcome)
+    """Apply the writes of all parts, decided as of ``now_ms``, or none; ``lost`` races came before this try."""
+    if len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
+        return await commit_turned(backend.store, [part.change for part in parts], timeout)
+    if atomic and len(parts) <= MAX_COMMIT:
+        return await _commit_transaction(backend, parts, timeout, exact=lost < _EXACT_TRIES)
     return await _commit_each(backend, parts, now_ms, timeout)
 
 
-def _told(parts: Sequence[Part], outcome: Committed) -> Committed:
-    """The outcome with every image; one that the store could not read back is what was last seen, with the write."""
-    if None not in outcome.images:
+async def _commit_transaction(
+    backend: Backend, parts: Sequence[Part], timeout: float | None, *, exact: bool
+) -> Committed | Conflict:
+    """Commit as one transaction on a store that does not tell what it has left.
+
+    With ``exact`` it only takes effect on the images that were last seen, so what it leaves is known to the token.
+    Otherwise others may have written since: then a bucket is taken for a little fuller than it is, which gives back
+    less, never more.
+    """
+    changes = [_on_last_seen(part) if exact else part.change for part in parts]
+    outcome = await commit_turned(backend.store, changes, timeout)
+    if isinstance(outcome, Conflict):
         return outcome
-    pairs = zip(parts, outcome.images, strict=True)
-    return Committed(
-        tuple([applied(part.step.sight.image, part.write) if image is None else image for part, image in pairs])
-    )
+    return Committed(tuple([applied(part.step.sight.image, part.write) for part in parts]))
+
+
+def _on_last_seen(part: Part) -> Turned:
+    """The change of a part, guarded against every write since its bucket was last seen."""
+    image = part.step.sight.image
+    if image is None:
+        return part.change
+    guards = (*part.write.guards, *unwritten_since(image))
+    return part.change._replace(write=part.write._replace(guards=guards))
 
 
 async def _commit_each(
@@ -96,17 +116,21 @@ async def _give_back(
     """Undo a write that left the bucket as ``after``: no more than it would hold had the write never been made."""
     level = part.step.level
     back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
+    charge = None if after is None else settlement.Charge.of(level, after, charged_ms, {})
     image = after
     while image is not None or (back and level.usage_days and level.shard == 0):
         now_ms = max(backend.clock.now_ms(), charged_ms)
-        if image is None:  # it is gone with all that was taken, but the usage is on record
+        counted: Mapping[str, int] = {}
+        if image is None or charge is None:  # it is gone with all that was taken, but the usage is on record
             change = ledger.unhoused(level, back, -part.grants, now_ms)
         else:
-            most = most_back(level, after, back, charged_ms, now_ms, {})
-            settled = charging.settle(level, image, back, charged_ms, now_ms, most, -part.grants)
-            change = ledger.turned(level, image, settled, now_ms)
+            made_up = made_up_since(part.step, charge, image)
+            settled = settlement.settle(level, image, back, charge, now_ms, -part.grants, made_up=made_up)
+            change, counted = ledger.turned(level, image, settled.write, now_ms), settled.counted
         outcome = await commit_turned(backend.store, [change], timeout)
         if isinstance(outcome, Committed):
+            if charge is not None:
+                keep_returns(part.step, charge, counted, outcome.images[0])
             return outcome.images[0]
         image = outcome.images.get(level.key)
     return None

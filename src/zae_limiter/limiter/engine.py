@@ -2,7 +2,7 @@
 
 A decision needs no read: the last sight of each bucket chooses the form of the write, and the store's guards
 make it true or answer with the current images. A refusal is only ever given because the numbers say so: by
-images that the store has just shown, or by a sight that is recent enough or has refused as much before.
+images that the store has just shown, or by a sight that is recent enough.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Grant(NamedTuple):
 
     chain: Chain
     cost: Mapping[str, int]
-    images: tuple[Image | None, ...]
+    images: tuple[Image, ...]
     now_ms: int
     later: Mapping[str, int]
     """What others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
     """What was taken from which shards, where it was not all taken from the home shards."""
 
-    def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image | None]]:
+    def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image]]:
         """What was taken where, and the bucket right after it."""
         for position, image in enumerate(self.images):
             if self.parts is None:
@@ -147,7 +147,7 @@ class Engine:
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        await settle_grant(self._backend, grant, delta, timeout)
+        await settle_grant(self._backend, self._chains, grant, delta, timeout)
 
     async def give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
         """Give grants back whole, all of them even if one fails; returns what went wrong."""
@@ -157,7 +157,7 @@ class Engine:
         errors = []
         for grant in grants:
             try:
-                await settle_grant(self._backend, grant, _negated(grant.cost), timeout)
+                await settle_grant(self._backend, self._chains, grant, _negated(grant.cost), timeout)
             except ZAELimiterError as error:
                 errors.append(error)
         return errors
@@ -241,14 +241,13 @@ class Engine:
                 now_ms = chain.instant(self._clock.now_ms())
                 draft = _draft(chain, pending, now_ms, wide=wide) or draft
             atomic = any(ask.atomic for ask in draft.asks)
-            sights = [part.step.sight.image for part in draft.parts] if atomic else ()
-            outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic)
+            outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic, lost=tries)
             certain = not chain.sharded
             grant = self.landed(chain, draft.parts, _total(draft.asks), outcome, now_ms, wide=draft.wide)
             lost = grant is None
             tries = tries + 1 if lost else 0
             if grant is not None:
-                _share(grant, draft.asks, _others(draft, sights, grant.images) if atomic else NOTHING)
+                _share(grant, draft.asks)
                 pending = [ask for ask in pending if ask.grant is None]
                 if self._splits:
                     await self._relieve(chain, draft, now_ms, timeout)
@@ -303,7 +302,7 @@ class Engine:
                 return False
         for ask, error in zip(pending, errors, strict=True):
             assert error is not None  # what no write can take, the same numbers refuse
-            remember_refusal(chain, error, ask.cost)
+            remember_refusal(chain, error)
             ask.error = error
         if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
             # Limits that were given with what can never fit leave no trace: there is no moment to count from.
@@ -353,27 +352,16 @@ def _fitting(readings: list[Reading], pending: list[Ask], now_ms: int) -> list[A
     return [ask for ask, fits in zip(pending, answers, strict=True) if fits]
 
 
-def _share(grant: Grant, asks: list[Ask], others: Mapping[str, int]) -> None:
-    """Give each ask its part of what was granted to all of them, with what others took on top."""
-    if len(asks) == 1 and not others:
+def _share(grant: Grant, asks: list[Ask]) -> None:
+    """Give each ask its part of what was granted to all of them, with what those after it took on top."""
+    if len(asks) == 1:
         asks[0].grant = grant
         return
-    later = dict(others)
+    later: dict[str, int] = {}
     for ask in reversed(asks):
         ask.grant = grant._replace(cost=ask.cost, later=dict(later))
         for name, amount in ask.cost.items():
             later[name] = later.get(name, 0) + amount
-
-
-def _others(draft: Draft, before: Sequence[Image | None], after: Sequence[Image | None]) -> dict[str, int]:
-    """What others may have taken between a transaction and the look at what it left; the most at any level."""
-    most: dict[str, int] = {}
-    for (step, cost, *_), old, new in zip(draft.parts, before, after, strict=True):
-        for name, slot in step.level.slots.items():
-            if old is not None and new is not None:
-                taken = new.get(slot.tc, 0) - old.get(slot.tc, 0) - cost.get(name, 0)
-                most[name] = max(taken, most.get(name, 0))
-    return most
 
 
 def _total(asks: Sequence[Ask]) -> Mapping[str, int]:

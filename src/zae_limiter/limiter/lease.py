@@ -14,7 +14,7 @@ from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus, OnUnavailable
-from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
+from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..records import charging
 from .amounts import check_amounts, check_known
 
@@ -171,12 +171,19 @@ class LeaseCore:
         return checked
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
-        """Keep a correction for the end; nobody can give back more than was taken."""
+        """Keep a correction for the end. Nobody can give back more than was taken: the rest is cut off and logged."""
         delta = self._delta if self._delta is not None else {}
+        cut = {}
         for name, amount in amounts.items():
             taken = sum(grant.cost.get(name, 0) for grant in self._grants())
-            delta[name] = max(delta.get(name, 0) + sign * amount, -taken)
+            wanted = delta.get(name, 0) + sign * amount
+            delta[name] = max(wanted, -taken)
+            cut[name] = delta[name] - wanted
         self._delta = delta
+        if any(cut.values()) and not self.degraded:
+            excess = _tokens(cut, 1)
+            whose = {**self._limiter._where(), **self._whose()}
+            tell(RETURN_CUT, "more was given back than was taken, %s is ignored", excess, **whose, zae_tokens=excess)
 
     def _leave_at_once(self) -> bool:
         """Settle where there is nothing to write."""
@@ -226,9 +233,10 @@ class LeaseCore:
 
     def _about(self, error: Exception) -> dict[str, object]:
         """Whose tokens they are, and what went wrong with them, as fields of a log record."""
-        where = self._limiter._where()
-        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
-        return {**where, **whose, "zae_error_type": type(error).__name__}
+        return {**self._limiter._where(), **self._whose(), "zae_error_type": type(error).__name__}
+
+    def _whose(self) -> dict[str, object]:
+        return {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
 
 
 def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
@@ -240,7 +248,7 @@ def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
     cost, later = dict(grant.cost), dict(grant.later)
     for name, amount in share.items():
         cost[name] = cost.get(name, 0) + amount
-        later[name] = later.get(name, 0) - amount
+        later[name] = later.get(name, 0) - max(0, amount)
     return grant._replace(cost=cost, later=later)
 
 
@@ -265,11 +273,14 @@ class Lease(LeaseCore):
         await self._consume_more(amounts, named)
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
+        """Correct the estimate by the difference; never refused, may drive the bucket into debt.
+
+        No more is given back than this lease has taken: a larger negative amount is cut, which is logged.
+        """
         self._adjust(amounts, named)
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
+        """Give unused tokens back, at most what this lease has taken: more is cut, which is logged."""
         self._release(amounts, named)
 
     async def __aenter__(self) -> Self:

@@ -254,6 +254,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable) -> None:
         """Say who could not be served."""
         error.entity_id, error.resource = lease._entity_id, lease._resource
+        error.stack_name = getattr(self._backend.store, "stack_name", None)
         self._note(False, error)
 
     def _note(self, up: bool, error: BaseException | None = None) -> None:

@@ -6,6 +6,8 @@ it all, else as many as it takes.
 
 from __future__ import annotations
 
+import os
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import bucket, charging, ledger
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Write
     from ..records.ledger import Turned
     from .chain import Chain, Rung, Step
+
+
+serials = count(int.from_bytes(os.urandom(4)))
+"""Numbers that tell buckets of one millisecond apart."""
 
 
 class Part(NamedTuple):
@@ -64,7 +70,7 @@ def again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     """The part for the image it has just met; None where it does not fit, or the limits or shards are others now."""
     level, cost, grants = part.step.level, part.cost, part.grants
     if image is None:
-        write = charging.first_charge(level, cost, now_ms, grants) if level.count == 1 else None
+        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.count == 1 else None
     elif image.get(SHARDS, 1) != level.count or charging.is_ahead(level, image):
         write = None
     else:
@@ -77,7 +83,7 @@ def _part(step: Step, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> 
     level, sight = step
     image = sight.image
     if image is None:
-        write = charging.first_charge(level, cost, now_ms, grants) if level.count == 1 else None
+        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.count == 1 else None
     else:
         write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost, grants)
     return None if write is None else Part(step, cost, ledger.turned(level, image, write, now_ms), grants)
@@ -98,9 +104,13 @@ def _anywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | 
 
 def _everywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
     """As much from each shard as it has, the fullest first, until nothing is missing."""
-    missing = {name: need for name, need in cost.items() if need and name in rung.home.level.slots}
+    named = {name: need for name, need in cost.items() if name in rung.home.level.slots}
+    missing = {name: need for name, need in named.items() if need}
+    shards = _held(rung, named, now_ms)
+    if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
+        return None
     parts = []
-    for step, held in sorted(_held(rung, missing, now_ms), key=lambda row: -sum(row[1].values())):
+    for step, held in sorted(shards, key=lambda row: -sum(row[1].values())):
         taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
         part = _part(step, taken, now_ms) if taken else None
         if part is None:

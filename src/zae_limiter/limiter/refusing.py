@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from .chain import Chain
 
 
-MEMORY_MS = 60_000
-"""How long a refusal is remembered at most: others may have given tokens back meanwhile."""
-
-
 def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
-    """The refusal, if a violated limit was seen recently enough or has refused as much with the same image."""
+    """Return the refusal if a limit that refuses was seen at most ``ttl_ms`` ago; None if the store must be asked.
+
+    Others may have given tokens back since it was seen, so no refusal is repeated for longer than that.
+    """
     seen = [rung.seen_ms for rung in chain.rungs]
-    error = refusal(chain.offers(cost, now_ms), cost, now_ms)
-    if error is None or not ttl_ms:
+    if not any(0 <= now_ms - seen_ms <= ttl_ms for seen_ms in seen) or not ttl_ms:
         return None
-    for (level, sight), seen_ms in zip(chain.steps, seen, strict=True):
-        mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
-        refused = sight.refused or {}
-        if mine and 0 <= now_ms - seen_ms <= ttl_ms:
-            return error
-        if now_ms - seen_ms <= MEMORY_MS and any(cost[name] >= refused.get(name, cost[name] + 1) for name in mine):
+    error = refusal(chain.offers(cost, now_ms), cost, now_ms)
+    if error is None:
+        return None
+    short = {status.entity_id for status in error.violations}
+    for level, seen_ms in zip(chain.levels, seen, strict=True):
+        if level.entity_id in short and 0 <= now_ms - seen_ms <= ttl_ms:
             return error
     return None
 
@@ -45,12 +43,11 @@ def repeated_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms:
     return known_refusal(chain, cost, now_ms, ttl_ms)
 
 
-def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int]) -> None:
-    """Keep what was refused: the same or more needs no question until it would fit."""
+def remember_refusal(chain: Chain, error: RateLimitExceeded) -> None:
+    """Mark the buckets that have refused: the next request may need no question."""
     if isinstance(error, CapacityExceeded):
         return
+    short = {status.entity_id for status in error.violations}
     for level, sight in chain.steps:
-        before = sight.refused or {}
-        mine = [status.limit_name for status in error.violations if status.entity_id == level.entity_id]
-        if mine:
-            sight.refused = {**before, **{name: min(cost[name], before.get(name, cost[name])) for name in mine}}
+        if level.entity_id in short:
+            sight.refused = True

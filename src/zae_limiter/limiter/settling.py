@@ -4,65 +4,91 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import between
-from ..core.errors import RateLimiterUnavailable
-from ..records import bucket, charging, ledger
+from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..records import bucket, ledger, settlement
 from ..records.algebra import Committed, Image, Key, Write
-from ..records.level import ANCHOR, SHARDS
+from ..records.level import ANCHOR, SHARDS, attribute
+from ..records.settlement import Charge
+from ..repository.sights import Return
 from .booking import commit_turned
 from .chain import Step
+from .planning import serials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..records.ledger import Turned
     from ..records.level import Level
+    from ..records.settlement import Settlement
     from ..repository.backend import Backend
+    from .chain import Chain
+    from .chains import Chains
     from .engine import Grant
 
 _MAX_TRIES = 200
+_NOTHING: dict[str, int] = {}
 
 
 class Part(NamedTuple):
-    """What is settled at one level: how much, since when, and how much of it may at most be given back."""
+    """What is settled at one level: how much, by which charge, and what is given back besides.
+
+    ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
+    """
 
     step: Step
     delta: Mapping[str, int]
-    charged_ms: int
-    most_back: Mapping[str, int]
+    charge: Charge
+    more_back: Mapping[str, int] = _NOTHING
 
     @property
-    def survives(self) -> bool:
-        """Whether it matters for a bucket that is gone: debt and usage do, but no shard is made for it."""
-        level = self.step.level
-        return level.shard == 0 and (level.usage_days > 0 or max(self.delta.values()) > 0)
-
-    @property
-    def outgrown(self) -> bool:
+    def is_split(self) -> bool:
         """Whether the shard has been split since it was charged."""
         image = self.step.sight.image
-        return image is not None and image.get(SHARDS, 1) > self.step.level.count
+        return image is not None and settlement.is_split(self.step.level, image)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the bucket is not there."""
+        return self.step.sight.image is None
 
     def halves(self, backend: Backend) -> tuple[Part, Part]:
-        """The part divided as the balance of its shard was when that was split: each half has room for its own."""
+        """The part divided as the balance of its shard was when that was split, the old shard first."""
         level, sight = self.step
         count = level.count
         sibling = level.at(level.shard + count, 2 * count)
         other = Step(sibling, backend.sights.of(sibling.key))
         mine = Step(level.at(level.shard, 2 * count), sight)
-        (kept, given), (most_kept, most_given) = _halved(self.delta), _halved(self.most_back)
-        return Part(mine, kept, self.charged_ms, most_kept), Part(other, given, self.charged_ms, most_given)
+        charges = self.charge.halves()
+        kept, given = _halved(self.delta)
+        more_kept, more_given = _halved(self.more_back)
+        return Part(mine, kept, charges[0], more_kept), Part(other, given, charges[1], more_given)
 
-    def change(self, now_ms: int) -> Turned:
-        """An add; to a bucket that is gone, because it was full, only what is owed."""
-        level, sight = self.step
-        if sight.image is None and max(self.delta.values()) < 0:
-            return ledger.unhoused(level, self.delta, 1, now_ms)
-        if sight.image is None:
-            write = charging.create(level, self.delta, now_ms)
-        else:
-            write = charging.settle(level, sight.image, self.delta, self.charged_ms, now_ms, self.most_back)
-        return ledger.turned(level, sight.image, write, now_ms)
+    def settle(self, image: Image, now_ms: int) -> Settlement:
+        """Plan the write that settles the part in its bucket, seen as ``image``."""
+        made_up = made_up_since(self.step, self.charge, image)
+        changes = 1 if self.delta else 0
+        return settlement.settle(
+            self.step.level, image, self.delta, self.charge, now_ms, changes, self.more_back, made_up
+        )
+
+
+def made_up_since(step: Step, charge: Charge, image: Image) -> dict[str, int]:
+    """Return what this process has given back of draws that came after a charge, as far as ``image`` has seen it."""
+    shards = image.get(SHARDS, 1)
+    return {
+        name: step.sight.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
+        for name, order in charge.orders.items()
+    }
+
+
+def keep_returns(step: Step, charge: Charge, counted: Mapping[str, int], image: Image | None) -> None:
+    """Remember what a settlement has given back to a bucket that is ``image`` now."""
+    if image is None:
+        return
+    for name, milli in counted.items():
+        if milli:
+            credited = image[attribute(name, "cr")]
+            given = Return(charge.made, image.get(SHARDS, 1), name, charge.orders[name], milli, credited)
+            step.sight.keep_return(given)
 
 
 def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -71,23 +97,133 @@ def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]
     }
 
 
-async def settle_grant(backend: Backend, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
+class Settling:
+    """One settlement on its way: every level of a grant, to the end."""
+
+    def __init__(self, backend: Backend, chains: Chains, chain: Chain, timeout: float | None) -> None:
+        self._backend = backend
+        self._chains = chains
+        self._chain = chain
+        self._timeout = timeout
+
+    async def settle(self, parts: Sequence[Part]) -> None:
+        """Settle all parts; side by side where one commit of them all would cost more."""
+        if len(parts) < 2 or self._backend.store.capabilities.free_atomic_commit:
+            await self._together(parts)
+            return
+        for result in await self._backend.runtime.together([self._together([part]) for part in parts]):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _together(self, parts: Sequence[Part]) -> dict[str, int]:
+        """Settle in one commit; return what of the give-backs found no room."""
+        await self._look([part.step for part in parts if part.is_gone])
+        for _ in range(_MAX_TRIES):
+            images = [part.step.sight.image for part in parts]
+            if None in images or any(part.is_split for part in parts):
+                return await self._apart(parts)
+            now_ms = self._backend.clock.now_ms()
+            seen = [(part, image) for part, image in zip(parts, images, strict=True) if image is not None]
+            settled = [part.settle(image, now_ms) for part, image in seen]
+            changes = [
+                ledger.turned(part.step.level, image, each.write, now_ms)
+                for (part, image), each in zip(seen, settled, strict=True)
+            ]
+            outcome = await commit_turned(self._backend.store, changes, self._timeout)
+            if isinstance(outcome, Committed):
+                for part, each, image in zip(parts, settled, outcome.images, strict=True):
+                    part.step.sight.show(image, now_ms)
+                    keep_returns(part.step, part.charge, each.counted, image)
+                    await self._keep(part.step.level.key, image)
+                return _sum([each.uncounted for each in settled])
+            for part in parts:
+                level, sight = part.step
+                if level.key in outcome.images:
+                    sight.show(outcome.images[level.key], now_ms)
+        raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
+
+    async def _apart(self, parts: Sequence[Part]) -> dict[str, int]:
+        """Settle parts of which some have lost their bucket, or half of it."""
+        plain = [part for part in parts if not (part.is_split or part.is_gone)]
+        uncounted = [await self._together(plain)] if plain else []
+        for part in parts:
+            if part.is_gone:
+                await self._remake(part)
+            elif part.is_split:
+                uncounted.append(await self._halves(part))
+        return _sum(uncounted)
+
+    async def _halves(self, part: Part) -> dict[str, int]:
+        """Settle both halves of a shard: what one of them has no room for the other one may have."""
+        one, other = part.halves(self._backend)
+        left = await self._together([one])
+        left = await self._together([other._replace(more_back=_sum([other.more_back, left]))])
+        if left and not one.is_gone:
+            left = await self._together([one._replace(delta=_NOTHING, more_back=left)])
+        return left
+
+    async def _remake(self, part: Part) -> None:
+        """Make a bucket that is gone anew where something is owed to it; else only count the usage."""
+        delta = part.delta
+        if not delta:
+            return
+        charged = part.step.level.at(0, 1)
+        level = await self._in_force(charged)
+        sight = self._backend.sights.of(charged.key)
+        for _ in range(_MAX_TRIES):
+            now_ms = self._backend.clock.now_ms()
+            if level is not None and max(delta.values()) > 0:
+                write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
+                change = ledger.Turned(write, ())
+            elif charged.usage_days:
+                change = ledger.unhoused(charged, delta, 1, now_ms)
+            else:
+                return
+            outcome = await commit_turned(self._backend.store, [change], self._timeout)
+            if isinstance(outcome, Committed):
+                sight.show(outcome.images[0], now_ms)
+                return
+            sight.show(outcome.images.get(charged.key), now_ms)
+            if sight.image is not None:
+                await self._together([part._replace(step=Step(charged, sight))])
+                return
+        raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {charged.key.pk} in a row.")
+
+    async def _in_force(self, charged: Level) -> Level | None:
+        """The level of an entity under the limits in force now; None where it has none any more."""
+        first = self._chain.levels[0]
+        name = (first.entity_id, first.resource, self._chain.given)
+        try:
+            chain = self._chains.known(*name, self._backend.clock.now_ms())
+            chain = chain or await self._chains.resolve(*name, self._timeout)
+        except ValidationError:  # no limits are stored for it
+            return None
+        found = next((level for level in chain.levels if level.entity_id == charged.entity_id), None)
+        return None if found is None else found.at(0, 1)
+
+    async def _look(self, steps: Sequence[Step]) -> None:
+        if steps:
+            images = await self._backend.store.read([step.level.key for step in steps], timeout=self._timeout)
+            for step, image in zip(steps, images, strict=True):
+                step.sight.show(image, self._backend.clock.now_ms())
+
+    async def _keep(self, key: Key, image: Image | None) -> None:
+        """Put the expiry off where the debts of several clients together outlive what each of them knew of."""
+        until_ms = None if image is None else bucket.outlives(image)
+        if image is not None and until_ms is not None:
+            unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split: never expires
+            write = Write(key, (unmoved,), expires_at_ms=until_ms)
+            await self._backend.store.commit([write], timeout=self._timeout)
+
+
+async def settle_grant(
+    backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], timeout: float | None
+) -> None:
     """Add ``delta`` to what every level of a grant has consumed."""
-    parts = _parts(grant, delta, max(backend.clock.now_ms(), grant.now_ms))
-    await _settle_all(backend, parts, timeout)
+    await Settling(backend, chains, grant.chain, timeout).settle(_parts(grant, delta))
 
 
-async def _settle_all(backend: Backend, parts: list[Part], timeout: float | None) -> None:
-    """Side by side where one commit of them all would cost more."""
-    if len(parts) < 2 or backend.store.capabilities.free_atomic_commit:
-        await _settle(backend, parts, timeout)
-        return
-    for result in await backend.runtime.together([_settle(backend, [part], timeout) for part in parts]):
-        if isinstance(result, BaseException):
-            raise result
-
-
-def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
+def _parts(grant: Grant, delta: Mapping[str, int]) -> list[Part]:
     """What is settled where: each shard gets back what it gave, the last one the rest."""
     parts = []
     left: dict[str, dict[str, int]] = {}
@@ -100,64 +236,14 @@ def _parts(grant: Grant, delta: Mapping[str, int], now_ms: int) -> list[Part]:
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}
         if here:
-            charged = step if image is None else step._replace(level=step.level.at(step.level.shard, image[SHARDS]))
-            most = most_back(step.level, image, here, grant.now_ms, now_ms, grant.later)
-            parts.append(Part(charged, here, grant.now_ms, most))
+            level = step.level.at(step.level.shard, image.get(SHARDS, 1))
+            parts.append(Part(Step(level, step.sight), here, Charge.of(level, image, grant.now_ms, grant.later)))
     return parts
 
 
-def most_back(
-    level: Level, image: Image | None, delta: Mapping[str, int], charged_ms: int, now_ms: int, later: Mapping[str, int]
-) -> dict[str, int]:
-    """What a give-back can be worth: the room that the refill since the charge has left, were nobody else there.
-
-    ``image`` is the bucket right after the charge. It may have been fuller than it is now; had the tokens never been
-    taken, it would have run over then.
-    """
-    pots = bucket.reading([(level, image)], charged_ms).pots
-    most = {}
-    for name, amount in delta.items():
-        if amount < 0:
-            (pot,) = pots[name]
-            held = pot.level(charged_ms) + later.get(name, 0)
-            most[name] = max(0, pot.rule.capacity - held - between(pot.rule, charged_ms, now_ms))
-    return most
-
-
-async def _settle(backend: Backend, parts: list[Part], timeout: float | None) -> None:
-    await _look(backend, [part.step for part in parts if part.step.sight.image is None], timeout)
-    for _ in range(_MAX_TRIES):
-        if any(part.outgrown for part in parts):
-            divided = [half for part in parts for half in (part.halves(backend) if part.outgrown else (part,))]
-            await _settle_all(backend, divided, timeout)
-            return
-        parts = [part for part in parts if part.step.sight.image is not None or part.survives]
-        if not parts:
-            return
-        now_ms = backend.clock.now_ms()
-        outcome = await commit_turned(backend.store, [part.change(now_ms) for part in parts], timeout)
-        if isinstance(outcome, Committed):
-            for part, image in zip(parts, outcome.images, strict=True):
-                part.step.sight.show(image, now_ms)
-                await _keep(backend, part.step.level.key, image, timeout)
-            return
-        for part in parts:
-            level, sight = part.step
-            if level.key in outcome.images:
-                sight.show(outcome.images[level.key], now_ms)
-    raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
-
-
-async def _look(backend: Backend, steps: Sequence[Step], timeout: float | None) -> None:
-    if steps:
-        images = await backend.store.read([step.level.key for step in steps], timeout=timeout)
-        for step, image in zip(steps, images, strict=True):
-            step.sight.show(image, backend.clock.now_ms())
-
-
-async def _keep(backend: Backend, key: Key, image: Image | None, timeout: float | None) -> None:
-    """Put the expiry off where the debts of several clients together outlive what each of them knew of."""
-    until_ms = None if image is None else bucket.outlives(image)
-    if image is not None and until_ms is not None:
-        unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split, which never expires
-        await backend.store.commit([Write(key, (unmoved,), expires_at_ms=until_ms)], timeout=timeout)
+def _sum(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for amounts in several:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total

@@ -64,7 +64,8 @@ class Lines:
         with self._lock:
             ahead = [self._wanted_ahead(key, before) for key in chain.roots]
         if any(ahead):
-            error = refusal(_after(chain.readings(now_ms), ahead, now_ms), cost, now_ms)
+            wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
+            error = refusal(_after(chain.readings(now_ms), ahead, now_ms), wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 

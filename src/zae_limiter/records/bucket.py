@@ -3,8 +3,11 @@
     rf                    the anchor, ms; moves only when the limits or the shards change
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
-    b_{limit}_fl          the last instant, ms, as of which it was charged while full
+    b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
+    b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
+    at                    the newest instant, ms, as of which it was charged
+    mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
     he, ev, bk, b_{limit}_uc   the usage that is not in the usage records yet (`records.ledger`)
@@ -28,14 +31,16 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.values import BucketState
 from . import keys
 from .algebra import TTL, Image, Key
-from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, SHARDS, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .level import Level
 
-FIELDS = ("tk", "tc", "fl", "cp", "ra", "rp")
+FIELDS = ("tk", "tc", "cp", "ra", "rp")
+COUNTERS = ("cr", "hi")
+"""Fields of every limit of a bucket that says when it was made; the first version had none of these."""
 _FAR = 2**62
 """No number of a bucket is ever this large."""
 _LAST_MS = 2**47
@@ -75,9 +80,19 @@ def _pots(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str,
         elif old == slot.rule:
             yield name, Pot(slot.rule, image[slot.tk], image[ANCHOR])
         else:
+            instant = newest(image, now_ms)
             ceiling = min(old.capacity, slot.rule.capacity)
-            held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], now_ms))
-            yield name, Pot(slot.rule, held, now_ms)
+            held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
+            yield name, Pot(slot.rule, held, instant)
+
+
+def newest(image: Image, now_ms: int) -> int:
+    """The instant from which on a bucket may be counted at other rates: now, or the newest that it knows of.
+
+    For a client whose clock is behind, what others have already counted at the old rate stays so.
+    """
+    known: int = image[NEWEST if NEWEST in image else ANCHOR]
+    return max(now_ms, known)
 
 
 Shards: TypeAlias = list[tuple[Key, Image]]
@@ -179,8 +194,12 @@ def _numbers(attrs: tuple[str, ...]) -> _Numbers:
     least |= {attr: -_FAR for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
     if not set(_LEDGER).isdisjoint(attrs):
         least |= {HOUR_END: 0, CHANGES: -_FAR, BOOKINGS: -_FAR}
+    counters: tuple[str, ...] = ()
+    if MADE in attrs:
+        least |= {MADE: 0, NEWEST: -_FAR}
+        counters = COUNTERS
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
-        for field in FIELDS:
+        for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
             least[attribute(name, field)] = 1 if field in ("cp", "ra", "rp") else -_FAR
     sizes = [attr for attr, floor in least.items() if floor == 1]
     complete = least.keys() <= set(attrs) and len(sizes) > 1

@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.bucket import MILLI, between, produced
-from ..core.draw import draw, owe, spent
+from ..core.draw import apply_draw, draw, spent, upper_mark
 from ..core.errors import CorruptRecordError
+from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds
-from .bucket import full_at, inspect, stored_names, stored_rule
+from .bucket import full_at, inspect, newest, stored_names, stored_rule
 from .ledger import opened
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, SHARDS, Anchor, Level, attribute
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, Anchor, Level, Slot, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -35,24 +36,23 @@ new_write = partial(tuple.__new__, Write)
 """A `Write` from all its fields at once, without the detour over keyword arguments."""
 
 
-def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write:
+def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
     """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it.
 
-    A cost below 0, given back late, only counts as consumption. ``changes`` is how many grants it is made by.
+    ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
     put: dict[str, Any] = {
         **identity(level),
         SHARDS: 1,
         ANCHOR: now_ms,
+        NEWEST: now_ms,
+        MADE: now_ms * MILLI + serial % MILLI,
         CONFIG_VERSION: level.version or 0,
         **pressure.fresh(level, now_ms, pressure.WRITE),
     }
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
-        put[slot.tk] = slot.rule.capacity - max(0, taken)
-        put[slot.tc] = taken
-        put[slot.fl] = now_ms
-        put.update(slot.shape)
+        put |= {slot.tk: slot.rule.capacity - taken, slot.tc: taken, slot.cr: 0, slot.hi: 0, **dict(slot.shape)}
     if level.usage_days:
         put |= opened(now_ms, changes if level.charges(cost) else 0)
     expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
@@ -77,12 +77,12 @@ def identity(level: Level) -> dict[str, Any]:
     return whose
 
 
-def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
+def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
     """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
     slots = level.slots
     if any(name in slots and need > slots[name].rule.capacity for name, need in cost.items()):
         return None
-    return create(level, cost, now_ms, changes)
+    return create(level, cost, now_ms, changes, serial)
 
 
 def charge(
@@ -109,14 +109,15 @@ def charge(
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     for name, need in cost.items():
-        if not need or name not in terms:
+        if name not in terms:
             continue
-        capacity, amount, period, phase, base, attr, counter, filled = terms[name]
+        capacity, amount, period, phase, base, _, attr, counter, upper_draws = terms[name]
         since = (now_ms * amount + phase) // period - base
         if since > _REACH:
             return reshape(level, image, cost, now_ms, changes)
         tk = image[attr]
-        if hot and name in hot and tk + since >= capacity > need:
+        crowd = bool(hot) and name in hot and tk + since >= capacity > need
+        if crowd:
             lag_ms = min(LAG_MS, capacity * period // amount // 2)
             earliest = ((now_ms - lag_ms) * amount + phase) // period - base
             if capacity - tk > earliest or seen_ms < now_ms - lag_ms:
@@ -125,17 +126,16 @@ def charge(
         taken = draw(capacity, tk, since, need)
         if taken is None:
             return None
-        full, low, high, change = taken
-        if full:
-            guards.append((attr, ">", high))
-            put[attr] = change
-            put[filled] = now_ms
-        else:
-            guards.append((attr, "between", (low, high)))
-            add[attr] = change
+        if not need:
+            guards.append((attr, ">=", -since))
+            continue
+        if crowd and not taken.full:  # it may meet more than was seen
+            taken = taken._replace(high=capacity - since - 1, upper=True)
+        guards.append(apply_draw(taken, attr, upper_draws, put, add))
         add[counter] = need
-    if level.usage_days and add:
-        add[CHANGES] = changes
+    if add:
+        put |= {NEWEST: now_ms} if now_ms > image[NEWEST] else {}
+        add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, seen_ms, lost)
     return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
@@ -160,19 +160,21 @@ def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: in
         term = terms.get(name)
         if term is None:
             return None
-        if not need:
-            continue
-        capacity, amount, period, phase, base, attr, counter, filled = term
+        capacity, amount, period, phase, base, mark, attr, counter, upper_draws = term
         since = (now_ms * amount + phase) // period - base
         tk = new[attr]
         left = spent(capacity, tk, since, need)
         if left is None or since > _REACH:
             return None
-        if tk + since >= capacity:
-            new[filled] = now_ms
+        if not need:
+            continue
+        if tk + since >= mark:
+            new[upper_draws] += 1
         new[attr] = left
         new[counter] += need
         changes = 1
+    if changes and now_ms > new[NEWEST]:
+        new[NEWEST] = now_ms
     if level.usage_days:
         new[CHANGES] += changes
     if level.lifetime_ms:
@@ -192,7 +194,7 @@ def left(level: Level, image: Image | None, now_ms: int) -> list[tuple[Level, Li
         return None
     found = []
     for limit in level.limits:
-        capacity, amount, period, phase, base, attr, _, _ = anchor[1][limit.name]
+        capacity, amount, period, phase, base, _, attr, _, _ = anchor[1][limit.name]
         held = image[attr] + (now_ms * amount + phase) // period - base
         found.append((level, limit, (held if held < capacity else capacity) // MILLI))
     return found
@@ -204,9 +206,10 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
     """
     rf = image[ANCHOR]
+    now_ms = newest(image, now_ms)
     anchor = max(now_ms, rf + 1)
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
-    put: dict[str, Any] = {ANCHOR: anchor, "cascade": level.cascade}
+    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _remade(image), "cascade": level.cascade}
     add: dict[str, int] = {}
     remove: tuple[str, ...] = ("parent_id",)
     if level.parent_id is not None:
@@ -214,82 +217,71 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        need = cost.get(name, 0)
-        after = between(slot.rule, anchor, now_ms)
-        old = stored_rule(image, name, level.shard)
-        put.update(slot.shape)
-        if need:
-            add[slot.tc] = need
-        if old is None:
-            if need > slot.rule.capacity:
-                return None
-            put[slot.tk] = slot.rule.capacity - after - need
-            put[slot.fl] = now_ms
-            put[slot.tc] = image.get(slot.tc, 0)
-            continue
-        ceiling = min(old.capacity, slot.rule.capacity)
-        taken = draw(ceiling, image[slot.tk], between(old, rf, now_ms), need, after)
-        if taken is None:
+        if not _reshape_limit(level, image, slot, cost.get(name), (now_ms, anchor), guards, put, add):
             return None
-        full, low, high, change = taken
-        if full:
-            guards.append((slot.tk, ">", high))
-            put[slot.tk] = change
-            put[slot.fl] = now_ms
-        else:
-            guards.append((slot.tk, "<=", high) if low is None else (slot.tk, "between", (low, high)))
-            add[slot.tk] = change
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
         if rule is not None:
-            add[attribute(name, "tk")] = between(rule, rf, anchor)
+            tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+            made = between(rule, rf, anchor)
+            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 0}
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved(level, image, now_ms, anchor))
-    return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
+    return kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
 
 
-def settle(
+def _reshape_limit(
     level: Level,
     image: Image,
-    delta: Mapping[str, int],
-    charged_ms: int,
-    now_ms: int,
-    most_back: Mapping[str, int] | None = None,
-    changes: int = 1,
-) -> Write:
-    """Add ``delta`` to what was consumed as of ``charged_ms``: into debt if positive, given back if negative.
+    slot: Slot,
+    cost: int | None,
+    instants: tuple[int, int],
+    guards: list[tuple[str, str, Any]],
+    put: dict[str, Any],
+    add: dict[str, int],
+) -> bool:
+    """Add what a reshape does to one limit, as of the first instant and with the second as anchor; False: no fit."""
+    now_ms, anchor = instants
+    need = cost or 0
+    rule = slot.rule
+    after = between(rule, anchor, now_ms)
+    old = stored_rule(image, slot.limit.name, level.shard)
+    put.update(slot.shape)
+    if old is None:
+        put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
+        return need <= rule.capacity
+    since = between(old, image[ANCHOR], now_ms)
+    taken = draw(min(old.capacity, rule.capacity), image[slot.tk], since, cost, after)
+    if taken is None:
+        return False
+    guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))
+    if need:
+        add[slot.tc] = need
+    add[slot.cr] = _credited(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.hi] = int(taken.upper or old.capacity != rule.capacity)
+    return True
 
-    What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. Of what is given
-    back no more than ``most_back`` counts, and nothing if the bucket has been charged while full since then: had
-    it never been taken, the bucket would not hold more now. A limit that the bucket does not hold is left alone.
-    ``changes`` is what it counts for: below 0 where grants are undone that nobody was given.
+
+def _credited(before: int, more: int) -> int:
+    """What is added to a counter of credits; it starts again where it has outgrown its bound.
+
+    More than the bound at once is as good as the bound: no bucket holds as much.
     """
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", image[ANCHOR])]
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    for name, amount in delta.items():
-        rule = stored_rule(image, name, level.shard)
-        tk, filled = attribute(name, "tk"), attribute(name, "fl")
-        if rule is None:
-            continue
-        add[attribute(name, "tc")] = amount
-        if amount > 0:
-            full, _, high, change = owe(rule.capacity, image[tk], between(rule, image[ANCHOR], charged_ms), amount)
-            guards.append((tk, ">" if full else "<=", high))
-            (put if full else add)[tk] = change
-        elif image.get(filled, 0) <= charged_ms:
-            guards.append((filled, "<=", charged_ms))
-            add[tk] = -amount if most_back is None else min(-amount, most_back[name])
-    if level.usage_days and HOUR_END in image and add:
-        add[CHANGES] = changes
-    if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add)
-    return _kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms))
+    more = min(more, MOST_CREDITED)
+    return more - before if before > MOST_CREDITED else more
 
 
-def _kept_in_debt(level: Level, image: Image, write: Write) -> Write:
+def _remade(image: Image) -> int:
+    """The instant at which a bucket was made; another one where a counter starts again, so that no charge before is
+    compared with it."""
+    made: int = image.get(MADE, image[ANCHOR] * MILLI)
+    outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
+    return made + 1 if outgrown else made
+
+
+def kept_in_debt(level: Level, image: Image, write: Write) -> Write:
     """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
     if not expires(level, image):
         return write._replace(expires_at_ms=NEVER if TTL in image else None)
@@ -355,7 +347,7 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
     """What the level's rates had produced by the image's anchor; None where the limits differ or there is no ledger."""
     if level.version is not None and image[CONFIG_VERSION] != level.version:
         return None
-    if level.usage_days and HOUR_END not in image:
+    if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
     slots = level.slots_of(image)
     for slot in slots.values():
@@ -366,7 +358,10 @@ def _anchored(level: Level, image: Image) -> Anchor | None:
     known = level.anchored
     if known is not None and known[0] == rf and known[2] is slots:
         return known
-    terms = {name: (*slot.rule, produced(rf, slot.rule), slot.tk, slot.tc, slot.fl) for name, slot in slots.items()}
+    terms = {
+        name: (*slot.rule, produced(rf, slot.rule), upper_mark(slot.rule.capacity), slot.tk, slot.tc, slot.hi)
+        for name, slot in slots.items()
+    }
     level.anchored = known = (rf, terms, slots)
     return known
 

@@ -19,6 +19,10 @@ SHARDS = "shard_count"
 HOUR_END = "he"
 CHANGES = "ev"
 BOOKINGS = "bk"
+NEWEST = "at"
+"""The newest instant, ms, as of which a bucket was charged: time before it is not counted anew at other rates."""
+MADE = "mk"
+"""When a bucket was made, in microseconds; the part below a millisecond only tells buckets of one millisecond apart."""
 MIGRATED_FROM = "migrated_from"
 """The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 
@@ -30,14 +34,16 @@ class Slot(NamedTuple):
     rule: Rule
     tk: str
     tc: str
-    fl: str
+    cr: str
+    hi: str
     shape: tuple[tuple[str, int], ...]
 
 
 Slots: TypeAlias = dict[str, Slot]
 
-Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, str, str, str]], Slots]
-"""An anchor and, per limit: the rule, what it had produced by then, and the names of tk, tc and fl; of which slots."""
+Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, int, str, str, str]], Slots]
+"""An anchor and, per limit: the rule, what it had produced by then, its upper mark, and the names of tk, tc and hi;
+of which slots."""
 
 
 class Level:
@@ -147,5 +153,5 @@ def attribute(limit_name: str, field: str) -> str:
 def _slot(limit: Limit) -> Slot:
     rule = Rule.of(limit)
     shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=False))
-    tk, tc, fl = (attribute(limit.name, field) for field in ("tk", "tc", "fl"))
-    return Slot(limit, rule, tk, tc, fl, shape)
+    tk, tc, cr, hi = (attribute(limit.name, field) for field in ("tk", "tc", "cr", "hi"))
+    return Slot(limit, rule, tk, tc, cr, hi, shape)

@@ -16,7 +16,7 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from .level import ANCHOR, SHARDS, attribute
 
 if TYPE_CHECKING:
-    from .algebra import Image
+    from .algebra import Guards, Image
     from .level import Level
 
 WRITE = MILLI
@@ -89,6 +89,11 @@ def sustained(partition_writes: int, first: Image, last: Image) -> bool:
         return False
     milliseconds = max(MILLI, last[_FL] - first[_FL])
     return bool((last[_TC] - first[_TC]) * 5 >= partition_writes * milliseconds * 4 > 0)
+
+
+def unwritten_since(image: Image) -> Guards:
+    """The guard that nobody has written to the record since it was seen as ``image``."""
+    return ((_TC, "=", image[_TC]),) if _TC in image else ()
 
 
 def is_first_write(image: Image) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.draw import halve
+from ..core.bucket import MILLI, between
+from ..core.draw import apply_draw, halve
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
-from .bucket import stored_names, whole_rule
+from .bucket import newest, stored_names, whole_rule
 from .charging import identity
-from .level import ANCHOR, CONFIG_VERSION, SHARDS, attribute
+from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .level import Level
 
 MAX_SHARDS = 256
+_UPPER_DRAWS = 10**6
+"""What the new shard counts beyond the old one: so it agrees with no charge that was made before the split."""
 _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
@@ -42,7 +45,8 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
     count, rf = image[SHARDS], image[ANCHOR]
     anchor = max(now_ms, rf + 1)
     sibling = level.at(level.shard + count, 2 * count)
-    both = {ANCHOR: anchor, SHARDS: 2 * count, **pressure.fresh(level, anchor)}
+    both = {ANCHOR: anchor, NEWEST: newest(image, now_ms), SHARDS: 2 * count, **pressure.fresh(level, anchor)}
+    both[MADE] = image.get(MADE, rf * MILLI)
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count)]
     put: dict[str, Any] = dict(both)
     add: dict[str, int] = {}
@@ -51,14 +55,17 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         whole = whole_rule(image, name)
         if whole is None:
             continue
-        tk, fl = attribute(name, "tk"), attribute(name, "fl")
-        (full, low, high, change), gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
-        guards.append((tk, ">", high) if full else (tk, "between", (low, high)))
-        (put if full else add)[tk] = change
+        tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
+        drawn, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
+        guards.append(apply_draw(drawn, tk, hi, put, add))
+        credited, upper_draws = image.get(cr, 0), image.get(hi, 0)
+        if cr in image:
+            guards.append((cr, "=", credited))
+        credited += between(whole.share(level.shard, count), rf, now_ms)
+        put[cr] = credited // 2 - between(whole.share(level.shard, 2 * count), anchor, now_ms)
         born |= {attribute(name, field): value for field, value in zip(("cp", "ra", "rp"), whole, strict=False)}
-        born |= {tk: gift, attribute(name, "tc"): 0, fl: now_ms if full else image[fl]}
-        if full:
-            put[fl] = now_ms
+        born[cr] = credited - credited // 2 - between(whole.share(sibling.shard, 2 * count), anchor, now_ms)
+        born |= {tk: gift, tc: 0, hi: upper_draws + _UPPER_DRAWS}
     kept = NEVER if TTL in image else None
     return [
         Write(level.key, tuple(guards), put, add, expires_at_ms=kept),

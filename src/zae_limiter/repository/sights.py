@@ -4,45 +4,80 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..forks import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from ..core.give_back import Order
     from ..records.algebra import Image, Key
+
+
+class Return(NamedTuple):
+    """Tokens that this process has given back to a bucket that was ``made`` then, as one of so many ``shards``.
+
+    ``order`` is that of the charge they are from. ``credited`` is the bucket's counter right after the return: an
+    image that counts less has not seen it.
+    """
+
+    made: int
+    shards: int
+    limit_name: str
+    order: Order
+    milli: int
+    credited: int
+
+
+_MOST_RETURNS = 32
 
 
 class Sight:
     """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
-    ``refused`` holds, per limit, the smallest cost that was refused with this image; ``hot`` the limits that
-    others were writing at that moment; ``lost`` how many races for it were lost since the last that was won.
+    ``refused`` says that a request was refused with this image; ``hot`` holds the limits that
+    others were writing at that moment; ``lost`` how many races for it were lost since the last that was won;
+    ``returns`` is what this process has given back lately.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("hot", "image", "lost", "refused", "seen_ms")
+    __slots__ = ("hot", "image", "lost", "refused", "returns", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
         self.seen_ms = 0
-        self.refused: Mapping[str, int] | None = None
+        self.refused = False
         self.hot: frozenset[str] = frozenset()
         self.lost = 0
+        self.returns: tuple[Return, ...] = ()
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
-        self.refused = None
+        self.refused = False
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
 
+    def keep_return(self, given: Return) -> None:
+        """Remember a return; the oldest ones are forgotten."""
+        self.returns = (*self.returns[1 - _MOST_RETURNS :], given)
+
+    def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
+        """Sum up what this process has given back of charges after the one of ``order``.
+
+        Only what a bucket has seen counts: one of so many ``shards`` whose counter of credits is ``credited``.
+        """
+        bucket = (made, shards, limit_name)
+        return sum(
+            each.milli
+            for each in self.returns
+            if each.order > order and each.credited <= credited and each[:3] == bucket
+        )
+
     def blank(self) -> None:
         """Forget what was seen."""
-        self.refused = None
+        self.refused = False
         self.image = None
         self.seen_ms = 0
 

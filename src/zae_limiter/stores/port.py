@@ -19,8 +19,8 @@ class Store(Protocol):
 
     The verbs are coroutines. A blocking store finishes inside the await without suspending; then the same
     use cases run without an event loop. Each verb answers within ``timeout`` seconds (None: the store's own
-    default) or raises `RateLimiterUnavailable`. Expired records count as absent. Prove a new store with
-    `zae_limiter.testing.conformance`.
+    default) or raises `RateLimiterUnavailable`. Expired records count as absent. A store that was deployed as a
+    stack may have a ``stack_name``, which errors then show. Prove a new store with `zae_limiter.testing.conformance`.
     """
 
     @property

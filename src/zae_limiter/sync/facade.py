@@ -227,11 +227,14 @@ class SyncLease(LeaseCore):
         run(self._consume_more(amounts, named))
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
+        """Correct the estimate by the difference; never refused, may drive the bucket into debt.
+
+        No more is given back than this lease has taken: a larger negative amount is cut, which is logged.
+        """
         self._adjust(amounts, named)
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
+        """Give unused tokens back, at most what this lease has taken: more is cut, which is logged."""
         self._release(amounts, named)
 
     def __enter__(self) -> Self:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...core import names
-from ...core.bucket import Rule
+from ...core.bucket import MILLI, Rule
 from ...records import pressure
 from ...records.charging import identity
-from ...records.level import ANCHOR, CONFIG_VERSION, MIGRATED_FROM, SHARDS, Level, attribute
+from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
 from ...stores.dynamodb.store import CAPABILITIES
 
 if TYPE_CHECKING:
@@ -60,20 +60,22 @@ def record(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
     anchor = max(held.refilled_ms for held in holdings)
     level = level_of(owner)
     image: Image = {**identity(level), SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MIGRATED_FROM: layout}
+    image |= {MADE: anchor * MILLI, NEWEST: anchor}
     image |= pressure.fresh(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
-        image |= stated(held, held.level(anchor), anchor)
+        image |= stated(held, held.level(anchor))
     return image
 
 
-def stated(held: Holding, tokens: int, full_ms: int) -> dict[str, int]:
-    """The attributes of one limit; what was lent before ``full_ms`` is not given back."""
+def stated(held: Holding, tokens: int) -> dict[str, int]:
+    """The attributes of one limit."""
     rule = held.rule
     values = {
         "tk": tokens,
         "tc": held.consumed,
-        "fl": full_ms,
+        "cr": 0,
+        "hi": 0,
         "cp": rule.capacity,
         "ra": rule.amount,
         "rp": rule.period,

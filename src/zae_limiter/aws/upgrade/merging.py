@@ -14,8 +14,8 @@ from ...core.names import INFRASTRUCTURE_LIMIT
 from ...records import keys
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule
-from ...records.charging import settle
-from ...records.level import ANCHOR, SHARDS, attribute
+from ...records.level import ANCHOR, MADE, SHARDS, attribute
+from ...records.settlement import Charge, settle
 from .buckets import Owner, level_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def merged(move: Move, current: Image, now_ms: int) -> list[Write]:
         elif held < rule.capacity:
             owed[name] = rule.capacity - held
     bucket = level_of(Owner(*whose[:3]), lifetime_ms=1 if TTL in current else 0)
-    write = settle(bucket, current, owed, now_ms, now_ms)
+    write = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0), {}, {}), now_ms).write
     counters = {attribute(name, "tc") for name in owed}
     add = {name: amount for name, amount in write.add.items() if name not in counters}
     return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
@@ -52,4 +52,5 @@ def _beside(old: Image, current: Image, name: str, held: int, now_ms: int) -> di
     assert rule is not None  # the old bucket has it
     tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
     same = {attribute(name, field): old[attribute(name, field)] for field in ("cp", "ra", "rp")}
-    return {**same, attribute(name, "tk"): tokens, attribute(name, "tc"): 0, attribute(name, "fl"): now_ms}
+    zeros = {attribute(name, field): 0 for field in ("tc", "cr", "hi")}
+    return {**same, **zeros, attribute(name, "tk"): tokens}

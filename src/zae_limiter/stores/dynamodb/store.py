@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...core.errors import RateLimiterUnavailable
 from ...core.values import BackendCapabilities, BackendStats
 from . import ranges, table, transactions
 from .access import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from ...clock import Clock
     from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
     from .client import Client
+
+T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     name="dynamodb",
@@ -39,22 +42,31 @@ class DynamoStore:
     def __init__(self, client: Client, clock: Clock | None = None, *, capacity_detail: str = "TOTAL") -> None:
         self.client = client
         self.clock: Clock = clock or client.clock
+        self.stack_name = client.table
         self._access = Access(client, self.clock, capacity_detail)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
         if not keys:
             return []
-        found = await self._access.read(keys, self._access.deadline(timeout))
+        found = await self._named(self._access.read(keys, self._access.deadline(timeout)))
         return [found.get(key) for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        return await transactions.commit(self._access, writes, self._access.deadline(timeout))
+        return await self._named(transactions.commit(self._access, writes, self._access.deadline(timeout)))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
-        return await ranges.query(self._access, query, self._access.deadline(timeout))
+        return await self._named(ranges.query(self._access, query, self._access.deadline(timeout)))
+
+    async def _named(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``; an error that says it is unavailable also says which stack is."""
+        try:
+            return await work
+        except RateLimiterUnavailable as error:
+            error.stack_name = self.stack_name
+            raise
 
     async def create_table(
         self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False

@@ -25,7 +25,21 @@ A declared deviation is still run, shows its reason in the name of the check, an
 top of them; a store that passes the first group should pass the second by itself.
 """
 
-from . import accounts, commits, expiry, guards, lawful, leases, levels, lifecycle, ranges, tenants, values, writes
+from . import (
+    accounts,
+    commits,
+    expiry,
+    guards,
+    lawful,
+    leases,
+    levels,
+    lifecycle,
+    ranges,
+    settlements,
+    tenants,
+    values,
+    writes,
+)
 from .check import Check, deviating
 
 STORE_CHECKS: tuple[Check, ...] = (
@@ -40,6 +54,7 @@ STORE_CHECKS: tuple[Check, ...] = (
 
 LIMITER_CHECKS: tuple[Check, ...] = (
     *leases.CHECKS,
+    *settlements.CHECKS,
     *levels.CHECKS,
     *tenants.CHECKS,
     *lawful.CHECKS,

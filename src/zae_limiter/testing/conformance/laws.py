@@ -105,7 +105,7 @@ async def promise_is_kept(family: Family, moves: Sequence[Move], cost: Mapping[s
         same(asked, seconds, "asking when gives the promised moment")
     true(seconds is not None and seconds > 0, "a refusal names a moment to come")
     wait_ms = round((seconds or 0) * 1000)
-    pots = [pot for pot in _pots(family, await _states(family, child)) if cost.get(pot.limit.name)]
+    pots = [pot for pot in _pots(family, await _states(family, child)) if pot.limit.name in cost]
     expected = max(pot.missing_ms(cost[pot.limit.name], family.now_ms) for pot in pots)
     same(wait_ms, expected, "the promised moment is the first at which it fits")
     family.advance(wait_ms - 1)
@@ -130,7 +130,7 @@ async def _states(family: Family, child: str) -> dict[tuple[str, str, str], int]
 def _pots(family: Family, found: Mapping[tuple[str, str, str], int]) -> list[Pot]:
     limits = {("parent", limit.name): limit for limit in family.parent_limits}
     limits |= {(child, limit.name): limit for child in family.children for limit in family.limits}
-    return [Pot(limits[who, name], family.now_ms, milli, 0) for (who, _, name), milli in found.items()]
+    return [Pot(limits[who, name], family.now_ms, milli) for (who, _, name), milli in found.items()]
 
 
 async def refusal_changes_nothing(family: Family, moves: Sequence[Move], cost: Mapping[str, int]) -> None:

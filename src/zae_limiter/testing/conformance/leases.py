@@ -60,8 +60,13 @@ async def adjust_into_debt(harness: Harness) -> None:
     with raises(RateLimitExceeded, "in debt nothing is granted") as refused:
         await take(limiter, "key", RESOURCE, [{"tpm": 1}])
     same(refused.error.retry_after_seconds, 12.01, "1,201 tokens at 100 a second")
-    await take(limiter, "key", RESOURCE, [{"rpm": 1}, {"tpm": 0}])
-    harness.clock.advance(12.01)
+    with raises(RateLimitExceeded, "in debt not even nothing is granted of a limit that is named") as refused:
+        await take(limiter, "key", RESOURCE, [{"rpm": 1, "tpm": 0}])
+    same(refused.error.retry_after_seconds, 12.0, "until the debt is paid")
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+    harness.clock.advance(12)
+    await take(limiter, "key", RESOURCE, [{"tpm": 0}])
+    harness.clock.advance(0.01)
     await take(limiter, "key", RESOURCE, [{"tpm": 1}])
 
 
@@ -330,12 +335,14 @@ async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Imag
 
 @check
 async def settled_after_the_bucket_is_gone(harness: Harness) -> None:
-    """A long body whose bucket has expired meanwhile still settles: debt counts, and nothing is minted."""
+    """A long body whose bucket has expired meanwhile still settles: what the refill has not repaid since is owed."""
     limiter = await _limiter(harness)
-    for change, tokens in ((7_000, -1_000), (-500, 6_000)):
+    seconds = 3_600 + _kept_seconds(limiter)
+    owed = 100 * seconds + 5_000
+    for change, tokens in ((7_000, 6_000), (owed, 0), (-500, 6_000)):
         async with limiter.acquire(f"key{change}", RESOURCE, {"tpm": 1_000}) as lease:
             await lease.adjust(tpm=change)
-            harness.clock.advance(3_600 + _kept_seconds(limiter))
+            harness.clock.advance(seconds)
         same((await _left(limiter, f"key{change}"))["tpm"], tokens, f"a bucket that is gone was full, then {change}")
 
 

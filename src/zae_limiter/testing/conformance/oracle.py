@@ -52,6 +52,8 @@ class Entry:
     milli: int
     granted: bool
     lag_ms: int = 0
+    returned: int = 0
+    """What of a grant was given back later, whatever it was worth."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Ledger:
         self._check_windows()
 
     def _check_spans(self) -> None:
-        """From any grant to any later one, what was taken less what came back is within the law.
+        """From any grant to any later one, what was taken less what was worth giving back is within the law.
 
         Debt counts as taken: it is paid before anything else is granted.
         """
@@ -79,17 +81,16 @@ class Ledger:
                     self._within(taken, end.at_ms - begin.at_ms + begin.lag_ms)
 
     def _check_windows(self) -> None:
-        """In any window of instants, the grants are within the law and what came back meanwhile."""
-        grants = sorted((entry.at_ms, place) for place, entry in enumerate(self.entries) if entry.granted)
-        for first, (begin_ms, _) in enumerate(grants):
-            inside: list[int] = []
-            for end_ms, place in grants[first:]:
-                inside.append(place)
-                taken = sum(self.entries[each].milli for each in inside)
-                meanwhile = self.entries[min(inside) : max(inside)]
-                returned = -sum(min(0, entry.milli) for entry in meanwhile)
-                lag_ms = self.entries[min(inside)].lag_ms
-                self._within(taken - returned, end_ms - begin_ms + lag_ms)
+        """In any window of instants, what was granted and kept is within the law."""
+        grants = sorted(
+            (entry.at_ms, entry.milli - entry.returned, entry.lag_ms) for entry in self.entries if entry.granted
+        )
+        for first, (begin_ms, _, _) in enumerate(grants):
+            kept = lag_ms = 0
+            for end_ms, milli, lag in grants[first:]:
+                kept += milli
+                lag_ms = max(lag_ms, lag)
+                self._within(kept, end_ms - begin_ms + lag_ms)
 
     def _within(self, taken: int, span_ms: int) -> None:
         """``taken < capacity + rate * span + 1``: over the rational line by less than the millitoken of its floors."""
@@ -101,24 +102,48 @@ class Ledger:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A pot right after something was taken from it."""
+
+    milli: int
+    credited: int
+    upper_draws: int
+    limit: Limit
+    number: int
+    """How many draws there had been."""
+    state: tuple[int, int]
+
+
 @dataclass(slots=True)
 class Pot:
     """One limit by itself, as simply as it can be said: refill to now, clip, take.
 
     Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past. What turns out to be owed is
-    taken as of then. What is given back is void if somebody has found the pot full since, and is worth no more than
-    the room that there was by the refill alone.
+    taken as of then. What is given back is worth the room that there has been all the time since: under all that was
+    credited since then, or above three quarters as long as nobody has found more than these. What a client has itself
+    taken since and given back only made up for itself, and where nothing has happened since, nothing is credited.
     """
 
     limit: Limit
     as_of_ms: int
     milli: int
-    found_full_ms: int
+    newest_ms: int = 0
+    credited: int = 0
+    upper_draws: int = 0
+    draws: int = 0
+    returns: tuple[tuple[int, int, int], ...] = ()
+    """Client, number of the draw and millitokens of every give-back."""
 
     @classmethod
     def full(cls, limit: Limit, now_ms: int) -> Pot:
         """A new one."""
         return cls(limit, now_ms, limit.capacity * 1000, now_ms)
+
+    @property
+    def mark(self) -> int:
+        """Three quarters."""
+        return self.limit.capacity * 1000 * 3 // 4
 
     def level(self, now_ms: int) -> int:
         """The balance at an instant."""
@@ -127,21 +152,60 @@ class Pot:
 
     def take(self, cost: int, now_ms: int) -> None:
         """Take whole tokens that are there."""
-        found = self.level(now_ms)
-        if found == self.limit.capacity * 1000:
-            self.found_full_ms = now_ms
-        self.milli = found - cost * 1000
-        self.as_of_ms = now_ms
+        self._draw(cost, now_ms)
+        self.newest_ms = max(now_ms, self.newest_ms)
 
     def owe(self, amount: int, taken_ms: int) -> None:
         """Take more whole tokens, as of an instant that has passed, whatever the balance."""
-        self.milli = self.level(taken_ms) - amount * 1000
-        self.as_of_ms = taken_ms
+        self._draw(amount, taken_ms)
 
-    def give_back(self, amount: int, taken_ms: int, room_milli: int) -> None:
-        """Give whole tokens back that were taken at an instant, as far as there has been room for them since."""
-        if self.found_full_ms <= taken_ms:
-            self.milli += min(amount * 1000, room_milli)
+    def _draw(self, amount: int, as_of_ms: int) -> None:
+        found = self.level(as_of_ms)
+        self.draws += 1
+        self.upper_draws += found >= self.mark
+        self.milli = found - amount * 1000
+        self.as_of_ms = as_of_ms
+
+    def change(self, limit: Limit, now_ms: int) -> None:
+        """Go on under another limit: a raise keeps the tokens, a cut clamps them, time that was counted stays so."""
+        instant_ms = max(now_ms, self.newest_ms)
+        old = self.limit
+        held = self.milli + made(old, instant_ms) - made(old, self.as_of_ms)
+        self.credited += made(old, instant_ms) - made(limit, instant_ms)
+        self.credited += max(0, old.capacity - limit.capacity) * 1000
+        self.upper_draws += old.capacity != limit.capacity
+        self.milli = min(held, min(old.capacity, limit.capacity) * 1000)
+        self.limit, self.as_of_ms, self.newest_ms = limit, instant_ms, instant_ms
+
+    def left(self, now_ms: int) -> Left:
+        """What there is to remember of the pot for somebody who has just taken from it."""
+        credited = self.credited + made(self.limit, now_ms)
+        return Left(self.level(now_ms), credited, self.upper_draws, self.limit, self.draws, self.state)
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """What is the same again where nothing has happened."""
+        return self.milli - made(self.limit, self.as_of_ms), self.credited
+
+    def give_back(self, amount: int, taken_ms: int, left: Left, now_ms: int, client: int = 0) -> int:
+        """Give whole tokens back that were taken at an instant; return how many millitokens that is worth."""
+        instant_ms = max(now_ms, self.newest_ms, taken_ms)
+        ceiling = left.limit.capacity * 1000
+        credited = self.credited + made(self.limit, instant_ms) - left.credited
+        credited -= sum(milli for who, number, milli in self.returns if who == client and number > left.number)
+        room = ceiling - left.milli - credited
+        unclipped = self.milli + made(self.limit, instant_ms) - made(self.limit, self.as_of_ms)
+        if left.state == self.state:
+            counted = max(0, min(amount * 1000, room))
+            self.milli += counted
+            return counted
+        if self.upper_draws == left.upper_draws and max(left.milli, unclipped) < self.mark:
+            room = max(room, ceiling - self.mark)
+        counted = max(0, min(amount * 1000, room))
+        self.milli += counted
+        self.credited += counted
+        self.returns = (*self.returns, (client, left.number, counted))
+        return counted
 
     def missing_ms(self, cost: int, now_ms: int) -> int:
         """Milliseconds until ``cost`` whole tokens are there, found by bisection."""

@@ -117,6 +117,8 @@ class Open:
     move: Move
     client: int
     ends: int
+    booked: Mapping[tuple[str, str], int]
+    """Where the grant stands in the ledgers."""
 
 
 class Family:
@@ -203,8 +205,8 @@ class Family:
         except RateLimitExceeded as refusal:
             self.refusals.append(refusal)
             return
-        self._book_granted(child, move.cost, client)
-        self._open.append(Open(lease, move, client, number + 1 + move.hold))
+        booked = self._book_granted(child, move.cost, client)
+        self._open.append(Open(lease, move, client, number + 1 + move.hold, booked))
 
     async def _end_those(self, number: int | None) -> None:
         """End the leases that are due by a move, or all."""
@@ -229,13 +231,16 @@ class Family:
         every = [await self.keeper.get_buckets(who) for who in self.everybody]
         return {(state.entity_id, state.limit_name): state.tokens_milli for states in every for state in states}
 
-    def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> None:
+    def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> dict[tuple[str, str], int]:
         host_ = self.hosts[client]
         at_ms = host_.instant_ms((child, "parent"))
         entry = Entry(at_ms, 0, True, LAG_MS if host_.lost_races else 0)
+        booked = {}
         for (who, name), ledger in self.ledgers.items():
             if who in (child, "parent") and cost.get(name):
+                booked[who, name] = len(ledger.entries)
                 ledger.entries.append(replace(entry, milli=cost[name] * 1000))
+        return booked
 
     def _book_settled(
         self,
@@ -252,3 +257,7 @@ class Family:
                 came_back = after.get((who, name), 0) - before.get((who, name), 0)
                 milli = max(change[name] * 1000, -max(0, came_back)) if change[name] < 0 else change[name] * 1000
                 ledger.entries.append(Entry(at_ms, milli, granted=False))
+            if change.get(name, 0) < 0 and (who, name) in ended.booked:
+                grant = ledger.entries[ended.booked[who, name]]
+                returned = min(-change[name] * 1000, grant.milli)
+                ledger.entries[ended.booked[who, name]] = replace(grant, returned=returned)
