@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    import threading
     from typing import Protocol
 
     class Locked(Protocol):
         """Something with a lock that is held for moments only."""
 
-        _lock: threading.Lock
+        _lock: Any  # a Lock or an RLock
 
 
 _OWNERS: WeakSet[Any] = WeakSet()

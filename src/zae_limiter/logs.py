@@ -8,6 +8,9 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 |---|---|---|---|
 | ``store.unavailable`` | WARNING | the store has stopped answering | namespace, backend, error_type |
 | ``store.available`` | INFO | it answers again | namespace, backend |
+| ``store.replaced`` | WARNING | the file of the store was deleted or replaced while it was open | backend |
+| ``breaker.opened`` | WARNING | it hangs: calls that may go on without it no longer wait | namespace, backend |
+| ``breaker.closed`` | INFO | everybody asks it again | namespace, backend |
 | ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
@@ -48,6 +51,9 @@ class Event(NamedTuple):
 
 STORE_UNAVAILABLE = Event("store.unavailable", logging.WARNING)
 STORE_AVAILABLE = Event("store.available", logging.INFO)
+STORE_REPLACED = Event("store.replaced", logging.WARNING)
+BREAKER_OPENED = Event("breaker.opened", logging.WARNING)
+BREAKER_CLOSED = Event("breaker.closed", logging.INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", logging.WARNING)
 RETURN_LOST = Event("lease.return_lost", logging.WARNING)
 RETURN_CUT = Event("lease.return_cut", logging.WARNING)

@@ -228,6 +228,8 @@ class BackendCapabilities:
     """How many writes a second one record can take before the store throttles them; 0 where that is no matter."""
     usage_retention_days: int = 0
     """For how long the writes that consume keep usage counters; 0 where they keep none: a stream does, or nobody."""
+    timeout: float = 5.0
+    """How many seconds a call of the library may take, over all that it asks of the store, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..records.ledger import Turned
+    from ..runtime.deadline import Deadline
     from ..stores.port import Store
 
 
-async def commit_turned(store: Store, changes: Sequence[Turned], timeout: float | None) -> Committed | Conflict:
+async def commit_turned(store: Store, changes: Sequence[Turned], deadline: Deadline) -> Committed | Conflict:
     """Apply all changes or none, in one call; the images are those of the buckets."""
     writes = [change.write for change in changes]
     accruals = [accrual for change in changes for accrual in change.accruals]
     if not accruals:
-        return await store.commit(writes, timeout=timeout)
-    outcome = await store.commit([*writes, *accruals], timeout=timeout)
+        return await store.commit(writes, timeout=deadline.left())
+    outcome = await store.commit([*writes, *accruals], timeout=deadline.left())
     return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome

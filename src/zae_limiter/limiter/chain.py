@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.decide import wait_for
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level
-from .lane import Lane
+from .lane import Lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +85,7 @@ class Rung(NamedTuple):
 
 
 class Chain:
-    """The rungs of one acquire, the entity itself first, and the lane in which its acquires are merged.
+    """The rungs of one acquire, the entity itself first, and the lanes in which its acquires are merged.
 
     ``steps`` are the shards that are charged first; where nothing is split they are all there is.
     """
@@ -93,7 +93,7 @@ class Chain:
     __slots__ = (
         "generation",
         "given",
-        "lane",
+        "lanes",
         "levels",
         "names",
         "rungs",
@@ -110,7 +110,7 @@ class Chain:
         since_ms: int,
         valid_until_ms: int,
         generation: int,
-        lane: Lane | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self.rungs = rungs
         self.steps = tuple(rung.home for rung in rungs)
@@ -122,11 +122,11 @@ class Chain:
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
-        self.lane = lane or Lane()
+        self.lanes = lanes or Lanes()
 
     def with_rungs(self, rungs: tuple[Rung, ...]) -> Chain:
         """The same chain over other shards."""
-        return Chain(rungs, self.given, self.since_ms, self.valid_until_ms, self.generation, self.lane)
+        return Chain(rungs, self.given, self.since_ms, self.valid_until_ms, self.generation, self.lanes)
 
     @property
     def roots(self) -> tuple[Key, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
@@ -14,6 +14,7 @@ from ..forks import protect
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
+from ..runtime.port import has_ended
 from . import shards
 from .chain import Chain, Rung, Step
 
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from ..core.values import OnUnavailable
     from ..records.algebra import Key
     from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
     from ..runtime.port import Gate
 
     Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
+    Turn: TypeAlias = tuple[object, Name]
 
 
 class Chains:
@@ -36,9 +39,10 @@ class Chains:
         self._sights = backend.sights
         self._ttl_multiplier = ttl_multiplier
         self._max_entries = max_entries
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._known: OrderedDict[Name, Chain] = OrderedDict()
-        self._resolving: dict[Name, list[Gate]] = {}
+        self.resolving: dict[Turn, deque[Gate]] = {}
+        """Who waits for which chain, by event loop; empty nearly always."""
         protect(self)
         self.system_policy: OnUnavailable | None = None
 
@@ -55,64 +59,84 @@ class Chains:
         return chain
 
     async def resolve(
-        self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, timeout: float | None
+        self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, deadline: Deadline
     ) -> Chain:
         """Resolve level by level; each costs at most one read, which brings its bucket along.
 
-        On a store that suspends, many who need the same chain at once wait for the first of them.
+        On a store that suspends, those of an event loop who need the same chain at once come one after the other, in
+        the order in which they came: the first of them reads, the others find what it has read.
         """
         names.entity_id(entity_id)
         names.resource(resource)
         name = (entity_id, resource, given)
-        alone = self._backend.store.capabilities.instant
-        since_ms = self._backend.clock.now_ms()
-        left = timeout
-        while not alone and not self._leads(name, gate := self._backend.runtime.gate()):
-            opened = await gate.wait(left)
-            left = timeout if timeout is None else timeout - (self._backend.clock.now_ms() - since_ms) / 1000
-            if not opened or (left is not None and left <= 0):
-                raise RateLimiterUnavailable(f"The limits of {entity_id!r} were not read within {timeout:g} s.")
-            chain = self.known(entity_id, resource, given, self._backend.clock.now_ms())
-            if chain is not None:
-                return chain
+        if self._backend.store.capabilities.instant:
+            return await self._resolve(*name, {}, deadline)
+        turn = (self._backend.runtime.home(), name)
+        gate = self._queue(turn)
         try:
-            return await self._resolve(entity_id, resource, given, {}, left)
+            if gate is not None and not await gate.wait(deadline.left()):
+                raise RateLimiterUnavailable(
+                    f"The limits of {entity_id!r} were not read within {deadline.seconds:g} s."
+                )
+            known = None if gate is None else self.known(*name, self._backend.clock.now_ms())
+            return known or await self._resolve(*name, {}, deadline)
         finally:
-            with self._lock:
-                waiting = self._resolving.pop(name, [])
-            for gate in waiting:
-                gate.open()
+            self._pass_on(turn, gate)
 
-    def _leads(self, name: Name, gate: Gate) -> bool:
+    def is_resolving(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> bool:
+        """Return whether others of this event loop, who came before, still wait for the chain."""
+        return (self._backend.runtime.home(), (entity_id, resource, given)) in self.resolving
+
+    def _queue(self, turn: Turn) -> Gate | None:
+        """Join those who resolve a chain; None where nobody is before."""
         with self._lock:
-            waiting = self._resolving.get(name)
+            waiting = self.resolving.get(turn)
             if waiting is None:
-                self._resolving[name] = []
-                return True
+                for other in list(self.resolving):
+                    if has_ended(other[0]):
+                        self.resolving.pop(other, None)
+                self.resolving[turn] = deque()
+                return None
+            gate = self._backend.runtime.gate()
             waiting.append(gate)
-            return False
+            return gate
 
-    async def follow(self, chain: Chain, timeout: float | None) -> Chain:
+    def _pass_on(self, turn: Turn, gate: Gate | None) -> None:
+        """Let the next one go on, or just leave where it was not one's turn yet."""
+        with self._lock:
+            waiting = self.resolving.get(turn)
+            if waiting is None:
+                return
+            if gate is not None and gate in waiting:
+                waiting.remove(gate)
+                return
+            if not waiting:
+                self.resolving.pop(turn, None)
+                return
+            following = waiting.popleft()
+        following.open()
+
+    async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
         """The same chain, resolved anew if one of its buckets was charged under newer config or has been split."""
         newer: dict[str, int] = {}
         for level, sight in chain.shards():
             if sight.image is not None and charging.is_ahead(level, sight.image):
                 newer[level.entity_id] = max(sight.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
-            return await self._at_home(chain, timeout)
+            return await self._at_home(chain, deadline)
         self._cache.drop(_config_keys(chain))
         first = chain.levels[0]
-        return await self._resolve(first.entity_id, first.resource, chain.given, newer, timeout)
+        return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
-    async def _at_home(self, chain: Chain, timeout: float | None) -> Chain:
+    async def _at_home(self, chain: Chain, deadline: Deadline) -> Chain:
         """The chain with homes that exist."""
         if not any(step.outgrown for step in chain.steps):
             return chain
-        return self._changed(chain, [await shards.at_home(self._backend, rung, timeout) for rung in chain.rungs])
+        return self._changed(chain, [await shards.at_home(self._backend, rung, deadline) for rung in chain.rungs])
 
-    async def in_full(self, chain: Chain, timeout: float | None) -> Chain:
+    async def in_full(self, chain: Chain, deadline: Deadline) -> Chain:
         """The chain with every shard of every bucket as it is now."""
-        return self._changed(chain, [await shards.in_full(self._backend, rung, timeout) for rung in chain.rungs])
+        return self._changed(chain, [await shards.in_full(self._backend, rung, deadline) for rung in chain.rungs])
 
     def rehome(self, chain: Chain, homes: list[Step]) -> Chain:
         """The chain with other homes, where there were tokens when the old ones had none."""
@@ -133,27 +157,24 @@ class Chains:
         resource: str,
         given: tuple[Limit, ...] | None,
         seen: dict[str, int],
-        timeout: float | None,
+        deadline: Deadline,
     ) -> Chain:
         generation = self._cache.generation
         since_ms = self._backend.clock.now_ms()
-        ns = await self._backend.ns(timeout)
+        ns = await self._backend.ns(deadline)
         rungs: list[Rung] = []
         policies: list[Policy] = []
         who: str | None = entity_id
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             sight = self._sights.of(key)
-            left = timeout if timeout is None else timeout - (self._backend.clock.now_ms() - since_ms) / 1000
-            if left is not None and left <= 0:
-                raise RateLimiterUnavailable(f"The limits of {entity_id!r} were not read within {timeout:g} s.")
-            policy = await read_policy(self._backend, who, resource, None if sight.image else key, left)
+            policy = await read_policy(self._backend, who, resource, None if sight.image else key, deadline)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
             level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
                 step = Step(level, sight)
-                rungs.append(await shards.at_home(self._backend, Rung(step, (step,)), left))
+                rungs.append(await shards.at_home(self._backend, Rung(step, (step,)), deadline))
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
@@ -222,7 +243,7 @@ class Chains:
     def forget(self) -> None:
         """Start afresh: in a forked child no write of the parent's is in flight."""
         self._known = OrderedDict()
-        self._resolving = {}
+        self.resolving = {}
 
     def __len__(self) -> int:
         """How many chains are remembered."""

@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 
     from ..records.ledger import Turned
     from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
     from .planning import Part
 
 
 _MAX_TRIES = 200
+_FOR_UNDOING = 0.25
+"""The share of the time left that is kept for giving back what was taken, should one of several writes fail."""
 _EXACT_TRIES = 3
 """How many races a transaction may lose for leaving what is exactly known, before it settles for less."""
 
 
 async def commit_parts(
-    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None, *, atomic: bool, lost: int = 0
+    backend: Backend, parts: Sequence[Part], now_ms: int, deadline: Deadline, *, atomic: bool, lost: int = 0
 ) -> Committed | Conflict:
     """Apply the writes of all parts, decided as of ``now_ms``, or none; ``lost`` races came before this try."""
     if len(parts) == 1 or backend.store.capabilities.free_atomic_commit:
-        return await commit_turned(backend.store, [part.change for part in parts], timeout)
+        return await commit_turned(backend.store, [part.change for part in parts], deadline)
     if atomic and len(parts) <= MAX_COMMIT:
-        return await _commit_transaction(backend, parts, timeout, exact=lost < _EXACT_TRIES)
-    return await _commit_each(backend, parts, now_ms, timeout)
+        return await _commit_transaction(backend, parts, deadline, exact=lost < _EXACT_TRIES)
+    return await _commit_each(backend, parts, now_ms, deadline)
 
 
 async def _commit_transaction(
-    backend: Backend, parts: Sequence[Part], timeout: float | None, *, exact: bool
+    backend: Backend, parts: Sequence[Part], deadline: Deadline, *, exact: bool
 ) -> Committed | Conflict:
     """Commit as one transaction on a store that does not tell what it has left.
 
@@ -47,7 +50,7 @@ async def _commit_transaction(
     less, never more.
     """
     changes = [_on_last_seen(part) if exact else part.change for part in parts]
-    outcome = await commit_turned(backend.store, changes, timeout)
+    outcome = await commit_turned(backend.store, changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
     return Committed(tuple([applied(part.step.sight.image, part.write) for part in parts]))
@@ -63,13 +66,17 @@ def _on_last_seen(part: Part) -> Turned:
 
 
 async def _commit_each(
-    backend: Backend, parts: Sequence[Part], now_ms: int, timeout: float | None
+    backend: Backend, parts: Sequence[Part], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
-    """Side by side; a part that only lost a race tries again, and if one cannot be had the others go back."""
+    """Side by side; a part that only lost a race tries again, and if one cannot be had the others go back.
+
+    The writes leave a part of the time for that.
+    """
+    writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
     left: list[Part] = list(parts)
     for _ in range(_MAX_TRIES):
-        works = [commit_turned(backend.store, [part.change], timeout) for part in left]
+        works = [commit_turned(backend.store, [part.change], writing) for part in left]
         results = await backend.runtime.together(works)
         lost: dict[Key, Image | None] = {}
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -84,9 +91,9 @@ async def _commit_each(
             return Committed(tuple(done[part.write.key] for part in parts))
         if failures or len(left) < len(again):
             taken = [part for part in parts if part.write.key in done]
-            return Conflict(lost | await _undo(backend, taken, done, now_ms, timeout, failures))
+            return Conflict(lost | await _undo(backend, taken, done, now_ms, deadline, failures))
     lost_all = RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
-    await _undo(backend, [part for part in parts if part.write.key in done], done, now_ms, timeout, [lost_all])
+    await _undo(backend, [part for part in parts if part.write.key in done], done, now_ms, deadline, [lost_all])
     raise lost_all
 
 
@@ -95,14 +102,14 @@ async def _undo(
     parts: Sequence[Part],
     done: Mapping[Key, Image | None],
     charged_ms: int,
-    timeout: float | None,
+    deadline: Deadline,
     failures: list[BaseException],
 ) -> dict[Key, Image | None]:
     """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any."""
     current = {}
     for part in parts:
         try:
-            current[part.write.key] = await _give_back(backend, part, done[part.write.key], charged_ms, timeout)
+            current[part.write.key] = await _give_back(backend, part, done[part.write.key], charged_ms, deadline)
         except Exception as error:
             failures.append(error)
     if failures:
@@ -111,7 +118,7 @@ async def _undo(
 
 
 async def _give_back(
-    backend: Backend, part: Part, after: Image | None, charged_ms: int, timeout: float | None
+    backend: Backend, part: Part, after: Image | None, charged_ms: int, deadline: Deadline
 ) -> Image | None:
     """Undo a write that left the bucket as ``after``: no more than it would hold had the write never been made."""
     level = part.step.level
@@ -127,7 +134,7 @@ async def _give_back(
             made_up = made_up_since(part.step, charge, image)
             settled = settlement.settle(level, image, back, charge, now_ms, -part.grants, made_up=made_up)
             change, counted = ledger.turned(level, image, settled.write, now_ms), settled.counted
-        outcome = await commit_turned(backend.store, [change], timeout)
+        outcome = await commit_turned(backend.store, [change], deadline)
         if isinstance(outcome, Committed):
             if charge is not None:
                 keep_returns(part.step, charge, counted, outcome.images[0])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ..records.algebra import Image, Key
     from ..records.level import Level
+    from ..runtime.deadline import Deadline
     from ..stores.port import Store
 
 _TRIES = 5
@@ -24,7 +25,7 @@ async def divide(
     image: Image | None,
     seen_ms: int,
     tell: Callable[[Key, Image | None, int], None],
-    timeout: float | None = None,
+    deadline: Deadline | None = None,
 ) -> bool:
     """Split the shard that was last seen as ``image``; whatever is seen meanwhile is told, with its instant.
 
@@ -36,7 +37,7 @@ async def divide(
             return False
         now_ms = max(store.clock.now_ms(), seen_ms)
         writes = splitting.split(level, image, now_ms)
-        outcome = await store.commit(writes, timeout=timeout)
+        outcome = await store.commit(writes, timeout=None if deadline is None else deadline.left())
         if isinstance(outcome, Committed):
             for write, after in zip(writes, outcome.images, strict=True):
                 tell(write.key, after, now_ms)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ..core.decide import Reading
     from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
     from .chain import Chain, Step
     from .chains import Chains
 
@@ -118,46 +119,50 @@ class Engine:
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
         return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None))
 
-    async def admit(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool = False) -> Grant:
+    async def admit(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
-        repeated = repeated_refusal(chain, cost, chain.instant(self._clock.now_ms()), self._refusal_ttl_ms)
-        if repeated is not None:
-            raise repeated
-        ask = Ask(cost, atomic)
+        self.refuse_again(chain, cost)
+        ask = Ask(cost, deadline, atomic)
         if self.never_suspends:
-            await self._charge(chain, [ask], timeout)
+            await self._charge(chain, [ask], deadline)
         else:
-            await self._queue(chain.lane if self._merges else Lane(), chain, ask, timeout)
+            await self._queue(chain.lanes.of(self._runtime.home()) if self._merges else Lane(), chain, ask)
         if ask.error is not None:
             raise ask.error
         assert ask.grant is not None  # an ask without an error was granted
         return ask.grant
 
-    async def swap(self, chain: Chain, cost: Mapping[str, int], timeout: float | None) -> Grant | None:
+    def refuse_again(self, chain: Chain, cost: Mapping[str, int]) -> None:
+        """Raise the refusal that is known without asking the store, if there is one."""
+        repeated = repeated_refusal(chain, cost, chain.instant(self._clock.now_ms()), self._refusal_ttl_ms)
+        if repeated is not None:
+            raise repeated
+
+    async def swap(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> Grant | None:
         """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""
         if self._swapper is None or len(chain.steps) != 1:
             return None
         level = chain.levels[0]
         now_ms = chain.instant(self._clock.now_ms())
-        found = await self._swapper.swap(level.key, now_ms, timeout, charging.spend, level, cost, now_ms)
+        found = await self._swapper.swap(level.key, now_ms, deadline.left(), charging.spend, level, cost, now_ms)
         if isinstance(found, Conflict):
             chain.show(found.images, self._clock.now_ms())
             return None
         return None if found is None else seen_grant(chain, cost, found, now_ms)
 
-    async def settle(self, grant: Grant, delta: Mapping[str, int], timeout: float | None) -> None:
+    async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        await settle_grant(self._backend, self._chains, grant, delta, timeout)
+        await settle_grant(self._backend, self._chains, grant, delta, deadline)
 
-    async def give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
+    async def give_back(self, grants: Sequence[Grant], deadline: Deadline) -> list[ZAELimiterError]:
         """Give grants back whole, all of them even if one fails; returns what went wrong."""
-        return await self.finish(self._give_back(grants, timeout))
+        return await self.finish(self._give_back(grants, deadline))
 
-    async def _give_back(self, grants: Sequence[Grant], timeout: float | None) -> list[ZAELimiterError]:
+    async def _give_back(self, grants: Sequence[Grant], deadline: Deadline) -> list[ZAELimiterError]:
         errors = []
         for grant in grants:
             try:
-                await settle_grant(self._backend, self._chains, grant, _negated(grant.cost), timeout)
+                await settle_grant(self._backend, self._chains, grant, _negated(grant.cost), deadline)
             except ZAELimiterError as error:
                 errors.append(error)
         return errors
@@ -166,39 +171,41 @@ class Engine:
         """Run ``work`` to its end, also if the caller is cancelled."""
         return await (work if self.never_suspends else self._runtime.finish(work))
 
-    async def look(self, chain: Chain, timeout: float | None) -> Chain:
+    async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
         if chain.sharded:
-            return await self._chains.in_full(chain, timeout)
+            return await self._chains.in_full(chain, deadline)
         keys = [level.key for level, _ in chain.shards()]
-        images = await self._store.read(keys, timeout=timeout)
+        images = await self._store.read(keys, timeout=deadline.left())
         chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
         return chain
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
-    async def _queue(self, lane: Lane, chain: Chain, ask: Ask, timeout: float | None) -> None:
+    async def _queue(self, lane: Lane, chain: Chain, ask: Ask) -> None:
         try:
             gate = lane.enter(ask, self._runtime.gate)
             if gate is not None:
-                if not await gate.wait(timeout):
-                    raise RateLimiterUnavailable(f"No decision within {timeout:g} s: others were ahead.")
-                if not ask.leads:
+                await gate.wait(ask.deadline.left())
+                if ask.landed:
                     return
-            await self._runtime.finish(self._fly(lane, chain, ask, timeout))
+                if not ask.leads:
+                    raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:g} s: others were ahead.")
+            await self._runtime.finish(self._fly(lane, chain, ask))
         except BaseException:
             place = lane.withdraw(ask)
             if place is Place.LEADING:
                 lane.leave()
             elif place is Place.LANDED and ask.grant is not None:
-                await self.give_back([ask.grant], timeout)
+                await self.give_back([ask.grant], self._backend.deadline(ask.deadline.seconds))
             raise
 
-    async def _fly(self, lane: Lane, chain: Chain, leader: Ask, timeout: float | None) -> None:
+    async def _fly(self, lane: Lane, chain: Chain, leader: Ask) -> None:
         batch = lane.batch(leader)
+        deadline = leader.deadline
         failure: Exception | None = None
         try:
-            await self._charge(chain, batch, timeout)
+            await self._charge(chain, batch, deadline)
         except Exception as error:
             failure = error
         finally:
@@ -208,14 +215,14 @@ class Engine:
             lost = lane.land(batch)
             lane.leave()
         if lost:
-            await self._give_back(lost, timeout)
+            await self._give_back(lost, deadline)
 
     # Deciding.
 
-    async def _charge(self, chain: Chain, asks: list[Ask], timeout: float | None) -> None:
+    async def _charge(self, chain: Chain, asks: list[Ask], deadline: Deadline) -> None:
         """Decide every ask: as many as fit, in order, go into one write; the others are refused."""
         if len(asks) == 1:
-            asks[0].grant = await self.swap(chain, asks[0].cost, timeout)
+            asks[0].grant = await self.swap(chain, asks[0].cost, deadline)
             if asks[0].grant is not None:
                 return
         now_ms = chain.instant(self._clock.now_ms())
@@ -223,16 +230,16 @@ class Engine:
         certain = lost = False
         tries = 0
         while tries < _MAX_TRIES:
-            before, (chain, pending) = chain, await self._follow(chain, pending, timeout)
+            before, (chain, pending) = chain, await self._follow(chain, pending, deadline)
             if not pending:
                 return
             certain = certain and chain is before
             wide = certain or not (lost or (chain.sharded and self._stale(chain, now_ms)))
             draft = _draft(chain, pending, now_ms, wide=wide)
             if draft is None:
-                if await self._refuse(chain, pending, now_ms, certain, timeout):
+                if await self._refuse(chain, pending, now_ms, certain, deadline):
                     return
-                chain = await self.look(chain, timeout)
+                chain = await self.look(chain, deadline)
                 certain = True
                 tries += 1
                 continue
@@ -241,7 +248,7 @@ class Engine:
                 now_ms = chain.instant(self._clock.now_ms())
                 draft = _draft(chain, pending, now_ms, wide=wide) or draft
             atomic = any(ask.atomic for ask in draft.asks)
-            outcome = await commit_parts(self._backend, draft.parts, now_ms, timeout, atomic=atomic, lost=tries)
+            outcome = await commit_parts(self._backend, draft.parts, now_ms, deadline, atomic=atomic, lost=tries)
             certain = not chain.sharded
             grant = self.landed(chain, draft.parts, _total(draft.asks), outcome, now_ms, wide=draft.wide)
             lost = grant is None
@@ -250,13 +257,13 @@ class Engine:
                 _share(grant, draft.asks)
                 pending = [ask for ask in pending if ask.grant is None]
                 if self._splits:
-                    await self._relieve(chain, draft, now_ms, timeout)
-                    chain = await self._rehomed(chain, draft, now_ms, timeout)
+                    await self._relieve(chain, draft, now_ms, deadline)
+                    chain = await self._rehomed(chain, draft, now_ms, deadline)
                 elif not pending:
                     return
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
 
-    async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> Chain:
+    async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, deadline: Deadline) -> Chain:
         """The chain with the homes for the next time: where there was enough, or where there seems to be more."""
         if not chain.sharded:
             return chain
@@ -264,7 +271,7 @@ class Engine:
             homes = [part.step for part in draft.parts]
         else:
             with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-                chain = await self.look(chain, timeout) if looks_around(chain, now_ms) else chain
+                chain = await self.look(chain, deadline) if looks_around(chain, now_ms) else chain
             homes = [fuller(rung, now_ms) for rung in chain.rungs]
         return self._chains.rehome(chain, homes) if len(homes) == len(chain.rungs) else chain
 
@@ -272,13 +279,13 @@ class Engine:
         """Whether there are shards that were not seen for long."""
         return any(now_ms - rung.seen_ms > _RECENT_MS for rung in chain.rungs)
 
-    async def _relieve(self, chain: Chain, draft: Draft, now_ms: int, timeout: float | None) -> None:
+    async def _relieve(self, chain: Chain, draft: Draft, now_ms: int, deadline: Deadline) -> None:
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-            await relieve(self._backend, chain, draft.asks[0].cost, now_ms, timeout)
+            await relieve(self._backend, chain, draft.asks[0].cost, now_ms, deadline)
 
-    async def _follow(self, chain: Chain, pending: list[Ask], timeout: float | None) -> tuple[Chain, list[Ask]]:
+    async def _follow(self, chain: Chain, pending: list[Ask], deadline: Deadline) -> tuple[Chain, list[Ask]]:
         """Go on under newer config if a bucket has met it; an ask for a limit that is gone is an error."""
-        newer = await self._chains.follow(chain, timeout)
+        newer = await self._chains.follow(chain, deadline)
         if newer is chain:
             return chain, pending
         left = []
@@ -290,9 +297,7 @@ class Engine:
                 ask.error = error
         return newer, left
 
-    async def _refuse(
-        self, chain: Chain, pending: list[Ask], now_ms: int, certain: bool, timeout: float | None
-    ) -> bool:
+    async def _refuse(self, chain: Chain, pending: list[Ask], now_ms: int, certain: bool, deadline: Deadline) -> bool:
         """Refuse every ask; False where the sights are not reason enough and the store must be asked."""
         if certain:
             errors = [refusal(chain.offers(ask.cost, now_ms), ask.cost, now_ms) for ask in pending]
@@ -307,17 +312,17 @@ class Engine:
         if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
             # Limits that were given with what can never fit leave no trace: there is no moment to count from.
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
-                await self.write_limits_down(chain, now_ms, timeout)
+                await self.write_limits_down(chain, now_ms, deadline)
         return True
 
-    async def write_limits_down(self, chain: Chain, now_ms: int, timeout: float | None) -> None:
+    async def write_limits_down(self, chain: Chain, now_ms: int, deadline: Deadline) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, sight in chain.shards():
             if sight.image is not None and charging.needs_reshape(level, sight.image):
                 write = charging.reshape(level, sight.image, NOTHING, now_ms)
                 assert write is not None  # nothing always fits
                 moved = ledger.turned(level, sight.image, write, now_ms)
-                outcome = await commit_turned(self._store, [moved], timeout)
+                outcome = await commit_turned(self._store, [moved], deadline)
                 if isinstance(outcome, Committed):
                     chain.show({level.key: outcome.images[0]}, now_ms)
                 else:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..repository.backend import Backend
     from ..repository.sights import Sight
+    from ..runtime.deadline import Deadline
     from .chain import Chain
     from .engine import Engine, Grant
 
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 class Express(Protocol):
     """Takes tokens at once, or not at all."""
 
-    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+    waits: bool
+    """Whether it asks a store that may keep it waiting, and so needs a deadline."""
+
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline | None) -> Grant | None:
         """Take ``cost``, or raise the refusal; None where it takes more to know."""
         ...
 
@@ -40,10 +44,12 @@ class Express(Protocol):
 class Lent:
     """From a store that lends its records."""
 
+    waits = False
+
     def __init__(self, lender: Lender) -> None:
         self._exchange = lender.exchange
 
-    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline | None) -> Grant | None:
         """Take ``cost`` from a chain of one level."""
         steps = chain.steps
         if len(steps) != 1:
@@ -78,38 +84,41 @@ def _look(image: Image | None, seen: list[Image]) -> None:
 class Prompt:
     """From a store that blocks until it has answered, with one commit."""
 
-    def __init__(self, backend: Backend, engine: Engine, timeout: float | None) -> None:
+    waits = True
+
+    def __init__(self, backend: Backend, engine: Engine) -> None:
         self._backend = backend
         self._engine = engine
-        self._timeout = timeout
         self._atomic = backend.store.capabilities.free_atomic_commit
 
-    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+    def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline | None) -> Grant | None:
         """Take ``cost`` at every level with the one write that the last sights call for."""
-        grant = run(self._engine.swap(chain, cost, self._timeout))
+        assert deadline is not None  # it waits
+        grant = run(self._engine.swap(chain, cost, deadline))
         if grant is not None:
             return grant
         if chain.sharded or not (self._atomic or len(chain.steps) == 1) or not cost.keys() <= chain.names:
             return None
-        if not chain.lane.lead():
+        lane = chain.lanes.of(self._backend.runtime.home())
+        if not lane.lead():
             return None
         try:
-            return self._taken(chain, cost, chain.instant(now_ms))
+            return self._taken(chain, cost, chain.instant(now_ms), deadline)
         finally:
-            chain.lane.leave()
+            lane.leave()
 
-    def _taken(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
+    def _taken(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> Grant | None:
         for level, sight in chain.steps:
             if sight.image is None or is_ahead(level, sight.image):
                 return None
         parts = plan(chain, cost, now_ms)
         if parts is None:
             return None
-        outcome = run(commit_parts(self._backend, parts, now_ms, self._timeout, atomic=False))
+        outcome = run(commit_parts(self._backend, parts, now_ms, deadline, atomic=False))
         return self._engine.landed(chain, parts, cost, outcome, now_ms)
 
 
-def express(backend: Backend, engine: Engine, timeout: float | None, *, blocking: bool) -> Express | None:
+def express(backend: Backend, engine: Engine, *, blocking: bool) -> Express | None:
     """The express lane of a store, where it has one."""
     store = backend.store
     if isinstance(store, Lender):
@@ -117,4 +126,4 @@ def express(backend: Backend, engine: Engine, timeout: float | None, *, blocking
     able = store.capabilities
     if not blocking or able.instant or able.partition_writes:
         return None
-    return Prompt(backend, engine, timeout)
+    return Prompt(backend, engine)

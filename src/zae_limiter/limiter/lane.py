@@ -7,9 +7,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ..runtime.port import has_ended
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..runtime.deadline import Deadline
     from ..runtime.port import Gate
     from .engine import Grant
 
@@ -26,10 +29,11 @@ class Place(enum.Enum):
 class Ask:
     """One request for tokens, and what becomes of it."""
 
-    __slots__ = ("abandoned", "atomic", "cost", "error", "gate", "grant", "landed", "leads")
+    __slots__ = ("abandoned", "atomic", "cost", "deadline", "error", "gate", "grant", "landed", "leads")
 
-    def __init__(self, cost: Mapping[str, int], atomic: bool = False) -> None:
+    def __init__(self, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> None:
         self.cost = cost
+        self.deadline = deadline
         self.atomic = atomic
         self.grant: Grant | None = None
         self.error: BaseException | None = None
@@ -42,7 +46,8 @@ class Ask:
 class Lane:
     """One leader at a time has a write in flight; the others queue.
 
-    When the write has landed the first in the queue becomes leader and takes along all who wait.
+    When the write has landed, the one in the queue with the most time left becomes leader and takes along all who
+    wait, in the order of their coming. So the deadline of the write cuts nobody short.
     """
 
     __slots__ = ("_busy", "_queue", "lock")
@@ -70,19 +75,21 @@ class Lane:
             return ask.gate
 
     def batch(self, leader: Ask) -> list[Ask]:
-        """The leader and everybody who waits, in the order of their coming."""
+        """The leader and those who wait, in the order of their coming, up to the first one with much more time."""
+        ends = leader.deadline.ends + leader.deadline.seconds * _SLACK
         with self.lock:
-            taken = [leader, *self._queue]
-            self._queue.clear()
+            taken = [] if leader in self._queue else [leader]
+            while self._queue and self._queue[0].deadline.ends <= ends:
+                taken.append(self._queue.popleft())
         return taken
 
     def leave(self) -> None:
-        """Hand the lead to the first in the queue, or free the lane."""
+        """Hand the lead to the one in the queue with the most time left, or free the lane."""
         with self.lock:
-            heir = self._queue.popleft() if self._queue else None
-            if heir is None:
+            if not self._queue:
                 self._busy = False
                 return
+            heir = max(self._queue, key=_ends)
             heir.leads = True
         _open(heir)
 
@@ -101,13 +108,41 @@ class Lane:
         with self.lock:
             if ask in self._queue:
                 self._queue.remove(ask)
-                return Place.QUEUED
+                return Place.LEADING if ask.leads else Place.QUEUED
             if ask.landed:
                 return Place.LANDED
-            if ask.leads:
-                return Place.LEADING
             ask.abandoned = True
             return Place.FLYING
+
+
+class Lanes:
+    """The lanes of one chain, one for each event loop: nobody waits for a write of a loop that may be stuck or dead.
+
+    Writes of several loops meet in the store, as those of several processes do.
+    """
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self) -> None:
+        self._lanes: dict[object, Lane] = {}
+
+    def of(self, home: object) -> Lane:
+        """Return the lane of an event loop, or the one of all threads."""
+        lane = self._lanes.get(home)
+        if lane is None:
+            for other in list(self._lanes):
+                if has_ended(other):
+                    self._lanes.pop(other, None)
+            lane = self._lanes.setdefault(home, Lane())
+        return lane
+
+
+_SLACK = 0.1
+"""How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
+
+
+def _ends(ask: Ask) -> float:
+    return ask.deadline.ends
 
 
 def _open(ask: Ask) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..records.level import Level
+    from ..runtime.deadline import Deadline
     from .engine import Grant
     from .limiter import RateLimiter
 
@@ -35,7 +36,7 @@ class Terms(NamedTuple):
     given: tuple[Limit, ...] | None
     policy: OnUnavailable | None
     max_wait_ms: int
-    timeout: float | None
+    timeout: float
     atomic: bool
     plain: bool
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
@@ -51,6 +52,8 @@ class LeaseCore:
     _delta: dict[str, int] | None = None
     _asked_at: float | None = None
     """When the limiter was first asked, if it is measured and could not answer at once."""
+    _deadline: Deadline | None = None
+    """Until when it has to be entered, if the store was asked already and the answer was not enough."""
 
     def __init__(self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], terms: Terms) -> None:
         self._limiter = limiter
@@ -205,7 +208,8 @@ class LeaseCore:
         if failed:
             # The caller's exception matters more than a failure here.
             grants = self._grants()
-            for error in await self._limiter._engine.give_back(grants, self._terms.timeout):
+            deadline = self._limiter._backend.deadline(self._terms.timeout)
+            for error in await self._limiter._engine.give_back(grants, deadline):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
                 about = {**self._about(error), **lost}
                 tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
@@ -213,18 +217,19 @@ class LeaseCore:
             await self._limiter._settle(self, self._grants(), self._delta)
 
     async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
+        deadline = self._limiter._backend.deadline(self._terms.timeout)
         for grant, share in shares:
-            await self._settle(grant, share)
+            await self._settle(grant, share, deadline)
 
     def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
         """The grants as if what was settled since had been taken with them: it can be given back as well."""
         shares = {id(grant): share for grant, share in apportioned(self._grants(), delta)}
         return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
 
-    async def _settle(self, grant: Grant, delta: Mapping[str, int]) -> None:
+    async def _settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """The work is done: under ALLOW a failure is only reported."""
         try:
-            await self._limiter._engine.settle(grant, delta, self._terms.timeout)
+            await self._limiter._engine.settle(grant, delta, deadline)
         except RateLimiterUnavailable as error:
             message = "settlement lost, the estimate stays charged: %s"
             tell(SETTLEMENT_LOST, message, error, **self._about(error), zae_tokens=_tokens(delta, 1))

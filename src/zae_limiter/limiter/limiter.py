@@ -9,12 +9,13 @@ from weakref import WeakSet
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
-from ..logs import STORE_AVAILABLE, STORE_UNAVAILABLE, tell
+from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, tell
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from .amounts import check_amounts, check_known
+from .breaker import Breaker
 from .chains import Chains
 from .engine import Engine
 from .express import express
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.values import StackOptions
+    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
     from .engine import Grant
@@ -38,8 +40,10 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
-    when the store cannot be asked (call > limiter > system config > block); a call of the store may take at most
-    ``timeout`` seconds, and the next one after a lost race as many again.
+    when the store cannot be asked (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
+    may take, over all that it asks of the store; so may the settlement at the end of its block, and each other call.
+    Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
+    ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     Entity and config operations work here as on the repository.
     """
@@ -73,9 +77,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
         blocking = self._repository_type._blocking
-        self._express = (
-            express(self._backend, self._engine, self._timeout, blocking=blocking) if speculative_writes else None
-        )
+        self._express = express(self._backend, self._engine, blocking=blocking) if speculative_writes else None
+        self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
         _LIMITERS.add(self)
 
@@ -134,6 +137,10 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             terms = self._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
         return Lease(self, entity_id, resource, cost, terms)
 
+    def _deadline(self) -> Deadline:
+        """The deadline of a call that begins now."""
+        return self._backend.deadline(self._timeout)
+
     async def close(self) -> None:
         """Close the repository; closing twice is fine."""
         await self.repository.close()
@@ -174,54 +181,65 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         given, _, _, timeout, atomic, _ = lease._terms
-        started_ms = self._backend.clock.now_ms()
-        chain: Chain | None = None
+        name = (lease._entity_id, lease._resource, given)
+        deadline, lease._deadline = lease._deadline or self._backend.deadline(timeout), None
+        started_ms, answers = self._backend.clock.now_ms(), self._breaker.answers
+        chain = self._chains.known(*name, started_ms)
+        if self._breaker.is_open:
+            self._spare(lease, chain, cost)
         try:
-            chain = self._chains.known(lease._entity_id, lease._resource, given, started_ms)
-            if chain is None:
-                chain = await self._chains.resolve(lease._entity_id, lease._resource, given, timeout)
-                timeout = self._left(timeout, started_ms)
+            if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
+                chain = await self._chains.resolve(*name, deadline)
             check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(chain, cost, max_wait_ms, timeout, atomic)
+                grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, atomic)
             else:
-                grant = await self._engine.admit(chain, cost, timeout, atomic)
+                grant = await self._engine.admit(chain, cost, deadline, atomic)
         except RateLimiterUnavailable as error:
-            self._tell(lease, error)
+            self._tell(lease, error, deadline, answers)
             raise
         except RateLimitExceeded:
             if chain is not None and any(sight.seen_ms >= started_ms for _, sight in chain.steps):
-                self._note(True)
+                self._note_answer()
             raise
-        self._note(True)
+        self._note_answer()
         return grant
 
-    def _left(self, timeout: float | None, started_ms: int) -> float | None:
-        """What is left of a deadline; nothing is an error."""
-        if timeout is None:
-            return None
-        left = timeout - (self._backend.clock.now_ms() - started_ms) / 1000
-        if left <= 0:
-            raise RateLimiterUnavailable(f"No decision within {timeout:g} s.")
-        return left
+    def _spare(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:
+        """Raise what can be said without asking a store that hangs; return where it has to be asked."""
+        if self._policy_of(lease) is OnUnavailable.BLOCK:
+            return
+        if chain is not None:
+            self._engine.refuse_again(chain, cost)
+        if self._breaker.skips(lease._terms.timeout):
+            error = RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+            error.entity_id, error.resource = lease._entity_id, lease._resource
+            raise error
 
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
         """Take ``cost`` without any detour; None where it takes more than that."""
         express = self._express
         terms = lease._terms
-        if express is None or not terms.plain or self._lines.waiting:
+        if express is None or not terms.plain or self._lines.waiting or self._chains.resolving:
             return None
+        deadline, answers = None, 0
+        if express.waits:
+            if self._breaker.is_open:
+                return None
+            deadline, answers = self._backend.deadline(terms.timeout), self._breaker.answers
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(lease._entity_id, lease._resource, terms.given, now_ms)
         if chain is None:
             return None
         try:
-            grant = express.take(chain, cost, now_ms)
+            grant = express.take(chain, cost, now_ms, deadline)
         except RateLimiterUnavailable as error:
-            self._tell(lease, error)
+            self._tell(lease, error, deadline, answers)
             raise
-        if grant is not None and not self._up:
-            self._note(True)
+        if grant is None:
+            lease._deadline = deadline
+        elif deadline is not None or not self._up:
+            self._note_answer()
         return grant
 
     async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
@@ -229,33 +247,46 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         await self._engine.finish(lease._settle_each(tuple(apportioned(grants, delta))))
 
     async def _take_in_turn(
-        self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, timeout: float | None, atomic: bool
+        self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline, atomic: bool
     ) -> Grant:
         if not self._speculative:
-            chain = await self._engine.look(chain, timeout)
+            chain = await self._engine.look(chain, deadline)
         self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.admit(chain, cost, timeout, atomic)
-        return await self._lines.stand(chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, timeout, atomic))
+            return await self._engine.admit(chain, cost, deadline, atomic)
+        most = deadline.seconds + max_wait_ms / 1000
+        return await self._lines.stand(
+            chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, deadline.renewed(most), atomic)
+        )
 
-    async def _attempt(self, chain: Chain, cost: Mapping[str, int], timeout: float | None, atomic: bool) -> Grant:
+    async def _attempt(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, atomic: bool) -> Grant:
         """Try under the limits in force by now, which may have changed while somebody waited."""
         first = chain.levels[0]
         known = self._chains.known(first.entity_id, first.resource, chain.given, self._backend.clock.now_ms())
         if known is None:
-            known = await self._chains.resolve(first.entity_id, first.resource, chain.given, timeout)
+            known = await self._chains.resolve(first.entity_id, first.resource, chain.given, deadline)
         check_known("consume", cost, known.names)
-        return await self._engine.admit(known, cost, timeout, atomic)
+        return await self._engine.admit(known, cost, deadline, atomic)
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""
         return lease._terms.policy or self._chains.system_policy or OnUnavailable.BLOCK
 
-    def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable) -> None:
-        """Say who could not be served."""
+    def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable, deadline: Deadline | None, answers: int) -> None:
+        """Say who could not be served, and spare others the wait where they may go on without the store."""
         error.entity_id, error.resource = lease._entity_id, lease._resource
         error.stack_name = getattr(self._backend.store, "stack_name", None)
         self._note(False, error)
+        if deadline is None or self._policy_of(lease) is OnUnavailable.BLOCK:
+            return
+        if self._breaker.report_failure(deadline, answers):
+            tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait", **self._where())
+
+    def _note_answer(self) -> None:
+        """The store has answered."""
+        self._note(True)
+        if self._breaker.report_answer():
+            tell(BREAKER_CLOSED, "store is asked by everybody again", **self._where())
 
     def _note(self, up: bool, error: BaseException | None = None) -> None:
         """One log line per change of state."""

@@ -119,16 +119,16 @@ class LookOperations(Operations):
         names.entity_id(entity_id)
         names.resource(resource)
         given = None if limits is None else check_limits(limits)
-        timeout = self._backend.timeout
+        deadline = self._deadline()
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(entity_id, resource, given, now_ms)
         if chain is None:
-            chain = await self._chains.resolve(entity_id, resource, given, timeout)
-        chain = await self._engine.look(chain, timeout)
-        chain = await self._chains.follow(chain, timeout)
+            chain = await self._chains.resolve(entity_id, resource, given, deadline)
+        chain = await self._engine.look(chain, deadline)
+        chain = await self._chains.follow(chain, deadline)
         if not all(rung.complete for rung in chain.rungs):
-            chain = await self._engine.look(chain, timeout)
+            chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
         if promising and given is None:
-            await self._engine.write_limits_down(chain, now_ms, timeout)
+            await self._engine.write_limits_down(chain, now_ms, deadline)
         return chain, now_ms

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..records.settlement import Settlement
     from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
     from .chain import Chain
     from .chains import Chains
     from .engine import Grant
@@ -100,11 +101,11 @@ def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]
 class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
-    def __init__(self, backend: Backend, chains: Chains, chain: Chain, timeout: float | None) -> None:
+    def __init__(self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline) -> None:
         self._backend = backend
         self._chains = chains
         self._chain = chain
-        self._timeout = timeout
+        self._deadline = deadline
 
     async def settle(self, parts: Sequence[Part]) -> None:
         """Settle all parts; side by side where one commit of them all would cost more."""
@@ -129,7 +130,7 @@ class Settling:
                 ledger.turned(part.step.level, image, each.write, now_ms)
                 for (part, image), each in zip(seen, settled, strict=True)
             ]
-            outcome = await commit_turned(self._backend.store, changes, self._timeout)
+            outcome = await commit_turned(self._backend.store, changes, self._deadline)
             if isinstance(outcome, Committed):
                 for part, each, image in zip(parts, settled, outcome.images, strict=True):
                     part.step.sight.show(image, now_ms)
@@ -179,7 +180,7 @@ class Settling:
                 change = ledger.unhoused(charged, delta, 1, now_ms)
             else:
                 return
-            outcome = await commit_turned(self._backend.store, [change], self._timeout)
+            outcome = await commit_turned(self._backend.store, [change], self._deadline)
             if isinstance(outcome, Committed):
                 sight.show(outcome.images[0], now_ms)
                 return
@@ -195,7 +196,7 @@ class Settling:
         name = (first.entity_id, first.resource, self._chain.given)
         try:
             chain = self._chains.known(*name, self._backend.clock.now_ms())
-            chain = chain or await self._chains.resolve(*name, self._timeout)
+            chain = chain or await self._chains.resolve(*name, self._deadline)
         except ValidationError:  # no limits are stored for it
             return None
         found = next((level for level in chain.levels if level.entity_id == charged.entity_id), None)
@@ -203,7 +204,7 @@ class Settling:
 
     async def _look(self, steps: Sequence[Step]) -> None:
         if steps:
-            images = await self._backend.store.read([step.level.key for step in steps], timeout=self._timeout)
+            images = await self._backend.store.read([step.level.key for step in steps], timeout=self._deadline.left())
             for step, image in zip(steps, images, strict=True):
                 step.sight.show(image, self._backend.clock.now_ms())
 
@@ -213,14 +214,14 @@ class Settling:
         if image is not None and until_ms is not None:
             unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split: never expires
             write = Write(key, (unmoved,), expires_at_ms=until_ms)
-            await self._backend.store.commit([write], timeout=self._timeout)
+            await self._backend.store.commit([write], timeout=self._deadline.left())
 
 
 async def settle_grant(
-    backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], timeout: float | None
+    backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], deadline: Deadline
 ) -> None:
     """Add ``delta`` to what every level of a grant has consumed."""
-    await Settling(backend, chains, grant.chain, timeout).settle(_parts(grant, delta))
+    await Settling(backend, chains, grant.chain, deadline).settle(_parts(grant, delta))
 
 
 def _parts(grant: Grant, delta: Mapping[str, int]) -> list[Part]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..records.algebra import Image, Key
     from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
     from .chain import Chain
 
 _HALF = 0.5
@@ -21,7 +22,7 @@ _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
 
 
-async def at_home(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
+async def at_home(backend: Backend, rung: Rung, deadline: Deadline) -> Rung:
     """The rung with a home that exists, chosen by chance among those that the old one was split into.
 
     So clients spread over the shards without talking to each other.
@@ -30,20 +31,20 @@ async def at_home(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
     if not rung.home.outgrown:
         return rung
     if sight.image is None:
-        root = await _found(backend, rung, 0, timeout)
+        root = await _found(backend, rung, 0, deadline)
         return _unsplit(backend, rung) if root is None else Rung(root, (root,), complete=root.level.count == 1)
     from random import randrange  # on first use: it brings a lot along
 
     count = sight.image[SHARDS]
     same = Step(level.at(level.shard, count), sight)
     other = level.shard + level.count * randrange(max(1, count // level.count))
-    found = same if other == level.shard else await _found(backend, rung, other, timeout) or same
+    found = same if other == level.shard else await _found(backend, rung, other, deadline) or same
     return Rung(found, (same, found) if found is not same else (same,), complete=False)
 
 
-async def _found(backend: Backend, rung: Rung, shard: int, timeout: float | None) -> Step | None:
+async def _found(backend: Backend, rung: Rung, shard: int, deadline: Deadline) -> Step | None:
     key = rung.key(shard)
-    (image,) = await backend.read([key], timeout)
+    (image,) = await backend.read([key], deadline)
     return None if image is None else _seen(backend, rung, shard, bucket.inspect(key, image))
 
 
@@ -53,7 +54,7 @@ def _seen(backend: Backend, rung: Rung, shard: int, image: Image) -> Step:
     return Step(rung.home.level.at(shard, image[SHARDS]), sight)
 
 
-async def in_full(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
+async def in_full(backend: Backend, rung: Rung, deadline: Deadline) -> Rung:
     """The rung over all shards that exist, as they are now.
 
     A shard that was split says how many there are at least, so nobody has to be told.
@@ -63,7 +64,7 @@ async def in_full(backend: Backend, rung: Rung, timeout: float | None) -> Rung:
     known, count = 0, max(_count(step) for step in rung.shards)
     while known < count:
         wanted = range(known, count)
-        images = await backend.read([rung.key(shard) for shard in wanted], timeout)
+        images = await backend.read([rung.key(shard) for shard in wanted], deadline)
         for shard, image in zip(wanted, images, strict=True):
             if image is not None:
                 before = backend.sights.of(rung.key(shard)).image
@@ -126,7 +127,7 @@ def _count(step: Step) -> int:
     return step.level.count if image is None else int(image.get(SHARDS, 1))
 
 
-async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, timeout: float | None) -> None:
+async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> None:
     """Split the home shards that are written too often, the first shard before any other.
 
     So the first shard always knows the highest count.
@@ -137,19 +138,19 @@ async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_m
         if image is None or not pressure.high(level, image, now_ms) or not splitting.worthwhile(level, image, cost):
             continue
         if level.shard:
-            root = await _found(backend, rung, 0, timeout)
+            root = await _found(backend, rung, 0, deadline)
             if root is not None and root.level.count == image[SHARDS]:
-                await _split(backend, root, timeout)
+                await _split(backend, root, deadline)
             if root is None or _count(root) == image[SHARDS]:
                 continue
-        await _split(backend, rung.home, timeout)
+        await _split(backend, rung.home, deadline)
 
 
-async def _split(backend: Backend, step: Step, timeout: float | None) -> None:
+async def _split(backend: Backend, step: Step, deadline: Deadline) -> None:
     """Split one shard, and remember what is seen of it."""
     level, sight = step
 
     def tell(key: Key, image: Image | None, now_ms: int) -> None:
         backend.sights.of(key).show(image, now_ms)
 
-    await divide(backend.store, level, sight.image, sight.seen_ms, tell, timeout)
+    await divide(backend.store, level, sight.image, sight.seen_ms, tell, deadline)

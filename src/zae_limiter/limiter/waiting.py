@@ -1,8 +1,8 @@
-"""Waiting for tokens: first come, first served within a process.
+"""Waiting for tokens: first come, first served within an event loop, or among all threads of blocking code.
 
 Only the head of a line has a timer; the others are woken when they become head, so nobody stampedes. While a
 line is not empty, a newcomer sees what those before it will leave: it joins if that fits in its time, and is
-refused at once if not.
+refused at once if not. The lines of several event loops are apart: nobody waits behind one who may be stuck or dead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..core.bucket import debited
 from ..core.decide import Reading, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..forks import protect
+from ..runtime.port import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
 
-    __slots__ = ("cost", "gate", "keys")
+    __slots__ = ("cost", "gate", "home", "keys")
 
-    def __init__(self, keys: tuple[Key, ...], cost: Mapping[str, int], gate: Gate) -> None:
+    def __init__(self, home: object, keys: tuple[Key, ...], cost: Mapping[str, int], gate: Gate) -> None:
+        self.home = home
         self.keys = keys
         self.cost = cost
         self.gate = gate
@@ -54,33 +56,22 @@ class Lines:
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._lock = threading.Lock()
-        self.waiting: dict[Key, Line] = {}
+        self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
+        self.waiting: dict[object, dict[Key, Line]] = {}
+        """The lines of each event loop; empty where nobody waits."""
         protect(self)
 
     def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
         """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
-            ahead = [self._wanted_ahead(key, before) for key in chain.roots]
+            lines = self._lines_of(self._runtime.home())
+            ahead = [_wanted_ahead(lines.get(key), before) for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
             error = refusal(_after(chain.readings(now_ms), ahead, now_ms), wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
-
-    def _wanted_ahead(self, key: Key, before: Ticket | None) -> Mapping[str, int]:
-        line = self.waiting.get(key)
-        if line is None:
-            return {}
-        if before is None:
-            return dict(line.wanted)
-        wanted: Counter[str] = Counter()
-        for ticket in line.tickets:
-            if ticket is before:
-                break
-            wanted.update(ticket.cost)
-        return wanted
 
     async def stand(
         self,
@@ -91,7 +82,7 @@ class Lines:
     ) -> Grant:
         """Stand in line and try whenever it may fit, until the time is up."""
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(chain.roots, cost, self._runtime.gate())
+        ticket = Ticket(self._runtime.home(), chain.roots, cost, self._runtime.gate())
         first = self._join(ticket)
         try:
             if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
@@ -116,7 +107,8 @@ class Lines:
     def stir(self, keys: Iterable[Key]) -> None:
         """Wake the heads of some lines: tokens came back."""
         with self._lock:
-            heads = [line.tickets[0] for key in keys if (line := self.waiting.get(key))]
+            wanted = tuple(keys)
+            heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in wanted if key in lines]
         for head in heads:
             head.gate.open()
 
@@ -135,32 +127,64 @@ class Lines:
 
     def _join(self, ticket: Ticket) -> bool:
         with self._lock:
+            lines = self._lines_of(ticket.home)
+            self.waiting[ticket.home] = lines
             for key in ticket.keys:
-                line = self.waiting.setdefault(key, Line())
+                line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
                 line.wanted.update(ticket.cost)
             return self._is_first(ticket)
+
+    def _lines_of(self, home: object) -> dict[Key, Line]:
+        """The lines of an event loop. Those of loops that have been closed go."""
+        lines = self.waiting.get(home)
+        if lines is not None:
+            return lines
+        for other in list(self.waiting):
+            if has_ended(other):
+                self.waiting.pop(other, None)
+        return {}
 
     def _leads(self, ticket: Ticket) -> bool:
         with self._lock:
             return self._is_first(ticket)
 
     def _is_first(self, ticket: Ticket) -> bool:
-        return all(self.waiting[key].tickets[0] is ticket for key in ticket.keys)
+        lines = self.waiting[ticket.home]
+        return all(lines[key].tickets[0] is ticket for key in ticket.keys)
 
     def _leave(self, ticket: Ticket) -> None:
         heirs = []
         with self._lock:
+            lines = self.waiting.get(ticket.home, {})
             for key in ticket.keys:
-                line = self.waiting[key]
+                line = lines.get(key)
+                if line is None:  # the loop has been closed in the meantime
+                    return
                 line.tickets.remove(ticket)
                 line.wanted.subtract(ticket.cost)
                 if not line.tickets:
-                    del self.waiting[key]
-            fronts = (self.waiting[key].tickets[0] for key in ticket.keys if key in self.waiting)
+                    del lines[key]
+            fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
             heirs = [front for front in fronts if self._is_first(front)]
+            if not lines:
+                del self.waiting[ticket.home]
         for heir in heirs:
             heir.gate.open()
+
+
+def _wanted_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
+    """What those in a line want together: all of them, or those up to ``before``."""
+    if line is None:
+        return {}
+    if before is None:
+        return dict(line.wanted)
+    wanted: Counter[str] = Counter()
+    for ticket in line.tickets:
+        if ticket is before:
+            break
+        wanted.update(ticket.cost)
+    return wanted
 
 
 def _moment(seconds: float, overtaken: int, left: float) -> float:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from ..core.values import AuditAction, AuditEvent, Namespace
 from ..records import audit, keys, namespace, version
-from ..records.algebra import Committed, Image, Key, Query, Write
+from ..records.algebra import Committed, Image, Key, Page, Query, Write
 from ..records.instants import iso
+from ..runtime.deadline import Deadline, stopwatch
 from ..stores.opaque import opaque_id
 from . import compatibility
 from .cache import ConfigCache
@@ -48,26 +49,32 @@ class Backend:
         self.prepared = None if prepare is None else Once(runtime, prepare)
         self.clock: Clock = store.clock
         self.namespace_name = namespace_name
-        self.timeout = timeout
+        self.timeout = store.capabilities.timeout if timeout is None else timeout
+        self.stopwatch = stopwatch(self.clock)
         self.cache = ConfigCache(config_cache_ttl)
         self.sights = Sights()
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self._namespace_id: str | None = None
         self._warned = False
 
-    async def ns(self, timeout: float | None = None) -> str:
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """Return the deadline of a call that begins now."""
+        return Deadline(self.timeout if seconds is None else seconds, self.stopwatch)
+
+    async def ns(self, deadline: Deadline | None = None) -> str:
         """The id of the namespace; the default one is registered on first use.
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
         if self._namespace_id is None:
             if self.prepared is not None:
-                await self.prepared.finished()
+                await self.prepared.finish(deadline)
+            deadline = deadline or self.deadline()
             key = keys.namespace(self.namespace_name)
-            found, stamped = await self.read([key, version.key()], timeout)
+            found, stamped = await self.read([key, version.key()], deadline)
             self._trust(compatibility.checked(stamped))
             if found is None:
-                found = await self._unregistered(key, timeout)
+                found = await self._unregistered(key, deadline)
             self._namespace_id = compatibility.opened(found).id
         return self._namespace_id
 
@@ -77,15 +84,15 @@ class Backend:
             self._warned = True
             compatibility.warn_of_aggregator(deployed)
 
-    async def check_registrable(self, timeout: float | None = None) -> None:
+    async def check_registrable(self, deadline: Deadline | None = None) -> None:
         """Refuse a store to which a new namespace must not be added: it does not fit, or holds data without one."""
-        stamped, *older = await self.read([version.key(), *version.UNPREFIXED], timeout)
+        stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
         compatibility.checked(stamped)
         compatibility.check_namespaced(stamped, older)
 
-    async def _unregistered(self, key: Key, timeout: float | None) -> Image:
-        await self.check_registrable(timeout)
-        found = await self._register_default(key, timeout) if self.namespace_name == DEFAULT_NAMESPACE else None
+    async def _unregistered(self, key: Key, deadline: Deadline) -> Image:
+        await self.check_registrable(deadline)
+        found = await self._register_default(key, deadline) if self.namespace_name == DEFAULT_NAMESPACE else None
         if found is None:
             raise NamespaceNotFoundError(
                 f"Namespace {self.namespace_name!r} is not registered. Register it with "
@@ -99,38 +106,55 @@ class Backend:
             self._namespace_id = None
             self.cache.clear()
 
-    async def _register_default(self, key: Key, timeout: float | None) -> Image | None:
+    async def _register_default(self, key: Key, deadline: Deadline) -> Image | None:
         writes = namespace.register(self.new_namespace(self.namespace_name))
-        outcome = await self.store.commit(writes, timeout=self.timeout if timeout is None else timeout)
+        outcome = await self.store.commit(writes, timeout=deadline.left())
         if isinstance(outcome, Committed):
             return outcome.images[0]
-        return (await self.read([key], timeout))[0]
+        return (await self.read([key], deadline))[0]
 
     def new_namespace(self, name: str) -> Namespace:
         """A namespace with a fresh opaque id of 11 characters."""
         return Namespace(name, opaque_id(), namespace.ACTIVE, iso(self.clock.now_ms()))
 
-    async def read(self, wanted: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
+    # Without a deadline each of these has one of its own.
+
+    async def read(self, wanted: Sequence[Key], deadline: Deadline | None = None) -> list[Image | None]:
         """The current images."""
-        return await self.store.read(wanted, timeout=self.timeout if timeout is None else timeout)
+        return await self.store.read(wanted, timeout=self._left(deadline))
 
-    async def commit(self, writes: Sequence[Write]) -> bool:
+    async def commit(self, writes: Sequence[Write], deadline: Deadline | None = None) -> bool:
         """Apply all writes or none; False where somebody else was faster."""
-        return isinstance(await self.store.commit(writes, timeout=self.timeout), Committed)
+        return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
 
-    async def change(self, wanted: Sequence[Key], plan: Callable[[list[Image | None]], Sequence[Write]]) -> None:
+    async def query(self, query: Query, deadline: Deadline | None = None) -> Page:
+        """One page of a range."""
+        return await self.store.query(query, timeout=self._left(deadline))
+
+    def _left(self, deadline: Deadline | None) -> float:
+        return self.timeout if deadline is None else deadline.left()
+
+    async def change(
+        self,
+        wanted: Sequence[Key],
+        plan: Callable[[list[Image | None]], Sequence[Write]],
+        deadline: Deadline | None = None,
+    ) -> None:
         """Read, plan, commit; again from the start if the records changed in between."""
+        deadline = deadline or self.deadline()
         for _ in range(100):
-            writes = plan(await self.read(wanted))
-            if not writes or await self.commit(writes):
+            writes = plan(await self.read(wanted, deadline))
+            if not writes or await self.commit(writes, deadline):
                 return
         raise RateLimiterUnavailable(f"{wanted[0].pk} is being changed by others all the time; try again later.")
 
-    async def collect(self, query: Query, most: int | None = None) -> list[tuple[Key, Image]]:
-        """All records of a range, page by page, or the first ``most``."""
+    async def collect(
+        self, query: Query, most: int | None = None, deadline: Deadline | None = None
+    ) -> list[tuple[Key, Image]]:
+        """All records of a range, page by page, or the first ``most``. Without a deadline each page has one."""
         found: list[tuple[Key, Image]] = []
         while True:
-            page = await self.store.query(query, timeout=self.timeout)
+            page = await self.query(query, deadline)
             found += page.items
             if page.cursor is None or (most is not None and len(found) >= most):
                 return found[:most]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..runtime.deadline import Deadline
     from .backend import Backend
 
 
@@ -19,3 +20,7 @@ class Operations:
     """A group of use cases over one backend; repository and limiter are made of these."""
 
     _backend: Backend
+
+    def _deadline(self) -> Deadline:
+        """The deadline of a call that begins now."""
+        return self._backend.deadline()

@@ -17,6 +17,7 @@ from .base import MAX_PAGE, Operations
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..runtime.deadline import Deadline
     from .backend import Backend
 
 
@@ -32,11 +33,12 @@ class Policy(NamedTuple):
 
 
 async def read_policy(
-    backend: Backend, entity_id: str, resource: str, extra: Key | None = None, timeout: float | None = None
+    backend: Backend, entity_id: str, resource: str, extra: Key | None = None, deadline: Deadline | None = None
 ) -> Policy:
     """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
     generation = backend.cache.generation
-    ns = await backend.ns(timeout)
+    deadline = deadline or backend.deadline()
+    ns = await backend.ns(deadline)
     meta = keys.meta(ns, entity_id)
     levels = (
         keys.entity_config(ns, entity_id, resource),
@@ -50,7 +52,7 @@ async def read_policy(
     beside: Image | None = None
     if missing:
         wanted = missing if extra is None else [*missing, extra]
-        images = await backend.read(wanted, timeout)
+        images = await backend.read(wanted, deadline)
         if extra is not None:
             beside = images.pop()
         for key, image in zip(missing, images, strict=True):

@@ -5,55 +5,70 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..core.errors import ZAELimiterError
+from ..core.errors import RateLimiterUnavailable, ZAELimiterError
 from ..forks import protect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ..runtime.deadline import Deadline
     from ..runtime.port import Gate, Runtime
 
 
+class _Round:
+    """One try of one event loop, and who waits for its end."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Gate] = []
+        self.failure: ZAELimiterError | None = None
+
+
 class Once:
-    """Work that the first caller does while the others wait. Its failure is theirs too; later ones try again."""
+    """Work that the first caller does while the others wait. Its failure is theirs too; later ones try again.
+
+    Only those of one event loop wait for each other. Another loop does the work too, as another process would: it need
+    not rely on a loop that may be stuck or dead.
+    """
 
     def __init__(self, runtime: Runtime, work: Callable[[], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._work = work
-        self._lock = threading.Lock()
-        self._waiting: list[Gate] | None = None
-        self._failure: ZAELimiterError | None = None
+        self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
+        self._rounds: dict[object, _Round] = {}
         self.done = False
         protect(self)
 
-    async def finished(self) -> None:
-        """Return when the work is done."""
+    async def finish(self, deadline: Deadline | None = None) -> None:
+        """Return when the work is done. Who does it takes as long as it takes; the others wait until ``deadline``."""
+        home = self._runtime.home()
         while not self.done:
             gate = self._runtime.gate()
-            if self._leads(gate):
-                await self._lead()
-            else:
-                await gate.wait()
-                if self._failure is not None:
-                    raise self._failure
+            ours, leads = self._join(home, gate)
+            if leads:
+                await self._lead(home, ours)
+            elif not await gate.wait(None if deadline is None else deadline.left()):
+                raise RateLimiterUnavailable("The store is still being prepared; try again later.")
+            elif ours.failure is not None:
+                raise ours.failure
 
-    def _leads(self, gate: Gate) -> bool:
+    def _join(self, home: object, gate: Gate) -> tuple[_Round, bool]:
         with self._lock:
-            if self._waiting is None:
-                self._waiting, self._failure = [], None
-                return True
-            self._waiting.append(gate)
-            return False
+            ours = self._rounds.get(home)
+            if ours is None:
+                ours = self._rounds[home] = _Round()
+                return ours, True
+            ours.waiting.append(gate)
+            return ours, False
 
-    async def _lead(self) -> None:
+    async def _lead(self, home: object, ours: _Round) -> None:
         try:
             await self._work()
             self.done = True
         except ZAELimiterError as error:
-            self._failure = error
+            ours.failure = error
             raise
         finally:
             with self._lock:
-                gates, self._waiting = self._waiting or [], None
-            for gate in gates:
+                self._rounds.pop(home, None)
+            for gate in ours.waiting:
                 gate.open()

@@ -151,7 +151,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         """
         if self._backend.prepared is not None:
             self._backend.prepared.done = False
-            await self._backend.prepared.finished()
+            await self._backend.prepared.finish()
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
         await self._backend.ns()
@@ -159,7 +159,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
     async def _prepare(self) -> None:
         """The stack, where there are options for one, and the namespace."""
         if self._backend.prepared is not None:
-            await self._backend.prepared.finished()
+            await self._backend.prepared.finish()
         await self.register_namespace(self.namespace)
 
     async def _deploy(self) -> None:

@@ -50,6 +50,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class AsyncioRuntime:
     """Waits by suspending the running task."""
 
+    def home(self) -> object:
+        """The running loop."""
+        return asyncio.get_running_loop()
+
     def gate(self) -> LoopGate:
         """A new, closed gate."""
         return LoopGate()

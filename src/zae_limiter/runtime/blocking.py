@@ -42,6 +42,10 @@ class ThreadGate:
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
+    def home(self) -> object:
+        """One for all threads."""
+        return BlockingRuntime
+
     def gate(self) -> ThreadGate:
         """A new, closed gate."""
         return ThreadGate()

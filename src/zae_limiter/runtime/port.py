@@ -22,8 +22,20 @@ class Gate(Protocol):
         ...
 
 
+def has_ended(home: object) -> bool:
+    """Return whether a home is an event loop that has been closed; the home of threads never ends."""
+    return bool(getattr(home, "is_closed", bool)())
+
+
 class Runtime(Protocol):
     """What the use cases need of their surroundings."""
+
+    def home(self) -> object:
+        """Where the caller's work belongs: the running event loop, or one home for all threads.
+
+        Work of another home may be stuck or dead without anybody noticing, so nobody waits for it.
+        """
+        ...
 
     def gate(self) -> Gate:
         """A new, closed gate for one waiter."""

@@ -1,0 +1,64 @@
+"""Deadlines: until when a call of the library may take, over all that it asks of the store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..core.errors import RateLimiterUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..clock import Clock
+
+
+class Deadline:
+    """The instant at which a call must be over. It is made once, when the call begins, and passed down.
+
+    Every call of the store gets `left` as its ``timeout``, so that all of them together, and the waiting between them,
+    take no more than ``seconds``.
+    """
+
+    __slots__ = ("_now", "_started", "seconds")
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._now = now
+        self._started = now()
+
+    def left(self) -> float:
+        """Return the seconds that are left; raise `RateLimiterUnavailable` if there are none."""
+        left = self.seconds - (self._now() - self._started)
+        if left <= 0:
+            raise RateLimiterUnavailable(f"No decision within {self.seconds:g} s.")
+        return left
+
+    @property
+    def ends(self) -> float:
+        """The instant itself, to compare with that of another deadline."""
+        return self._started + self.seconds
+
+    @property
+    def elapsed(self) -> float:
+        """How many seconds have gone by since the call began."""
+        return self._now() - self._started
+
+    def part(self, share: float) -> Deadline:
+        """Return a deadline from now on that uses only a share of what is left."""
+        return Deadline(self.left() * share, self._now)
+
+    def renewed(self, most: float) -> Deadline:
+        """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
+        return Deadline(min(self.seconds, self._started + most - self._now()), self._now)
+
+
+def stopwatch(clock: Clock) -> Callable[[], float]:
+    """Return what deadlines are measured by, in seconds.
+
+    That is the monotonic clock of this host, which no one sets. A clock that is waited on (it has ``pause``) also
+    measures: a test that moves it moves the deadlines too.
+    """
+    if getattr(clock, "pause", None) is None:
+        return time.monotonic
+    return lambda: clock.now_ms() / 1000
