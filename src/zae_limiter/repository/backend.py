@@ -13,6 +13,7 @@ from ..records.algebra import Committed, Image, Key, Page, Query, Write
 from ..records.instants import iso
 from ..runtime.deadline import Deadline, stopwatch
 from ..stores.opaque import opaque_id
+from ..stores.port import Replaceable
 from . import compatibility
 from .cache import ConfigCache
 from .once import Once
@@ -56,6 +57,8 @@ class Backend:
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self._namespace_id: str | None = None
         self._warned = False
+        if isinstance(store, Replaceable):
+            store.on_replaced(self._start_over)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
@@ -103,8 +106,12 @@ class Backend:
     def leave_namespace(self, name: str) -> None:
         """Look a namespace up again that is not what it was."""
         if name == self.namespace_name:
-            self._namespace_id = None
-            self.cache.clear()
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Forget what was read of the namespace."""
+        self._namespace_id = None
+        self.cache.clear()
 
     async def _register_default(self, key: Key, deadline: Deadline) -> Image | None:
         writes = namespace.register(self.new_namespace(self.namespace_name))

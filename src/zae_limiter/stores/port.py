@@ -1,4 +1,4 @@
-"""The store port: four verbs, and two extra abilities."""
+"""The store port: four verbs, and three extra abilities."""
 
 from __future__ import annotations
 
@@ -64,6 +64,15 @@ class Swapper(Protocol):
 
         A conflict shows what is there instead; None: it was not even tried, or ``change`` makes nothing of it.
         """
+        ...
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """An extra ability of a store whose data somebody may replace by other data: it tells when that has happened."""
+
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Have the method ``forget`` called each time, as long as its object lives."""
         ...
 
 

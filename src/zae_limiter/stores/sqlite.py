@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.errors import (
@@ -28,6 +30,7 @@ from ..core.errors import (
 )
 from ..core.values import BackendCapabilities
 from ..forks import protect
+from ..logs import STORE_REPLACED, tell
 from ..records.algebra import (
     TTL,
     Committed,
@@ -53,6 +56,9 @@ CAPABILITIES = BackendCapabilities(
     several_hosts=False,
     usage_retention_days=USAGE_RETENTION_DAYS,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -100,12 +106,15 @@ class SqliteFile:
         usage_retention_days: int = USAGE_RETENTION_DAYS,
     ) -> None:
         self.path = os.fspath(path)
-        self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days)
+        self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days, timeout=timeout)
         self.clock: Clock = clock or SystemClock()
         self.timeout = timeout
         self._swept_ms = 0
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._busy_ms = -1
+        self._watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
         protect(self)
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
@@ -138,6 +147,10 @@ class SqliteFile:
         items = tuple((Key(pk, sk), _parsed(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Have the method ``forget`` called whenever the file turns out to be another one than was opened."""
+        self._watchers.append(weakref.WeakMethod(forget))
+
     def close(self) -> None:
         """Close the connection; the next use opens it again."""
         with self._lock:
@@ -155,48 +168,77 @@ class SqliteFile:
     @contextlib.contextmanager
     def _connected(self, timeout: float | None) -> Iterator[sqlite3.Connection]:
         patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
         if not self._lock.acquire(timeout=max(0.0, patience)):
             raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:g} s")
         try:
             db = self._connection
             if db is None:
-                db = self._connection = self._open(patience)
-            elif timeout is not None:
-                db.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+                db = self._connection = self._open(deadline)
+                self._identity = self._identify()
+            elif self._identify() != self._identity:
+                raise self._lost()
+            self._limit_waiting(db, deadline)
             try:
                 yield db
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
-                if timeout is not None:
-                    db.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
         except sqlite3.Error as error:
             raise self._translated(error) from error
         finally:
             self._lock.release()
 
-    def _open(self, patience: float) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+    def _identify(self) -> tuple[int, int] | None:
+        """Return what tells the file at the path from every other one; None where there is none."""
         try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _lost(self) -> RateLimiterUnavailable:
+        """Let go of a file that is no longer the one at the path. The next call opens what is there then."""
+        self._disconnect()
+        for watcher in self._watchers:
+            forget = watcher()
+            if forget is not None:
+                forget()
+        reason = "it was deleted or replaced while it was open; the next call opens what is there, or makes a new one"
+        tell(STORE_REPLACED, "SQLite file %r: %s", self.path, reason, zae_backend=self.capabilities.name)
+        return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")
+
+    def _limit_waiting(self, db: sqlite3.Connection, deadline: float) -> None:
+        """Let no statement wait for another process past the deadline."""
+        left_ms = max(0, math.ceil((deadline - time.monotonic()) * 1000))
+        if left_ms != self._busy_ms:
+            db.execute(f"PRAGMA busy_timeout = {left_ms}")
+            self._busy_ms = left_ms
+
+    def _open(self, deadline: float) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._busy_ms = -1
+        try:
+            self._limit_waiting(db, deadline)
             db.execute("BEGIN")
             tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             application = db.execute("PRAGMA application_id").fetchone()[0]
             layout = db.execute("PRAGMA user_version").fetchone()[0]
             db.execute("COMMIT")
             if application == 0 and tables == 0:
-                self._lay_out(db, patience)
+                self._lay_out(db, deadline)
             else:
                 self._check(application, layout)
             db.execute("PRAGMA synchronous = NORMAL")
-            db.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
         except BaseException:
             db.close()
             raise
         return db
 
-    def _lay_out(self, db: sqlite3.Connection, patience: float) -> None:
-        _switch_to_wal(db, patience)
+    def _lay_out(self, db: sqlite3.Connection, deadline: float) -> None:
+        _switch_to_wal(db, deadline)
         schema = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
+        self._limit_waiting(db, deadline)
         db.execute("BEGIN IMMEDIATE")
         for statement in filter(str.strip, schema.split(";")):
             db.execute(statement)
@@ -232,9 +274,8 @@ class SqliteFile:
         return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
 
 
-def _switch_to_wal(db: sqlite3.Connection, patience: float) -> None:
+def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
     """Turn the journal to WAL; SQLite itself does not wait here when another process is doing the same."""
-    deadline = time.monotonic() + patience
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -328,6 +369,10 @@ class SqliteStore:
         """One page of a range."""
         return self._file.query(query, timeout)
 
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Have ``forget`` called whenever the file turns out to be another one than was opened."""
+        self._file.on_replaced(forget)
+
     async def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -345,38 +390,47 @@ class AsyncSqliteStore:
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
-        return await self._aside(lambda: self._file.read(keys, timeout), timeout)
+        return await self._in_time(lambda left: self._file.read(keys, left), timeout)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        return await self._aside(lambda: self._file.commit(writes, timeout), timeout)
+        return await self._in_time(lambda left: self._file.commit(writes, left), timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
-        return await self._aside(lambda: self._file.query(query, timeout), timeout)
+        return await self._in_time(lambda left: self._file.query(query, left), timeout)
+
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Have ``forget`` called whenever the file turns out to be another one than was opened."""
+        self._file.on_replaced(forget)
 
     async def close(self) -> None:
         """Close the file and end the thread."""
-        await self._aside(self._file.close, None)
+        await self._aside(self._file.close)
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None
 
-    async def _aside(self, work: Callable[[], T], timeout: float | None) -> T:
+    async def _in_time(self, work: Callable[[float], T], timeout: float | None) -> T:
+        """Run ``work`` with the seconds that are left when its turn has come."""
+        import asyncio
+
+        patience = self._file.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        job = self._aside(lambda: work(max(0.0, deadline - time.monotonic())))
+        try:
+            return await asyncio.wait_for(job, patience)
+        except TimeoutError as error:
+            message = f"SQLite file {self._file.path!r}: no answer within {patience:g} s"
+            raise RateLimiterUnavailable(message, error) from error
+
+    def _aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
         import asyncio
 
         if self._pool is None or self._pid != os.getpid():
             self._pid = os.getpid()
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
-        job = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        if timeout is None:
-            return await job
-        try:
-            return await asyncio.wait_for(job, timeout)
-        except TimeoutError as error:
-            raise RateLimiterUnavailable(
-                f"SQLite file {self._file.path!r}: no answer within {timeout:g} s", error
-            ) from error
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 __all__ = ["AsyncSqliteStore", "SqliteFile", "SqliteStore"]

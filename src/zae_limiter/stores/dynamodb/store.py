@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.errors import RateLimiterUnavailable
@@ -37,10 +38,9 @@ class DynamoStore:
     ``clock`` stands in for DynamoDB's own clock, by which all clients decide otherwise.
     """
 
-    capabilities = CAPABILITIES
-
     def __init__(self, client: Client, clock: Clock | None = None, *, capacity_detail: str = "TOTAL") -> None:
         self.client = client
+        self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
         self._access = Access(client, self.clock, capacity_detail)

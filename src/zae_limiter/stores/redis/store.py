@@ -62,7 +62,7 @@ class RedisStore:
         usage_retention_days: int = USAGE_RETENTION_DAYS,
     ) -> None:
         able = SINGLE if layout.cells == 1 else CLUSTER
-        self.capabilities = replace(able, usage_retention_days=usage_retention_days)
+        self.capabilities = replace(able, usage_retention_days=usage_retention_days, timeout=client.timeout)
         self.client = client
         self.layout = layout
         self.clock: Clock = clock or server_clock
