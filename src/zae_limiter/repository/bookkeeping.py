@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..records.algebra import Image, Key
+    from ..runtime.deadline import Deadline
     from .backend import Backend
 
 _PAGE = 500
@@ -31,7 +32,7 @@ async def book_usage(backend: Backend, ns: str, entity_id: str | None, resource:
         return
     query = _buckets(ns, entity_id, resource)._replace(limit=_PAGE)
     while True:
-        page = await backend.store.query(query, timeout=backend.timeout)
+        page = await backend.query(query)
         opened = [row for row in page.items if ledger.is_open(inspect(*row))]
         for start in range(0, len(opened), _AT_ONCE):
             works = [book(backend, key, image) for key, image in opened[start : start + _AT_ONCE]]
@@ -50,30 +51,31 @@ def _buckets(ns: str, entity_id: str | None, resource: str | None) -> Query:
     return buckets_of_resource(ns, resource)
 
 
-async def book(backend: Backend, key: Key, image: Image | None) -> None:
+async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline | None = None) -> None:
     """Take what is open in one bucket, last seen as ``image``, into the usage records."""
+    deadline = deadline or backend.deadline()
     for _ in range(_TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
         write, accruals = ledger.gathered(key, image, backend.store.capabilities.usage_retention_days)
-        outcome = await backend.store.commit([write, *accruals], timeout=backend.timeout)
+        outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
         if isinstance(outcome, Committed):
             return
         image = outcome.images[key]
     raise RateLimiterUnavailable(f"{key.pk} is being changed by others all the time; try again later.")
 
 
-async def book_readable(backend: Backend, keys: Sequence[Key]) -> None:
+async def book_readable(backend: Backend, keys: Sequence[Key], deadline: Deadline | None = None) -> None:
     """The same of several; what a damaged one has used cannot be known."""
     for key in keys:
         with contextlib.suppress(CorruptRecordError):
-            await book(backend, key, await _seen(backend, key))
+            await book(backend, key, await _seen(backend, key, deadline), deadline)
 
 
-async def forgetting(backend: Backend, key: Key) -> list[Write]:
+async def forgetting(backend: Backend, key: Key, deadline: Deadline | None = None) -> list[Write]:
     """Delete a bucket as it is now and put on record what it has used; a damaged one just goes."""
     try:
-        image = await _seen(backend, key)
+        image = await _seen(backend, key, deadline)
     except CorruptRecordError:
         return [Write(key, delete=True)]
     if image is None:
@@ -82,6 +84,6 @@ async def forgetting(backend: Backend, key: Key) -> list[Write]:
     return [Write(key, guards, delete=True), *accruals]
 
 
-async def _seen(backend: Backend, key: Key) -> Image | None:
-    (image,) = await backend.read([key])
+async def _seen(backend: Backend, key: Key, deadline: Deadline | None) -> Image | None:
+    (image,) = await backend.read([key], deadline)
     return None if image is None else inspect(key, image)

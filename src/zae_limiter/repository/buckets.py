@@ -18,6 +18,8 @@ from .bookkeeping import book_readable, forgetting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..runtime.deadline import Deadline
+
 TRIES = 100
 
 
@@ -44,20 +46,25 @@ class BucketOperations(Operations):
         names.resource(resource)
         names.principal(principal)
         backend = self._backend
-        ns = await backend.ns()
+        deadline = self._deadline()
+        ns = await backend.ns(deadline)
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
         for left in reversed(range(TRIES)):
-            found = [key for key, _ in await self._buckets(ns, entity_id, resource)] if splits else []
+            found = [key for key, _ in await self._buckets(ns, entity_id, resource, deadline)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
-            if await self._commit_forgetting([event], buckets, exact=left > 0):
+            if await self._commit_forgetting([event], buckets, deadline, exact=left > 0):
                 return
         raise busy(entity_id)
 
-    async def _buckets(self, ns: str, entity_id: str, resource: str | None = None) -> list[tuple[Key, Image]]:
-        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource))
+    async def _buckets(
+        self, ns: str, entity_id: str, resource: str | None = None, deadline: Deadline | None = None
+    ) -> list[tuple[Key, Image]]:
+        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline=deadline)
 
-    async def _commit_forgetting(self, writes: Sequence[Write], buckets: Sequence[Key], *, exact: bool) -> bool:
+    async def _commit_forgetting(
+        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline | None = None, *, exact: bool
+    ) -> bool:
         """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last.
 
         Where buckets hold usage, ``exact`` counts it to the token, and loses the race to everybody who consumes.
@@ -65,48 +72,49 @@ class BucketOperations(Operations):
         able = self._backend.store.capabilities
         if able.usage_retention_days:
             if exact and able.wide_commits:
-                return await self._commit_booking(writes, list(dict.fromkeys(buckets)))
-            await book_readable(self._backend, buckets)
-        roots, shards = await self._records(buckets)
+                return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
+            await book_readable(self._backend, buckets, deadline)
+        roots, shards = await self._records(buckets, deadline)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
         early = min(len(shards), max(0, len(deletions) - room))
-        await self._delete(deletions[:early])
-        if not await self._backend.commit([*writes, *deletions[early : early + room]]):
+        await self._delete(deletions[:early], deadline)
+        if not await self._backend.commit([*writes, *deletions[early : early + room]], deadline):
             return False
-        await self._delete(deletions[early + room :])
+        await self._delete(deletions[early + room :], deadline)
         for write in deletions:
             self._backend.sights.forget(write.key)
         return True
 
-    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key]) -> bool:
+    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline | None) -> bool:
         """The same where buckets hold usage: each goes together with its entries, the last ones after the commit."""
-        forgotten = [await forgetting(self._backend, key) for key in buckets]
+        forgotten = [await forgetting(self._backend, key, deadline) for key in buckets]
         room, fit = MAX_COMMIT - len(writes), 0
         while fit < len(forgotten) and len(forgotten[fit]) <= room:
             room -= len(forgotten[fit])
             fit += 1
-        if not await self._backend.commit([*writes, *(write for group in forgotten[:fit] for write in group)]):
+        booked = [write for group in forgotten[:fit] for write in group]
+        if not await self._backend.commit([*writes, *booked], deadline):
             return False
         for key in buckets[fit:]:
-            await self._forget_alone(key)
+            await self._forget_alone(key, deadline)
         for key in buckets:
             self._backend.sights.forget(key)
         return True
 
-    async def _forget_alone(self, key: Key) -> None:
+    async def _forget_alone(self, key: Key, deadline: Deadline | None) -> None:
         for _ in range(TRIES):
-            writes = await forgetting(self._backend, key)
-            if not writes or await self._backend.commit(writes):
+            writes = await forgetting(self._backend, key, deadline)
+            if not writes or await self._backend.commit(writes, deadline):
                 return
-        await book_readable(self._backend, [key])
-        await self._delete([Write(key, delete=True)])
+        await book_readable(self._backend, [key], deadline)
+        await self._delete([Write(key, delete=True)], deadline)
 
-    async def _delete(self, deletions: Sequence[Write]) -> None:
+    async def _delete(self, deletions: Sequence[Write], deadline: Deadline | None) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):
-            await self._backend.commit(deletions[start : start + MAX_COMMIT])
+            await self._backend.commit(deletions[start : start + MAX_COMMIT], deadline)
 
-    async def _records(self, buckets: Sequence[Key]) -> tuple[list[Write], list[Write]]:
+    async def _records(self, buckets: Sequence[Key], deadline: Deadline | None) -> tuple[list[Write], list[Write]]:
         """The deletions of some buckets' first shards, and of the others in the order in which they were split.
 
         A first shard knows how many there are and goes last, unless it is split meanwhile: a shard that is left over
@@ -116,7 +124,8 @@ class BucketOperations(Operations):
         roots = [keys.bucket(*owner) for owner in owners]
         first: list[Write] = []
         others = [key for key in buckets if key not in roots]
-        images = await self._backend.read(roots) if self._backend.store.capabilities.partition_writes else []
+        splits = self._backend.store.capabilities.partition_writes > 0
+        images = await self._backend.read(roots, deadline) if splits else []
         for owner, image in zip(owners, images, strict=False):
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:

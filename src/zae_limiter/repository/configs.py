@@ -88,44 +88,51 @@ class ConfigOperations(Operations):
         names.principal(principal)
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        ns = await self._backend.ns()
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
         key = keys.system_config(ns)
-        await self._replace(ns, key, checked, {}, keys.AUDIT_SYSTEM, None, principal, on_unavailable=policy)
+        await self._replace(deadline, ns, key, checked, {}, keys.AUDIT_SYSTEM, None, principal, on_unavailable=policy)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """The system limits and what an acquire does when the store is unavailable."""
-        found = await self._get(keys.system_config(await self._backend.ns()))
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        found = await self._get(keys.system_config(ns), deadline)
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits; deleting nothing is fine."""
         names.principal(principal)
-        ns = await self._backend.ns()
-        await self._replace(ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        await self._replace(deadline, ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
         """Set the limits of a resource for all entities that have none of their own."""
         names.principal(principal)
         names.resource(resource)
         checked = check_limits(limits)
-        ns = await self._backend.ns()
-        await self._replace_resource(ns, resource, checked, principal)
+        await self._replace_resource(resource, checked, principal)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """The limits stored for a resource."""
         names.resource(resource)
-        found = await self._get(keys.resource_config(await self._backend.ns(), resource))
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        found = await self._get(keys.resource_config(ns, resource), deadline)
         return list(found.limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
         """Delete the limits of a resource; deleting nothing is fine."""
         names.principal(principal)
         names.resource(resource)
-        await self._replace_resource(await self._backend.ns(), resource, None, principal)
+        await self._replace_resource(resource, None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
         """The resources that have limits of their own, by name."""
-        return await self._registered(keys.resources(await self._backend.ns()))
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        return await self._registered(keys.resources(ns), deadline)
 
     async def set_limits(
         self,
@@ -139,13 +146,15 @@ class ConfigOperations(Operations):
         names.entity_id(entity_id)
         names.config_resource(resource)
         checked = check_limits(limits)
-        await self._replace_entity(await self._backend.ns(), entity_id, resource, checked, principal)
+        await self._replace_entity(entity_id, resource, checked, principal)
 
     async def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
         """The limits stored for the entity itself."""
         names.entity_id(entity_id)
         names.config_resource(resource)
-        found = await self._get(keys.entity_config(await self._backend.ns(), entity_id, resource))
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        found = await self._get(keys.entity_config(ns, entity_id, resource), deadline)
         return list(found.limits or ())
 
     async def delete_limits(
@@ -155,7 +164,7 @@ class ConfigOperations(Operations):
         names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
-        await self._replace_entity(await self._backend.ns(), entity_id, resource, None, principal)
+        await self._replace_entity(entity_id, resource, None, principal)
 
     async def list_entities_with_custom_limits(
         self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
@@ -164,14 +173,17 @@ class ConfigOperations(Operations):
         names.config_resource(resource)
         whole("limit", limit, 1, MAX_PAGE)
         after = cursors.decode("cursor", cursor)
-        ns = await self._backend.ns()
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
-        page = await self._backend.store.query(query, timeout=self._backend.timeout)
+        page = await self._backend.query(query, deadline)
         return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """The resources for which at least one entity has limits of its own."""
-        return await self._registered(keys.entity_config_resources(await self._backend.ns()))
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        return await self._registered(keys.entity_config_resources(ns), deadline)
 
     async def resolve_limits(
         self, entity_id: str, resource: str
@@ -179,21 +191,22 @@ class ConfigOperations(Operations):
         """The limits in force, the stored unavailability policy, and the level they come from."""
         names.entity_id(entity_id)
         names.resource(resource)
-        policy = await read_policy(self._backend, entity_id, resource)
+        policy = await read_policy(self._backend, entity_id, resource, deadline=self._deadline())
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 
-    async def _get(self, key: Key) -> config.Config:
-        return config.decode(key, (await self._backend.read([key]))[0])
+    async def _get(self, key: Key, deadline: Deadline) -> config.Config:
+        return config.decode(key, (await self._backend.read([key], deadline))[0])
 
-    async def _registered(self, key: Key) -> list[str]:
-        image = (await self._backend.read([key]))[0] or {}
+    async def _registered(self, key: Key, deadline: Deadline) -> list[str]:
+        image = (await self._backend.read([key], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
 
-    async def _replace_resource(
-        self, ns: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
-    ) -> None:
+    async def _replace_resource(self, resource: str, limits: tuple[Limit, ...] | None, principal: str | None) -> None:
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
         await self._replace(
+            deadline,
             ns,
             keys.resource_config(ns, resource),
             limits,
@@ -205,12 +218,15 @@ class ConfigOperations(Operations):
         )
 
     async def _replace_entity(
-        self, ns: str, entity_id: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
+        self, entity_id: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
     ) -> None:
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
         identity = {"entity_id": entity_id, "resource": resource}
         if limits:
             identity |= {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
         await self._replace(
+            deadline,
             ns,
             keys.entity_config(ns, entity_id, resource),
             limits,
@@ -223,6 +239,7 @@ class ConfigOperations(Operations):
 
     async def _replace(
         self,
+        deadline: Deadline,
         ns: str,
         key: Key,
         limits: tuple[Limit, ...] | None,
@@ -253,7 +270,7 @@ class ConfigOperations(Operations):
                 writes.append(Write(registry, (), entry, {f"r_{resource}": step}))
             return writes
 
-        await self._backend.change([key], plan)
+        await self._backend.change([key], plan, deadline)
         self._backend.cache.drop([key])
 
 

@@ -22,6 +22,8 @@ from .buckets import TRIES, BucketOperations, busy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..runtime.deadline import Deadline
+
 
 class Unset(enum.Enum):
     """Marks an argument that was not given, where None means something."""
@@ -51,21 +53,22 @@ class EntityOperations(BucketOperations):
         if parent_id is not None:
             _check_parent(entity_id, parent_id)
         backend = self._backend
-        ns = await backend.ns()
+        deadline = self._deadline()
+        ns = await backend.ns(deadline)
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, name, parent_id, cascade, _plain(metadata or {}), iso(backend.clock.now_ms()))
         details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": made.metadata}
         for _ in range(TRIES):
-            above = await self._ancestry(ns, entity_id, parent_id)
+            above = await self._ancestry(ns, entity_id, parent_id, deadline)
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
                 backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=details),
                 *_adopt(above),
             ]
-            if await backend.commit(writes):
+            if await backend.commit(writes, deadline):
                 backend.cache.drop([key])
                 return made
-            if (await backend.read([key]))[0] is not None:
+            if (await backend.read([key], deadline))[0] is not None:
                 raise EntityExistsError(entity_id)
         raise busy(entity_id)
 
@@ -93,19 +96,20 @@ class EntityOperations(BucketOperations):
         if changes.get("parent_id") is not None:
             _check_parent(entity_id, changes["parent_id"])
         backend = self._backend
-        ns = await backend.ns()
+        deadline = self._deadline()
+        ns = await backend.ns(deadline)
         key = keys.meta(ns, entity_id)
         for _ in range(TRIES):
-            seen = (await backend.read([key]))[0]
+            seen = (await backend.read([key], deadline))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
             old = entity.decode(seen)
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            moves = await self._move(ns, old, new) if new.parent_id != old.parent_id else []
+            moves = await self._move(ns, old, new, deadline) if new.parent_id != old.parent_id else []
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
-            if await backend.commit([_rewrite(ns, key, old, new), event, *moves]):
+            if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline):
                 backend.cache.drop([key])
                 return new
         raise busy(entity_id)
@@ -113,7 +117,9 @@ class EntityOperations(BucketOperations):
     async def get_entity(self, entity_id: str) -> Entity | None:
         """The entity, or None where it was never created."""
         names.entity_id(entity_id)
-        image = (await self._backend.read([keys.meta(await self._backend.ns(), entity_id)]))[0]
+        deadline = self._deadline()
+        ns = await self._backend.ns(deadline)
+        image = (await self._backend.read([keys.meta(ns, entity_id)], deadline))[0]
         return None if image is None else entity.decode(image)
 
     async def get_children(self, entity_id: str) -> list[Entity]:
@@ -161,7 +167,9 @@ class EntityOperations(BucketOperations):
         rows = await self._backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
         return [(key, image) for key, image in rows if config.decode(key, image).limits]
 
-    async def _ancestry(self, ns: str, entity_id: str, parent_id: str | None, height: int = 1) -> list[Write]:
+    async def _ancestry(
+        self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1
+    ) -> list[Write]:
         """Walk up from the parent; the checks let a commit win only while the walk is still true.
 
         ``height`` is how many levels the entity brings along, itself included.
@@ -173,16 +181,17 @@ class EntityOperations(BucketOperations):
             ancestors.append(above)
             check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
-            image = (await self._backend.read([key]))[0]
+            image = (await self._backend.read([key], deadline))[0]
             if image is None:
                 raise EntityNotFoundError(above)
             checks.append(Write(key, (Guard("version", "=", image["version"]),)))
             above = image.get("parent_id")
         return checks
 
-    async def _move(self, ns: str, old: Entity, new: Entity) -> list[Write]:
+    async def _move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
         """The checks and counts that go with another parent."""
-        above = await self._ancestry(ns, old.id, new.parent_id, await self._height(ns, old.id))
+        height = await self._height(ns, old.id, deadline)
+        above = await self._ancestry(ns, old.id, new.parent_id, deadline, height)
         left = keys.meta(ns, old.parent_id) if old.parent_id is not None else None
         writes = _adopt(above)
         if left is None:
@@ -193,14 +202,16 @@ class EntityOperations(BucketOperations):
                 return writes
         return [*writes, _count(left, -1)]
 
-    async def _height(self, ns: str, entity_id: str) -> int:
+    async def _height(self, ns: str, entity_id: str, deadline: Deadline) -> int:
         """How many levels hang on an entity, itself included; only those with children are looked at."""
         height, level = 1, [entity_id]
         while height <= MAX_DEPTH:
             below: list[str] = []
             found = False
             for parent in level:
-                rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"))
+                rows = await self._backend.collect(
+                    Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"), deadline=deadline
+                )
                 found = found or bool(rows)
                 below += [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
             if not found:

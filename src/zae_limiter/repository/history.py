@@ -91,7 +91,7 @@ class HistoryOperations(Operations):
             await book_usage(self._backend, await self._backend.ns(), entity_id, resource)
         found: list[Image] = []
         while True:
-            page = await self._backend.store.query(query, timeout=self._backend.timeout)
+            page = await self._backend.query(query)
             places = [place for place, (_, image) in enumerate(page.items) if wanted(image)]
             room = limit - len(found)
             if len(places) > room:  # a cursor is the end of a page, so this one has to end where the room does

@@ -17,6 +17,8 @@ from .compatibility import opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ..runtime.deadline import Deadline
+
 
 class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
@@ -25,15 +27,16 @@ class NamespaceOperations(Operations):
         """Register a namespace; one that exists is returned as it is."""
         names.namespace(name, "name")
         names.principal(principal)
-        found = await self._named(name)
-        if found is not None:
-            return found
-        await self._backend.check_registrable()
-        made = self._backend.new_namespace(name)
-        event = self._audited(AuditAction.NAMESPACE_REGISTERED, made, principal)
-        if await self._backend.commit([*namespace.register(made), event]):
-            return made
-        return await self.register_namespace(name, principal)
+        deadline = self._deadline()
+        while True:
+            found = await self._named(name, deadline)
+            if found is not None:
+                return found
+            await self._backend.check_registrable(deadline)
+            made = self._backend.new_namespace(name)
+            event = self._audited(AuditAction.NAMESPACE_REGISTERED, made, principal)
+            if await self._backend.commit([*namespace.register(made), event], deadline):
+                return made
 
     async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
         """Register several."""
@@ -45,8 +48,11 @@ class NamespaceOperations(Operations):
 
     async def get_namespace(self, name: str) -> Namespace:
         """The namespace of this name."""
+        return await self._registered_as(name, self._deadline())
+
+    async def _registered_as(self, name: str, deadline: Deadline) -> Namespace:
         names.namespace(name, "name")
-        found = await self._named(name)
+        found = await self._named(name, deadline)
         if found is None:
             raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
         return found
@@ -65,19 +71,23 @@ class NamespaceOperations(Operations):
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace` and can be recovered until then."""
         names.principal(principal)
-        found = await self.get_namespace(name)
+        deadline = self._deadline()
+        found = await self._registered_as(name, deadline)
         writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
-        await self._apply(found, writes, AuditAction.NAMESPACE_DELETED, principal, "was changed by somebody else")
+        event = self._audited(AuditAction.NAMESPACE_DELETED, found, principal)
+        await self._apply(found, [*writes, event], "was changed by somebody else", deadline)
         self._backend.leave_namespace(name)
-        return await self._by_id(found.id)
+        return await self._by_id(found.id, deadline)
 
     async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
         """Bring a deleted namespace back under its name."""
         names.principal(principal)
-        found = await self._by_id(namespace_id)
+        deadline = self._deadline()
+        found = await self._by_id(namespace_id, deadline)
         problem = f"is {found.status}, or its name has been taken by another namespace; only deleted ones recover"
-        await self._apply(found, namespace.recover(found), AuditAction.NAMESPACE_RECOVERED, principal, problem)
-        return await self._by_id(namespace_id)
+        event = self._audited(AuditAction.NAMESPACE_RECOVERED, found, principal)
+        await self._apply(found, [*namespace.recover(found), event], problem, deadline)
+        return await self._by_id(namespace_id, deadline)
 
     async def purge_namespace(
         self,
@@ -87,7 +97,7 @@ class NamespaceOperations(Operations):
     ) -> int:
         """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
         names.principal(principal)
-        found = await self._by_id(namespace_id)
+        found = await self._by_id(namespace_id, self._deadline())
         if found.status == namespace.ACTIVE:
             raise NamespaceStateError(f"Namespace {found.name!r} is active; delete_namespace({found.name!r}) first.")
         if not await self._backend.commit([namespace.begin_purge(found)]):
@@ -103,21 +113,19 @@ class NamespaceOperations(Operations):
         await self._backend.commit([namespace.end_purge(found), event])
         return count
 
-    async def _named(self, name: str) -> Namespace | None:
-        image = (await self._backend.read([keys.namespace(name)]))[0]
+    async def _named(self, name: str, deadline: Deadline) -> Namespace | None:
+        image = (await self._backend.read([keys.namespace(name)], deadline))[0]
         return None if image is None else opened(image)
 
-    async def _by_id(self, namespace_id: str) -> Namespace:
+    async def _by_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
-        image = (await self._backend.read([keys.nsid(namespace_id)]))[0]
+        image = (await self._backend.read([keys.nsid(namespace_id)], deadline))[0]
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}; see list_orphan_namespaces().")
         return opened(image)
 
-    async def _apply(
-        self, found: Namespace, writes: list[Write], action: AuditAction, principal: str | None, problem: str
-    ) -> None:
-        if not await self._backend.commit([*writes, self._audited(action, found, principal)]):
+    async def _apply(self, found: Namespace, writes: list[Write], problem: str, deadline: Deadline) -> None:
+        if not await self._backend.commit(writes, deadline):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
 
     def _audited(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:

@@ -174,7 +174,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         schema: str | None = None
         reason: str | None = None
         try:
-            record = (await self._backend.read([keys.version(await self._backend.ns())]))[0]
+            deadline = self._deadline()
+            record = (await self._backend.read([keys.version(await self._backend.ns(deadline))], deadline))[0]
             schema = None if record is None else record.get("schema_version")
         except RateLimiterUnavailable as error:
             reason = str(error)

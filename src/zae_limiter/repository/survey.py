@@ -48,7 +48,7 @@ class SurveyOperations(Operations):
         found: bucket.Shards = []
         while True:
             query = query._replace(limit=min(_PAGE, most - len(found)))
-            page = await self._backend.store.query(query, timeout=self._backend.timeout)
+            page = await self._backend.query(query)
             found += page.items
             if page.cursor is None or len(found) >= most:
                 return found, page.cursor is None
