@@ -98,11 +98,11 @@ async def drain(limiter: RateLimiter) -> int:
 async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", only: int | None = None) -> None:
     """Split every shard there is, or one of them, by a client that looks first."""
     for _ in range(times):
-        chain = await limiter._chains.resolve(entity_id, "gpt-4", None, None)
-        chain = await limiter._chains.in_full(chain, None)
+        chain = await limiter._chains.resolve(entity_id, "gpt-4", None, limiter._backend.deadline())
+        chain = await limiter._chains.in_full(chain, limiter._backend.deadline())
         for step in sorted(chain.rungs[0].shards, key=lambda step: step.level.shard):
             if only is None or only == step.level.shard:
-                await shards._split(limiter._backend, step, None)
+                await shards._split(limiter._backend, step, limiter._backend.deadline())
 
 
 async def levels(limiter: RateLimiter, entity_id: str = "key") -> dict[int, int]:
@@ -135,9 +135,9 @@ def test_those_who_spend_during_a_split_are_not_given_it_twice(harness: Harness)
             for _ in range(9):
                 assert await take(second, 10) is None
 
-        chain = await first._chains.resolve("key", "gpt-4", None, None)
+        chain = await first._chains.resolve("key", "gpt-4", None, first._backend.deadline())
         store_of(first).before_commit = meanwhile
-        await shards._split(first._backend, chain.steps[0], None)
+        await shards._split(first._backend, chain.steps[0], first._backend.deadline())
         assert await levels(first) == {0: 4_000, 1: 4_000}
         assert await drain(harness.limiter()) == 8
 

@@ -204,10 +204,11 @@ def test_a_settlement_whose_answer_is_lost_is_written_once(harness: Harness) -> 
 def test_a_cascade_without_atomic_commits_gives_back_what_it_knows_of(harness: Harness, fault: Fault) -> None:
     async def work() -> None:
         store = FaultyStore(harness.store(), free_atomic_commit=False)
-        limiter = harness.limiter(store, timeout=0.5)
-        await limiter.set_system_defaults(RPM)
-        await limiter.create_entity("org")
-        await limiter.create_entity("key", parent_id="org", cascade=True)
+        repository = harness.repository(store)
+        await repository.set_system_defaults(RPM)
+        await repository.create_entity("org")
+        await repository.create_entity("key", parent_id="org", cascade=True)
+        limiter: RateLimiter = harness.limiter(repository, timeout=0.5)
         async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
             pass
         store.inject(fault, verb="commit")

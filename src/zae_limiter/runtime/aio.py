@@ -67,8 +67,10 @@ class AsyncioRuntime:
                 await asyncio.shield(task)
             except asyncio.CancelledError as error:
                 cancelled = error
-            except BaseException:  # what the task has raised is raised below
-                break
+            except BaseException:
+                if not task.done():
+                    raise  # the loop is dead and its coroutines are being cleared away: nobody will finish it
+                break  # what the task has raised is raised below
         if cancelled is not None:
             if not task.cancelled():
                 task.exception()  # seen: the cancellation is what the caller hears of
