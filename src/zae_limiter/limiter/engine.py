@@ -192,11 +192,12 @@ class Engine:
                 if not ask.leads:
                     raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:g} s: others were ahead.")
             await self._runtime.finish(self._fly(lane, chain, ask))
-        except BaseException:
+        except BaseException as error:
             place = lane.withdraw(ask)
+            dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
             if place is Place.LEADING:
                 lane.leave()
-            elif place is Place.LANDED and ask.grant is not None:
+            elif place is Place.LANDED and ask.grant is not None and not dead:
                 await self.give_back([ask.grant], self._backend.deadline(ask.deadline.seconds))
             raise
 
