@@ -323,7 +323,7 @@ ready()
 """
     url = f"sqlite:///{tmp_path}/limits.db"
     with SyncRateLimiter(url + "?timeout=0.2") as limiter:
-        assert acquired(limiter) == 99
+        assert acquired(limiter, timeout=60) == 99
         with processes(1, code, url):
             for options in ({}, {"timeout": 0.05}):
                 started = time.monotonic()
@@ -367,7 +367,7 @@ def test_the_event_loop_keeps_ticking_beside_a_slow_writer(tmp_path: Path) -> No
 
 def test_the_journal_is_a_wal_and_readers_do_not_wait(tmp_path: Path) -> None:
     with SyncRateLimiter(f"sqlite:///{tmp_path}/limits.db?timeout=0.1") as limiter:
-        assert acquired(limiter) == 99
+        assert acquired(limiter, timeout=60) == 99
         with write_lock(tmp_path / "limits.db") as db:
             assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             assert limiter.available("key", "gpt-4", NEVER_REFILLED) == {"rpm": 99}

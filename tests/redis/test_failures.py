@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -118,10 +119,40 @@ def test_a_frozen_server_is_given_up_in_time_and_nothing_is_replayed(mode: Drive
         assert mode.left(server.url) == 96
 
 
+def test_all_that_is_settled_on_a_frozen_server_takes_one_timeout(mode: Driven) -> None:
+    """A lease that took tokens six times settles six times; each of them alone would wait as long."""
+    with Server() as server:
+        limiter = warm(mode, f"{server.url}?timeout=600&connect_timeout=600")
+
+        async def settled() -> None:
+            async with limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM, timeout=1) as lease:
+                for _ in range(5):
+                    await lease.consume(rpm=1)
+                await lease.release(rpm=6)
+                server.freeze()
+
+        started = time.monotonic()
+        with pytest.raises(RateLimiterUnavailable):
+            mode.run(settled())
+        assert time.monotonic() - started < 4
+        server.thaw()
+
+
+def test_a_frozen_server_costs_one_caller_its_timeout_where_others_may_go_on(mode: Driven) -> None:
+    with Server() as server:
+        limiter = warm(mode, f"{server.url}?timeout=600&connect_timeout=600", on_unavailable="allow", timeout=1)
+        server.freeze()
+        started = time.monotonic()
+        assert {mode.take(limiter) for _ in range(200)} == {"degraded"}
+        assert time.monotonic() - started < 30
+        server.thaw()
+        until(lambda: mode.take(limiter) == "granted", "the store is asked again")
+
+
 def test_the_timeout_of_the_url_holds_where_the_call_has_none(mode: Driven) -> None:
     with Server() as server:
         limiter = mode.limiter(f"{server.url}?timeout=0.2")
-        assert mode.take(limiter) == "granted"
+        assert mode.take(limiter, timeout=60) == "granted"
         server.freeze()
         assert mode.take(limiter) == "unavailable"
         server.thaw()

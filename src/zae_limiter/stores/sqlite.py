@@ -172,12 +172,12 @@ class SqliteFile:
         if not self._lock.acquire(timeout=max(0.0, patience)):
             raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:g} s")
         try:
+            if self._identity is not None and self._identify() != self._identity:
+                raise self._lost()
             db = self._connection
             if db is None:
                 db = self._connection = self._open(deadline)
                 self._identity = self._identify()
-            elif self._identify() != self._identity:
-                raise self._lost()
             self._limit_waiting(db, deadline)
             try:
                 yield db
@@ -200,6 +200,7 @@ class SqliteFile:
     def _lost(self) -> RateLimiterUnavailable:
         """Let go of a file that is no longer the one at the path. The next call opens what is there then."""
         self._disconnect()
+        self._identity = None
         for watcher in self._watchers:
             forget = watcher()
             if forget is not None:
