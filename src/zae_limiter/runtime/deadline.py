@@ -20,10 +20,12 @@ class Deadline:
     take no more than ``seconds``.
     """
 
-    __slots__ = ("_now", "_started", "seconds")
+    __slots__ = ("_now", "_started", "_told", "seconds")
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, told: float | None = None) -> None:
+        """Begin now; ``told`` are the seconds that an error speaks of, where it is a part of a longer time."""
         self.seconds = seconds
+        self._told = seconds if told is None else told
         self._now = now
         self._started = now()
 
@@ -31,7 +33,7 @@ class Deadline:
         """Return the seconds that are left; raise `RateLimiterUnavailable` if there are none."""
         left = self.seconds - (self._now() - self._started)
         if left <= 0:
-            raise RateLimiterUnavailable(f"No decision within {self.seconds:g} s.")
+            raise RateLimiterUnavailable(f"No decision within {self._told:g} s.")
         return left
 
     @property
@@ -46,11 +48,11 @@ class Deadline:
 
     def part(self, share: float) -> Deadline:
         """Return a deadline from now on that uses only a share of what is left."""
-        return Deadline(self.left() * share, self._now)
+        return Deadline(self.left() * share, self._now, self._told)
 
     def renewed(self, most: float) -> Deadline:
         """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
-        return Deadline(min(self.seconds, self._started + most - self._now()), self._now)
+        return Deadline(min(self.seconds, self._started + most - self._now()), self._now, self._told)
 
 
 def stopwatch(clock: Clock) -> Callable[[], float]:

@@ -8,7 +8,6 @@ from a thread of its own, so that an event loop never waits for the disk or for 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import sqlite3
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.errors import (
@@ -32,7 +31,6 @@ from ..core.values import BackendCapabilities
 from ..forks import protect
 from ..logs import STORE_REPLACED, tell
 from ..records.algebra import (
-    TTL,
     Committed,
     Conflict,
     Image,
@@ -40,12 +38,11 @@ from ..records.algebra import (
     Page,
     Query,
     Write,
-    applied,
     holds,
-    is_live,
 )
 from ..records.usage import USAGE_RETENTION_DAYS
-from .ranges import INDEXES, cursor_of, index_entry
+from . import sqlite_rows as rows
+from .ranges import cursor_of
 
 CAPABILITIES = BackendCapabilities(
     name="sqlite",
@@ -121,30 +118,30 @@ class SqliteFile:
         """The current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
         with self._connected(timeout) as db:
-            return [_load(db, key, now_ms) for key in keys]
+            return [rows.load(db, key, now_ms) for key in keys]
 
     def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         with self._connected(timeout) as db:
             db.execute("BEGIN IMMEDIATE")
             now_ms = self.clock.now_ms()
-            before = [None if write.blind else _load(db, write.key, now_ms) for write in writes]
+            before = [None if write.blind else rows.load(db, write.key, now_ms) for write in writes]
             if not all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
                 db.execute("ROLLBACK")
                 return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
-            images = tuple(_apply(db, write, old) for old, write in zip(before, writes, strict=True))
+            images = tuple(rows.apply(db, write, old) for old, write in zip(before, writes, strict=True))
             self._sweep(db, now_ms)
             db.execute("COMMIT")
             return Committed(images)
 
     def query(self, query: Query, timeout: float | None = None) -> Page:
         """One page of a range."""
-        sql, values = _select(query, self.clock.now_ms() // 1000)
+        sql, values = rows.select(query, self.clock.now_ms() // 1000)
         with self._connected(timeout) as db:
-            rows = db.execute(sql, values).fetchall()
-        page = rows[: query.limit]
-        more = len(rows) > len(page)
-        items = tuple((Key(pk, sk), _parsed(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
+            found = db.execute(sql, values).fetchall()
+        page = found[: query.limit]
+        more = len(found) > len(page)
+        items = tuple((Key(pk, sk), rows.parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
@@ -285,69 +282,6 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
-
-
-def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
-    row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
-    if row is None:
-        return None
-    image = _parsed(key, row[0])
-    return image if is_live(image, now_ms) else None
-
-
-def _parsed(key: Key, attrs: str) -> Image:
-    try:
-        image = json.loads(attrs)
-    except ValueError:
-        image = None
-    if not isinstance(image, dict):
-        raise CorruptRecordError(
-            f"The record {key.pk} {key.sk} is no record: {attrs[:40]!r}. Delete it; a bucket goes with reset_bucket()."
-        )
-    return image
-
-
-def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
-    if write.is_check:
-        return old
-    new = applied(old, write)
-    if new is None:
-        db.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
-        return None
-    entries = [part for name in INDEXES for part in (index_entry(name, new) or (None, None))]
-    attrs = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
-    if old is not None and not write.remove and not any(attr.startswith("GSI") for attr in write.put):
-        db.execute("UPDATE items SET attrs = ?, ttl = ? WHERE pk = ? AND sk = ?", (attrs, new.get(TTL), *write.key))
-    else:
-        db.execute(
-            "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*write.key, attrs, new.get(TTL), *entries),
-        )
-    return new
-
-
-def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
-    partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
-    conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
-    values: list[Any] = [
-        query.pk,
-        len(query.prefix),
-        query.prefix,
-        max(query.prefix, query.start or ""),
-        now_s,
-    ]
-    if query.end is not None:
-        conditions.append(f"{sort} <= ?")
-        values.append(query.end)
-    if query.after is not None:
-        conditions.append(f"({sort}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
-        values += query.after.split("\x00")
-    order = "DESC" if query.descending else "ASC"
-    sql = (
-        f"SELECT {sort}, pk, sk, attrs FROM items WHERE {' AND '.join(conditions)} "
-        f"ORDER BY {sort} {order}, pk {order}, sk {order} LIMIT ?"
-    )
-    return sql, [*values, query.limit + 1]
 
 
 class SqliteStore:
