@@ -60,7 +60,7 @@ def test_what_goes_back_after_a_late_refusal_is_never_worth_more_than_the_room(w
     async def work() -> None:
         nonlocal granted
         store = Late(shared)
-        first, second = harness.limiter(store), harness.limiter()
+        first, second = harness.limiter(store, timeout=3_600), harness.limiter()
         await first.create_entity("org")
         await first.create_entity("key", parent_id="org", cascade=True)
         await first.set_limits("key", [LIMIT])

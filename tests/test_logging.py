@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -74,7 +75,8 @@ class Shaky:
     """A limiter on a store that can fail."""
 
     def __init__(self) -> None:
-        self.store = FaultyStore(MemoryStore(ManualClock()))
+        self.clock = ManualClock()
+        self.store = FaultyStore(MemoryStore(self.clock))
         self.limiter = SyncRateLimiter(SyncRepository(self.store), on_unavailable="allow")
 
     def take(self) -> None:
@@ -88,6 +90,24 @@ def outage() -> None:
     shaky.store.inject(Fault.FAIL_BEFORE)
     shaky.take()
     shaky.take()
+
+
+def hanging_store() -> None:
+    shaky = Shaky()
+    shaky.take()
+    shaky.store.inject(Fault.DELAY, seconds=3_600)
+    shaky.take()
+    shaky.clock.advance(1)
+    shaky.take()
+
+
+def replaced_file() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "limits.db"
+        with SyncRateLimiter(f"sqlite:///{path}", on_unavailable="allow") as limiter:
+            for _ in range(2):
+                with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, LIMITS):
+                    path.unlink(missing_ok=True)
 
 
 def lost_settlement() -> None:
@@ -154,6 +174,11 @@ def failing_client() -> None:
 
 HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "outage": (outage, ["store.unavailable", "store.available"]),
+    "hanging store": (
+        hanging_store,
+        ["store.unavailable", "breaker.opened", "store.available", "breaker.closed"],
+    ),
+    "replaced file": (replaced_file, ["store.replaced", "store.unavailable"]),
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
     "cut return": (cut_return, ["lease.return_cut"]),
