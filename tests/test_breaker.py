@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from zae_limiter import AccessDeniedError, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter import (
+    AccessDeniedError,
+    CapacityExceeded,
+    Limit,
+    RateLimiter,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ValidationError,
+)
 from zae_limiter.limiter.breaker import RETRY_SECONDS
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.testing import Fault, FaultyStore, Harness
@@ -175,6 +183,20 @@ def test_a_refusal_that_is_known_stands_while_the_store_hangs(harness: Harness) 
         scene.hang()
         assert await scene.take("other") == "degraded"
         assert await scene.timed() == ("refused", 0.0, 0)
+
+    harness.run(work())
+
+
+def test_what_can_never_fit_and_what_is_wrong_is_refused_while_the_store_hangs(harness: Harness) -> None:
+    async def work() -> None:
+        scene = Hanging(harness, refusal_ttl=0)
+        await scene.prepare()
+        scene.hang()
+        assert await scene.take() == "degraded"
+        with pytest.raises(CapacityExceeded):
+            await scene.limiter.acquire("key", "gpt-4", {"rpm": 101}, RPM).__aenter__()
+        with pytest.raises(ValidationError):
+            await scene.limiter.acquire("key", "gpt-4", {"tpm": 1}, RPM).__aenter__()
 
     harness.run(work())
 

@@ -138,6 +138,14 @@ class Engine:
         if repeated is not None:
             raise repeated
 
+    def refuse_unasked(self, chain: Chain, cost: Mapping[str, int]) -> None:
+        """Raise what can be said while the store does not answer: a refusal that is known, or that it never fits."""
+        self.refuse_again(chain, cost)
+        now_ms = chain.instant(self._clock.now_ms())
+        error = refusal(chain.readings(now_ms), cost, now_ms)
+        if isinstance(error, CapacityExceeded):
+            raise error
+
     async def swap(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> Grant | None:
         """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""
         if self._swapper is None or len(chain.steps) != 1:

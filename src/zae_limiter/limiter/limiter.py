@@ -210,7 +210,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if self._policy_of(lease) is OnUnavailable.BLOCK:
             return
         if chain is not None:
-            self._engine.refuse_again(chain, cost)
+            check_known("consume", cost, chain.names)
+            self._engine.refuse_unasked(chain, cost)
         if self._breaker.skips(lease._terms.timeout):
             error = RateLimiterUnavailable("The store has not answered lately; it was not asked.")
             error.entity_id, error.resource = lease._entity_id, lease._resource
