@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names
 from ..core.errors import ValidationError
+from ..core.limit import as_int
 from ..records.usage import WINDOWS
 from .resources import function_name
 
@@ -99,13 +100,15 @@ def halves(format: str | None) -> tuple[str, str]:
 def _in_range(field: str, value: object, least: int, most: int) -> None:
     if value is None and field == "pitr_recovery_days":
         return
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    number = as_int(value)
+    if number is None or not least <= number <= most:
         raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
 
 
-def _log_retention(days: object) -> None:
-    if not isinstance(days, int) or isinstance(days, bool):
-        raise ValidationError("log_retention_days", days, "must be a whole number of days")
+def _log_retention(value: object) -> None:
+    days = as_int(value)
+    if days is None:
+        raise ValidationError("log_retention_days", value, "must be a whole number of days")
     if days not in LOG_RETENTION_DAYS:
         nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
         raise ValidationError(

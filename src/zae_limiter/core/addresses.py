@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TypeAlias
 
 from .errors import ValidationError
+from .limit import as_int
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -43,11 +44,12 @@ def network(address: Address, ipv6_prefix: int = 64) -> str:
 
 def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
     """Check how many bits of an IPv6 address tell clients apart: 1 to 128."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 128:
+    bits = as_int(value)
+    if bits is None or not 1 <= bits <= 128:
         raise ValidationError(
             field, value, "must be a whole number of bits from 1 to 128; providers hand out /64 or more"
         )
-    return value
+    return bits
 
 
 @lru_cache(_REMEMBERED)

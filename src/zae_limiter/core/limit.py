@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from . import names
@@ -15,22 +16,53 @@ MAX_PERIOD_SECONDS = 10 * 366 * 86_400
 """Longest refill period: ten years."""
 
 
-def whole(field: str, value: object, least: int, most: int) -> int:
-    """Check that ``value`` is an integer within bounds; floats, NaN and booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValidationError(field, value, "must be a whole number (an int); fractions of a token are not allowed")
-    if not least <= value <= most:
+def whole(field: str, value: object, least: int, most: int, unit: str = "") -> int:
+    """Return ``value`` as a plain int, or raise a `ValidationError` that names ``field``.
+
+    Whatever has ``__index__`` is a whole number, integers of numpy too; floats, texts and booleans are not. ``unit`` is
+    what it counts, for the message.
+    """
+    number = as_int(value)
+    if number is None:
+        counted = f" of {unit}" if unit else ""
+        raise ValidationError(field, value, f"must be a whole number{counted}, not {type(value).__name__}")
+    if not least <= number <= most:
         raise ValidationError(field, value, f"must be between {least} and {most}")
-    return value
+    return number
+
+
+def as_int(value: object) -> int | None:
+    """Return a whole number as a plain int, None for what is not one.
+
+    >>> as_int(3), as_int(3.0), as_int(True), as_int("3")
+    (3, None, None, None)
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(index(value))  # type: ignore[arg-type]  # what the except is for
+    except TypeError:
+        return None
 
 
 def seconds(field: str, value: object, *, zero: bool) -> float:
     """Check a length of time: a finite number of seconds, 0 only where that means something."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValidationError(field, value, "must be a number of seconds")
-    if not 0 <= value <= MAX_PERIOD_SECONDS or (value == 0 and not zero):
+    number = value if isinstance(value, float) else as_int(value)
+    if number is None:
+        raise ValidationError(field, value, f"must be a number of seconds, not {type(value).__name__}")
+    if not 0 <= number <= MAX_PERIOD_SECONDS or (number == 0 and not zero):
         raise ValidationError(field, value, f"must be {'0 or more' if zero else 'above 0'} and finite, in seconds")
-    return value
+    return number
+
+
+_NUMBERS = (
+    ("capacity", MAX_AMOUNT, "tokens"),
+    ("refill_amount", MAX_AMOUNT, "tokens"),
+    ("refill_period_seconds", MAX_PERIOD_SECONDS, "seconds"),
+)
+"""The fields of a limit that are numbers: the most of each, and what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +80,8 @@ class Limit:
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
-        whole("capacity", self.capacity, 1, MAX_AMOUNT)
-        whole("refill_amount", self.refill_amount, 1, MAX_AMOUNT)
-        whole("refill_period_seconds", self.refill_period_seconds, 1, MAX_PERIOD_SECONDS)
+        for field, most, unit in _NUMBERS:
+            object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:

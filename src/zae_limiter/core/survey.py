@@ -44,7 +44,7 @@ class Survey:
         ``by`` is ``"used"`` (the largest share of the capacity first), ``"left"`` (the fewest tokens first) or
         ``"rate"`` (the most tokens a second first).
         """
-        whole("most", most, 1, MOST_RECORDS)
+        most = whole("most", most, 1, MOST_RECORDS, "loads")
         if by not in ORDERS:
             raise ValidationError("by", by, f"must be one of {', '.join(ORDERS)}")
         return sorted(self._rated(since), key=lambda load: _rank(load, by))[:most]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from .limit import as_int
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -309,3 +311,10 @@ class StackOptions:
     aggregator_role_arn: str | None = None
     enable_deletion_protection: bool = False
     tags: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Keep whole numbers of any type as plain ints; what cannot be deployed is refused when it is deployed."""
+        for each in fields(self):
+            number = as_int(getattr(self, each.name))
+            if number is not None:
+                object.__setattr__(self, each.name, number)

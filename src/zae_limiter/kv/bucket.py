@@ -29,9 +29,11 @@ class TokenBucket:
     capacity: int
 
     def __post_init__(self) -> None:
-        whole("capacity", self.capacity, 1, MAX_AMOUNT)
-        whole("tokens", self.tokens, 0, self.capacity)
-        whole("last_refill_ms", self.last_refill_ms, 0, LAST_INSTANT_MS)
+        capacity = whole("capacity", self.capacity, 1, MAX_AMOUNT, "tokens")
+        tokens = whole("tokens", self.tokens, 0, capacity, "tokens")
+        last_refill_ms = whole("last_refill_ms", self.last_refill_ms, 0, LAST_INSTANT_MS, "milliseconds")
+        for field, number in (("capacity", capacity), ("tokens", tokens), ("last_refill_ms", last_refill_ms)):
+            object.__setattr__(self, field, number)
 
     @classmethod
     def create(cls, capacity: int, now_ms: int) -> TokenBucket:

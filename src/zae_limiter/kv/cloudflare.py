@@ -135,7 +135,7 @@ def _check(answer: httpx.Response) -> None:
 
 
 def _ttl(value: object) -> int:
-    return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS)
+    return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS, "seconds")
 
 
 def _token(value: object) -> str:

@@ -23,8 +23,8 @@ class RateLimitPolicy:
     bucket_capacity: int
 
     def __post_init__(self) -> None:
-        whole("requests_per_minute", self.requests_per_minute, 1, MAX_AMOUNT)
-        whole("bucket_capacity", self.bucket_capacity, 1, MAX_AMOUNT)
+        for field, unit in (("requests_per_minute", "requests"), ("bucket_capacity", "tokens")):
+            object.__setattr__(self, field, whole(field, getattr(self, field), 1, MAX_AMOUNT, unit))
         if self.bucket_capacity < self.requests_per_minute:
             reason = f"must be at least requests_per_minute ({self.requests_per_minute}); leave it out to have the same"
             raise ValidationError("bucket_capacity", self.bucket_capacity, reason)
@@ -51,7 +51,7 @@ class RateLimitPolicy:
 
     def calculate_refill_time(self, tokens: int) -> int:
         """Milliseconds in which so many tokens are made, rounded up."""
-        return first_instant(self.rule, 0, 0, whole("tokens", tokens, 0, MAX_AMOUNT))
+        return first_instant(self.rule, 0, 0, whole("tokens", tokens, 0, MAX_AMOUNT, "tokens"))
 
     def to_limit(self, name: str = "rpm") -> Limit:
         """The same as a limit of the exact limiter."""

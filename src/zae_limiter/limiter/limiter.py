@@ -66,13 +66,13 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         atomic: bool = False,
     ) -> None:
         self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
-        whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
+        multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = self.repository._backend
         self._policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
-        self._chains = Chains(self._backend, bucket_ttl_refill_multiplier)
+        self._chains = Chains(self._backend, multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)

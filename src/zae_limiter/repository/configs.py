@@ -171,7 +171,7 @@ class ConfigOperations(Operations):
     ) -> tuple[list[str], str | None]:
         """Entities that have limits of their own for a resource, a page at a time."""
         names.config_resource(resource)
-        whole("limit", limit, 1, MAX_PAGE)
+        limit = whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
         deadline = self._deadline()
         ns = await self._backend.ns(deadline)

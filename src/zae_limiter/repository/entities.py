@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import names
 from ..core.chain import MAX_DEPTH, check_ancestry
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
-from ..core.limit import whole
+from ..core.limit import as_int, whole
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
@@ -87,7 +87,7 @@ class EntityOperations(BucketOperations):
         names.entity_id(entity_id)
         names.principal(principal)
         if expected_version is not None:
-            whole("expected_version", expected_version, 1, 2**62)
+            expected_version = whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
         changes: dict[str, Any] = {field: value for field, value in given.items() if value is not UNSET}
         _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata", {}))
@@ -262,13 +262,13 @@ def _check_json(value: object, whole_value: object) -> None:
     elif isinstance(value, float):
         if not isfinite(value):
             raise ValidationError("metadata", whole_value, f"must not contain {value}")
-    elif not isinstance(value, int | None):
+    elif not isinstance(value, bool | None) and as_int(value) is None:
         raise ValidationError("metadata", whole_value, f"must hold what JSON can hold, not a {type(value).__name__}")
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A copy as every store gives it back: what JSON makes of it, so a tuple becomes a list."""
-    copied: dict[str, Any] = json.loads(json.dumps(metadata))
+    copied: dict[str, Any] = json.loads(json.dumps(metadata, default=as_int))
     return copied
 
 

@@ -29,7 +29,7 @@ class HistoryOperations(Operations):
         Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
         """
         names.audit_subject(entity_id)
-        whole("limit", limit, 1, MAX_PAGE)
+        limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
         of_registry = entity_id.startswith("$NAMESPACE:")
@@ -74,7 +74,7 @@ class HistoryOperations(Operations):
         limit: int,
         next_key: str | None,
     ) -> tuple[list[Image], str | None]:
-        whole("limit", limit, 1, MAX_PAGE)
+        limit = whole("limit", limit, 1, MAX_PAGE, "windows")
         if window_type is not None and window_type not in usage.WINDOWS:
             raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
         start, end = _text("start_time", start_time), _text("end_time", end_time)

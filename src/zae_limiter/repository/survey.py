@@ -30,7 +30,7 @@ class SurveyOperations(Operations):
 
         It reads each of them: on DynamoDB that costs about one read unit per bucket and shard.
         """
-        whole("max_records", max_records, 1, MOST_RECORDS)
+        max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
             names.resource(resource)
         ns = await self._backend.ns()

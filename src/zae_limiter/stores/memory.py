@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..clock import Clock, SystemClock
 from ..core.errors import CorruptRecordError
+from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import BackendCapabilities
 from ..forks import protect
 from ..records import bucket, ledger
@@ -48,9 +49,10 @@ class MemoryStore:
         max_buckets: int = 100_000,
         usage_retention_days: int = USAGE_RETENTION_DAYS,
     ) -> None:
-        self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days)
+        days = whole("usage_retention_days", usage_retention_days, 0, 36_500, "days")
+        self.capabilities = replace(CAPABILITIES, usage_retention_days=days)
         self.clock: Clock = clock or SystemClock()
-        self.max_buckets = max_buckets
+        self.max_buckets = whole("max_buckets", max_buckets, 1, MAX_AMOUNT, "buckets")
         self.evicted_unfull = 0
         self.dropped_usage = 0
         self._lock = threading.Lock()

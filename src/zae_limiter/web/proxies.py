@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from ..core.addresses import Address, parse
 from ..core.errors import ValidationError
+from ..core.limit import as_int
 from ..logs import WEB_HEADER_IGNORED, tell
 
 Lines: TypeAlias = Callable[[str], list[str]]
@@ -168,10 +169,11 @@ class _Watch:
 
 
 def _checked(trusted: object) -> int | tuple[str, ...]:
-    if isinstance(trusted, int) and not isinstance(trusted, bool):
-        if not 0 <= trusted <= _MOST_HOPS:
+    hops = as_int(trusted)
+    if hops is not None:
+        if not 0 <= hops <= _MOST_HOPS:
             raise ValidationError("trusted", trusted, f"must be a number of proxies from 0 to {_MOST_HOPS}")
-        return trusted
+        return hops
     if isinstance(trusted, str):
         raise ValidationError("trusted", trusted, "must be a list of addresses; put brackets around it")
     if not isinstance(trusted, Iterable) or isinstance(trusted, bytes):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
-from ..core.limit import MAX_AMOUNT, Limit, check_limits, whole
+from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, whole
 from .identity import Identity
 from .request import Request
 from .templates import Template
@@ -52,11 +52,11 @@ class Rule:
         if self.resource is not None and not callable(self.resource):
             names.resource(self.resource)
         if not callable(self.cost):
-            check_cost(self.cost)
+            object.__setattr__(self, "cost", check_cost(self.cost))
         check_key(self.key)
         if not isinstance(self.exempt, bool):
             raise ValidationError("exempt", self.exempt, "must be True or False")
-        _check_refund(self.refund)
+        object.__setattr__(self, "refund", _check_refund(self.refund))
 
     def templates(self) -> tuple[Template, ...] | None:
         """The templates; None where a callable decides or everything matches."""
@@ -114,15 +114,14 @@ def _none_given(field: str, value: object) -> NoReturn:
     raise ValidationError(field, value, "would match nothing; leave it out to match everything")
 
 
-def _check_refund(refund: object) -> None:
+def _check_refund(refund: object) -> Collection[int] | Callable[[int], bool]:
     if inspect.iscoroutinefunction(refund):
         raise ValidationError("refund", refund, "must not be async: it is asked while the answer begins")
     if callable(refund):
-        return
+        return refund
     if isinstance(refund, str | bytes) or not isinstance(refund, Collection):
         raise ValidationError("refund", refund, "must be statuses such as (502, 503), or a callable")
-    for status in refund:
-        whole("refund", status, 100, 599)
+    return tuple(whole("refund", status, 100, 599) for status in refund)
 
 
 def _bare(template: str) -> str:
@@ -132,7 +131,11 @@ def _bare(template: str) -> str:
 def check_cost(cost: object) -> Cost:
     """Check a cost: a whole number, or whole numbers by limit."""
     if isinstance(cost, Mapping):
-        return {names.limit_name(name, "cost"): whole(f"cost[{name!r}]", n, 0, MAX_AMOUNT) for name, n in cost.items()}
-    if isinstance(cost, int):
-        return whole("cost", cost, 0, MAX_AMOUNT)
+        return {names.limit_name(name, "cost"): _tokens(f"cost[{name!r}]", n) for name, n in cost.items()}
+    if isinstance(cost, bool) or as_int(cost) is not None:
+        return _tokens("cost", cost)
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
+
+
+def _tokens(field: str, value: object) -> int:
+    return whole(field, value, 0, MAX_AMOUNT, "tokens")

@@ -72,7 +72,8 @@ class Fields:
         object.__setattr__(self, "units", _check_units(self.units))
         if not isinstance(self.vendor, str) or not _VENDOR.match(self.vendor):
             raise ValidationError("vendor", self.vendor, "must be lower case: a letter, then letters, digits, '_', '-'")
-        whole("jitter_seconds", self.jitter_seconds, 0, _MAX_JITTER_SECONDS)
+        jitter = whole("jitter_seconds", self.jitter_seconds, 0, _MAX_JITTER_SECONDS, "seconds")
+        object.__setattr__(self, "jitter_seconds", jitter)
 
     @classmethod
     def of(cls, value: str | Sequence[str] | Fields | None) -> Fields:
