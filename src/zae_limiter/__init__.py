@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
         LeaseExpiredError as LeaseExpiredError,
         NamespaceNotFoundError as NamespaceNotFoundError,
         NamespaceStateError as NamespaceStateError,
+        RateLimiterClosedError as RateLimiterClosedError,
         RateLimitError as RateLimitError,
         RateLimiterUnavailable as RateLimiterUnavailable,
         RateLimitExceeded as RateLimitExceeded,

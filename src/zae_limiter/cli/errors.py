@@ -32,6 +32,7 @@ CODES: dict[type[BaseException], int] = {
     library.StackAlreadyExistsError: 16,
     library.LeaseExpiredError: 17,
     library.AccessDeniedError: 18,
+    library.RateLimiterClosedError: 19,
     click.Abort: 130,
 }
 """The exit code of each kind of error; the nearest class counts."""

@@ -21,6 +21,7 @@
     ├── VersionError
     │   ├── VersionMismatchError
     │   └── IncompatibleSchemaError
+    ├── RateLimiterClosedError           used after close()
     └── ValidationError                  bad input: field, value, reason
         ├── InvalidIdentifierError
         └── InvalidNameError
@@ -247,6 +248,16 @@ class VersionMismatchError(VersionError):
 
 class IncompatibleSchemaError(VersionError):
     """The stored schema cannot be read by this client."""
+
+
+class RateLimiterClosedError(ZAELimiterError, RuntimeError):
+    """A limiter or a repository was used after `close`: no store is asked, and no outage policy covers it."""
+
+    def __init__(self) -> None:
+        super().__init__("The limiter is closed: close() was called on it or on its repository. Open a new one.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class ValidationError(ZAELimiterError, ValueError):

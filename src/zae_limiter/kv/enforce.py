@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ..clock import Clock, SystemClock
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterClosedError, ValidationError
 from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
 from ..runtime.blocking import run
 from .bucket import TokenBucket
@@ -51,9 +51,11 @@ class EnforceRateLimit:
         self.policy = policy or RateLimitPolicy.standard_ip_policy()
         self.clock: Clock = clock or SystemClock()
         _check_expiry(repository, self.policy)
+        self._closed = False
 
     async def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
         """Whether a request of ``client`` (an identity, or an address as a server writes it) may pass."""
+        self._check_open()
         key = (client if isinstance(client, ClientIdentity) else ClientIdentity.from_ip(client)).kv_key
         try:
             found = await self._load(key)
@@ -70,16 +72,25 @@ class EnforceRateLimit:
         return RateLimitResult(True, left.tokens, 0, self.policy.requests_per_minute, full_ms, degraded=not saved)
 
     async def close(self) -> None:
-        """Let go of the connections of the repository, if it has any of its own."""
+        """Let go of the connections of the repository, if it has any of its own; closing twice is fine.
+
+        From then on `check` raises `RateLimiterClosedError`: a limiter that cannot ask would let everybody through.
+        """
+        self._closed = True
         close = getattr(self.repository, "close", None)
         if close is not None:
             await close()
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RateLimiterClosedError
 
     async def _load(self, key: str) -> TokenBucket | None:
         try:
@@ -143,10 +154,11 @@ class SyncEnforceRateLimit:
         return run(self._work.check(client))
 
     def close(self) -> None:
-        """Let go of the connections of the repository, if it has any of its own."""
+        """Let go of the connections of the repository, if it has any of its own; closing twice is fine."""
         run(self._work.close())
 
     def __enter__(self) -> Self:
+        self._work._check_open()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -201,8 +201,11 @@ class LeaseCore:
         try:
             await self._end(failed)
         finally:
-            if self._grant is not None and self._limiter._lines.waiting:
-                self._limiter._lines.stir(self._grant.chain.roots)
+            limiter = self._limiter
+            if self._grant is not None and limiter._lines.waiting:
+                limiter._lines.stir(self._grant.chain.roots)
+            if limiter._backend.closed:  # what was written may have opened the store again
+                await limiter._backend.close()
 
     async def _end(self, failed: bool) -> None:
         if failed:

@@ -142,10 +142,15 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         return self._backend.deadline(self._timeout)
 
     async def close(self) -> None:
-        """Close the repository; closing twice is fine."""
+        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
+
+        A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        """
         await self.repository.close()
+        self._lines.stir(tuple(self._lines.waiting))
 
     async def __aenter__(self) -> RateLimiter:
+        self._backend.check_open()
         return self
 
     async def __aexit__(

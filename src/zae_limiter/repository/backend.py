@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import NamespaceNotFoundError, RateLimiterUnavailable
+from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, RateLimiterUnavailable
 from ..core.values import AuditAction, AuditEvent, Namespace
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Image, Key, Page, Query, Write
@@ -55,6 +55,7 @@ class Backend:
         self.cache = ConfigCache(config_cache_ttl)
         self.sights = Sights()
         self.audit_retention_days = AUDIT_RETENTION_DAYS
+        self.closed = False
         self._namespace_id: str | None = None
         self._warned = False
         if isinstance(store, Replaceable):
@@ -64,11 +65,26 @@ class Backend:
         """Return the deadline of a call that begins now."""
         return Deadline(self.timeout if seconds is None else seconds, self.stopwatch)
 
+    def check_open(self) -> None:
+        """Raise `RateLimiterClosedError` after `close`."""
+        if self.closed:
+            raise RateLimiterClosedError
+
+    async def close(self) -> None:
+        """Close the store, and refuse whatever begins from now on; closing twice is fine.
+
+        With the cached config goes every remembered chain of levels, so that an acquire has to come to `ns` first.
+        """
+        self.closed = True
+        self.cache.clear()
+        await self.store.close()
+
     async def ns(self, deadline: Deadline | None = None) -> str:
         """The id of the namespace; the default one is registered on first use.
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
+        self.check_open()
         if self._namespace_id is None:
             if self.prepared is not None:
                 await self.prepared.finish(deadline)
@@ -139,6 +155,8 @@ class Backend:
         return await self.store.query(query, timeout=self._left(deadline))
 
     def _left(self, deadline: Deadline | None) -> float:
+        """Return the seconds that a call to the store has; refuse it once the backend is closed."""
+        self.check_open()
         return self.timeout if deadline is None else deadline.left()
 
     async def change(

@@ -139,6 +139,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        self._backend.check_open()
         store = self._backend.store
         if isinstance(store, Provisioned):
             await store.create_table(tags=tags, deletion_protection=deletion_protection)
@@ -149,6 +150,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
         once. Without them nothing is created, so a mistyped name provisions nothing.
         """
+        self._backend.check_open()
         if self._backend.prepared is not None:
             self._backend.prepared.done = False
             await self._backend.prepared.finish()
@@ -185,10 +187,11 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms, reason)
 
     async def close(self) -> None:
-        """Close the store; closing twice is fine."""
-        await self._backend.store.close()
+        """Close the store; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        await self._backend.close()
 
     async def __aenter__(self) -> Repository:
+        self._backend.check_open()
         return self
 
     async def __aexit__(

@@ -127,10 +127,11 @@ class SyncRepository(
         return run(self._inner.status())
 
     def close(self) -> None:
-        """Close the store; closing twice is fine."""
+        """Close the store; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
+        self._inner._backend.check_open()
         return self
 
     def __exit__(
@@ -207,10 +208,11 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:
-        """Close the repository; closing twice is fine."""
+        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
         run(self._inner.close())
 
     def __enter__(self) -> SyncRateLimiter:
+        self._inner._backend.check_open()
         return self
 
     def __exit__(

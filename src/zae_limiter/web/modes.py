@@ -38,9 +38,12 @@ class Mode:
         return self.lease_type(self.limiter, entity_id, resource, check_amounts("consume", consume), terms)
 
     async def close(self) -> None:
-        """Close the limiter, if it was opened here."""
+        """Close the store of a limiter that was opened here. The next request opens it again.
+
+        A server may end the lifespan of an app that goes on serving: an app without lifespan ends it at once.
+        """
         if self._owned:
-            await self.limiter.close()
+            await self.limiter.repository.store.close()
 
 
 class Waiting(Mode):
