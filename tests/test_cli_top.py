@@ -180,19 +180,48 @@ def test_on_a_terminal_it_is_drawn_in_place_and_the_cursor_comes_back(terminal: 
     assert ("48;5;" in shown) is coloured
 
 
-def test_a_narrow_terminal_is_shown_fewer_columns_and_whole_words(terminal: Terminal) -> None:
+def shown_at(terminal: Terminal, columns: int, lines: int = 12) -> list[str]:
+    """The lines of the second look, on a terminal of this size."""
     ours, theirs = pty.openpty()
-    running = started(terminal, theirs, TERM="xterm-256color", COLUMNS="40", LINES="12", NO_COLOR="1")
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    running = started(terminal, theirs, TERM="xterm-256color", NO_COLOR="1", **size)
     os.close(theirs)
     shown = ""
     for part in parts(ours):
         shown += part
-        if running.poll() is None and shown.count("namespace") == 2:
+        if running.poll() is None and shown.count("namespace") >= 2:
             interrupted(running)
     os.close(ours)
     assert running.wait(30) == 0
-    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).split() for line in shown.splitlines()]
-    assert ["debtor", "tpm", "-5,000", "150", "%"] in [line[:5] for line in lines]
+    looks = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).split("UTC, namespace")
+    return [line.rstrip() for line in looks[2].splitlines()]
+
+
+def test_a_narrow_terminal_is_shown_resource_and_rate_and_whole_words(terminal: Terminal) -> None:
+    lines = [line.split() for line in shown_at(terminal, 40)]
+    assert ["debtor", "gpt-3", "tpm", "0.0", "-5,000", "150", "%"] in lines
+
+
+LONG = ("customer-7f3a9b2c-1d4e-4f5a-9b8c-tenant-key-000001", "anthropic/claude-sonnet-4.5-20250929")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_long_names_are_shortened_and_no_bucket_takes_two_lines(terminal: Terminal, columns: int) -> None:
+    with SyncRateLimiter(terminal.url) as limiter, limiter.acquire(*LONG, {"rpm": 99, "tpm": 9_999}, STILL):
+        pass
+    lines = [line for line in shown_at(terminal, columns, 24) if line and "default" not in line]
+    head, _, *rows = lines
+    assert all(len(line) <= columns for line in (head, *rows))
+    assert head.split()[:4] == ["entity", "resource", "limit", "per"]
+    ours = [row.split() for row in rows if row.startswith("cust")]
+    assert [row[2] for row in ours] == ["tpm", "rpm"]
+    for entity, resource, _, rate, left, *_ in ours:
+        assert all("…" in name for name in (entity, resource))
+        assert (entity.endswith("001"), resource.endswith("929")) == (True, True), "the end tells names apart"
+        assert (rate, left) == ("0.0", "1")
+    if columns >= 80:
+        assert head.split()[-2:] == ["full", "in"]
+        assert "capacity" in head
 
 
 def parts(descriptor: int) -> Iterator[str]:

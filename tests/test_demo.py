@@ -289,10 +289,10 @@ def test_the_live_view() -> None:
         run = Simulation(limiter, clock, 1, 12)
         view = ScreenView(run, console, "the title")
         assert view.run(at_once(clock))
+        still = Console(file=io.StringIO(), width=80)
+        still.print(view.picture())
     frames = out.getvalue()
     assert frames.count("the title") > 140
-    still = Console(file=io.StringIO(), width=80)
-    still.print(view.picture())
     shown: str = still.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert "12.0 of 12 s" in shown
     assert "…" not in shown.split("╰")[0]

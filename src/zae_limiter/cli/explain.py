@@ -11,7 +11,7 @@ from ..core.config import SOURCES
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, pass_shell
 from .limits import amount_option, limit_option, spell_rate
-from .output import Cell, Grid, duration, note, printable
+from .output import Cell, Grid, duration, note, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     for remark in found.remarks:
         note(remark)
     click.echo()
-    click.echo(printable(verdict(found, cost)))
+    print_text(verdict(found, cost))
 
 
 def explained(

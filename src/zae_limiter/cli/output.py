@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console, JustifyMethod, RenderableType
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
+    from rich.console import Console, RenderableType
 
 _PIPE_WIDTH = 10_000
 """Where nobody looks at columns, no line is broken."""
 
+_LEAST_WIDTH = 24
+"""A terminal that is narrower breaks the lines itself."""
+
 _ASCII = str.maketrans(
-    {"─": "-", "│": "|", "├": "|", "└": "`", "·": "-", "✓": "ok", "✗": "X"}
+    {"─": "-", "│": "|", "├": "|", "└": "`", "·": "-", "…": "~", "✓": "ok", "✗": "X"}
     | dict.fromkeys("┌┐┘┤┬┴┼", "+")
     | dict.fromkeys("█▉▊▋▌", "#")
     | dict.fromkeys("▍▎▏", " ")
@@ -114,48 +114,30 @@ def print_grid(grid: Grid) -> None:
     if not grid.rows:
         note(grid.empty)
         return
+    from .tables import fit_table
+
     if grid.title is not None:
-        click.echo(styled(printable(grid.title.text), fg=grid.title.style or None))
-    echo_trimmed(table_of(grid))
+        print_text(*grid.title)
+    width = max(_LEAST_WIDTH, console().width)
+    echo_trimmed(fit_table(grid, width), width)
 
 
-def table_of(grid: Grid) -> Table:
-    """A table as rich draws it, without its title."""
-    from rich import box
-    from rich.table import Table
+def print_text(text: str, style: str = "") -> None:
+    """Print a sentence, broken between words where the terminal is narrow."""
+    from rich.text import Text
 
-    table = Table(
-        box=box.SIMPLE_HEAD if grid.headers else None,
-        show_header=bool(grid.headers),
-        show_edge=False,
-        pad_edge=False,
-        header_style="bold",
-    )
-    for number, header in enumerate(grid.headers or grid.rows[0]):
-        cells = [row[number] for row in grid.rows]
-        style = "" if number or grid.headers else "bold"
-        side: JustifyMethod = "right" if grid.headers and _are_numbers(cells) else "left"
-        table.add_column(str(header), justify=side, style=style, overflow="fold")
-    for row in grid.rows:
-        table.add_row(*(_shown(value) for value in row))
-    return table
+    echo_trimmed(Text(printable(text), style), max(_LEAST_WIDTH, console().width))
 
 
-def widths(renderable: RenderableType) -> Measurement:
-    """How wide it is at least without a word broken, and at most, whatever the terminal."""
-    from rich.measure import Measurement
-
-    screen = console()
-    return Measurement.get(screen, screen.options.update(max_width=_PIPE_WIDTH), renderable)
-
-
-def echo_trimmed(renderable: RenderableType) -> None:
+def echo_trimmed(renderable: RenderableType, width: int | None = None) -> None:
     """Print something of rich's without the blanks with which it fills its lines.
 
-    A terminal that is too narrow for its words breaks the lines itself: a number in pieces is none.
+    Without a ``width`` it is as wide as the terminal, or as its longest word: a number in pieces is none.
     """
+    from .tables import measure
+
     screen = console()
-    screen.width = max(screen.width, widths(renderable).minimum)
+    screen.width = width or max(screen.width, measure(renderable).minimum)
     with screen.capture() as captured:
         screen.print(renderable)
     for line in captured.get().splitlines():
@@ -170,31 +152,6 @@ def speakable(text: str) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII)
     return text
-
-
-def _are_numbers(cells: Sequence[object]) -> bool:
-    given = [cell for cell in cells if cell is not None]
-    return bool(given) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in given)
-
-
-def _shown(value: object) -> Text:
-    from rich.text import Text
-
-    match value:
-        case Text():
-            return value
-        case None:
-            return Text("-", style="dim")
-        case bool():
-            return Text("yes" if value else "no")
-        case int():
-            return Text(f"{value:,}", style="red" if value < 0 else "")
-        case float():
-            return Text(f"{value:,.1f}", style="red" if value < 0 else "")
-        case Cell(text, style):
-            return Text(printable(text), style=style)
-        case _:
-            return Text(printable(str(value)))
 
 
 def duration(seconds: float) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from ..records.instants import iso
-from .output import Cell, Grid, console, duration, note, print_grid, print_json_line, printable, table_of, widths
+from .output import Cell, Grid, console, duration, note, print_grid, print_json_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]
 
 _BAR = 12
-_FRAME = 5
-"""Lines of the picture that are no buckets."""
-_SPARED = ("in use", "capacity", "per second", "resource", "full in")
-"""Columns that a narrow terminal goes without, the first to go first."""
+_HEAD = 2
+"""Lines of a table that are no buckets."""
+_NAMES = ("entity", "resource", "limit")
+"""Columns that are shortened where there is no room: a name in pieces would take several lines."""
+_SPARED = ("in use", "capacity", "full in", "")
+"""Columns that a narrow terminal goes without, the first to go first. What is consumed, of what, stays."""
+_LEAST_NAMES = (14, 14, 10, 7, 1)
+"""How far names are shortened before so many columns of `_SPARED` and one more are left out."""
 
 
 @contextmanager
@@ -59,19 +64,41 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
 
     title = Text(printable(_title(where, survey)), style="bold")
     remarks = [Text(remark, style="dim") for remark in _remarks(survey)]
-    shown = loads[: max(1, screen.height - _FRAME)]
-    return Group(title, *([_fitting(_grid(shown), screen.width)] if shown else []), *remarks)
+    above_and_below = sum(len(text.wrap(screen, screen.width)) for text in (title, *remarks))
+    shown = loads[: max(1, screen.height - above_and_below - _HEAD - 1)]
+    return Group(title, *([_fit(_grid(shown), screen.width)] if shown else []), *remarks)
 
 
-def _fitting(grid: Grid, width: int) -> Table:
+def _fit(grid: Grid, width: int) -> Table:
     """A table of as many columns as there is room for: a line per bucket, as lines are what is drawn over."""
-    table = table_of(grid)
-    for name in _SPARED:
-        if widths(table).maximum <= width:
-            break
-        grid = grid.without(name)
-        table = table_of(grid)
-    return table
+    from .tables import GAPS, draw_table, natural_widths, share_width
+
+    tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
+    for gap, gone in tries:
+        tried = grid if gap == GAPS[0] else _without(grid, _SPARED[:gone])
+        elastic = [header in _NAMES for header in tried.headers]
+        room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
+        if room is not None:
+            return draw_table(_shorten_names(tried, room), gap, room)
+    return draw_table(tried, gap)
+
+
+def _without(grid: Grid, spared: Sequence[str]) -> Grid:
+    """The grid with fewer columns, and with short headers on those that stay."""
+    for header in spared:
+        grid = grid.without(header)
+    short = {"per second": "per s", **({"": "used"} if spared else {})}
+    return replace(grid, headers=[short.get(header, header) for header in grid.headers])
+
+
+def _shorten_names(grid: Grid, room: Sequence[int]) -> Grid:
+    from .tables import shorten
+
+    def cut(header: str, cell: object, width: int) -> object:
+        return shorten(printable(str(cell)), width) if header in _NAMES else cell
+
+    rows = [tuple(map(cut, grid.headers, row, room)) for row in grid.rows]
+    return replace(grid, headers=list(map(shorten, grid.headers, room)), rows=rows)
 
 
 def _print_block(where: str, survey: Survey, loads: Sequence[Load]) -> None:

@@ -1,0 +1,165 @@
+"""Tables as rich draws them, and as a terminal has room for them.
+
+Nothing is left out of a table that is printed: where it is too wide its columns move together, then its texts are
+folded, and where that would tear them to pieces every row becomes a block with a line per field.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from .output import Cell, Grid, console, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import JustifyMethod, RenderableType
+
+GAPS = (3, 2, 1)
+"""Columns between two fields: the first that fits is taken."""
+_LEAST_TEXT = {2: 14, 1: 12}
+"""By the gap between columns, how far texts are folded: what is narrower is easier to read on a line of its own."""
+_UNBOUND = 10_000
+
+
+def fit_table(grid: Grid, width: int) -> Table:
+    """Return a table of everything in ``grid`` that is at most ``width`` columns wide, if that is possible."""
+    for gap in GAPS:
+        table = draw_table(grid, gap)
+        if measure(table).maximum <= width:
+            return table
+    if not grid.headers:
+        return draw_table(grid)
+    elastic = [not _begin_with_digits(column) for column in columns_of(grid)]
+    for gap, least in _LEAST_TEXT.items():
+        room = share_width(natural_widths(grid), elastic, width - gap * (len(elastic) - 1), least)
+        if room is not None:
+            return draw_table(grid, gap, room)
+    return stack_rows(grid)
+
+
+def draw_table(grid: Grid, gap: int = GAPS[0], room: Sequence[int] | None = None) -> Table:
+    """Draw a table without its title; ``room`` is how wide each column is, if not as wide as it needs."""
+    table = Table(
+        box=box.SIMPLE_HEAD if grid.headers else None,
+        show_header=bool(grid.headers),
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap // 2, 0, (gap - 1) // 2) if grid.headers else (0, 2, 0, 0),
+        header_style="bold",
+    )
+    for number, (header, cells) in enumerate(zip(_headers(grid), columns_of(grid), strict=True)):
+        side: JustifyMethod = "right" if grid.headers and _are_numbers(cells) else "left"
+        style = "" if number or grid.headers else "bold"
+        width = None if room is None else room[number]
+        table.add_column(header, justify=side, style=style, overflow="fold", width=width)
+    for row in grid.rows:
+        table.add_row(*(show_value(value) for value in row))
+    return table
+
+
+def stack_rows(grid: Grid) -> Table:
+    """Draw a row as a block of lines, a field each; an empty text has none."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, row in enumerate(grid.rows):
+        if number:
+            table.add_row()
+        for header, value in zip(grid.headers, row, strict=True):
+            shown = show_value(value)
+            if shown.plain.strip():
+                table.add_row(header, shown)
+    return table
+
+
+def columns_of(grid: Grid) -> list[tuple[object, ...]]:
+    """The cells of each column."""
+    return list(zip(*grid.rows, strict=True))
+
+
+def natural_widths(grid: Grid) -> list[int]:
+    """How wide each column is when nothing is folded or shortened."""
+    headers = _headers(grid)
+    cells = [[show_value(value).cell_len for value in column] for column in columns_of(grid)]
+    return [max(cell_len(header), *lengths) for header, lengths in zip(headers, cells, strict=True)]
+
+
+def share_width(natural: Sequence[int], elastic: Sequence[bool], width: int, least: int) -> list[int] | None:
+    """Divide ``width`` among columns: only ``elastic`` ones give way, the widest first, and none below ``least``.
+
+    None where that is not enough.
+
+    >>> share_width([50, 20, 6], [True, True, False], 46, 14)
+    [20, 20, 6]
+    >>> share_width([50, 20, 6], [True, True, False], 20, 14)
+    """
+    widest = max((size for size, gives in zip(natural, elastic, strict=True) if gives), default=0)
+    for most in range(max(widest, least), least - 1, -1):
+        shares = [min(size, most) if gives else size for size, gives in zip(natural, elastic, strict=True)]
+        if sum(shares) <= width:
+            return shares
+    return None
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a name in the middle: what tells names apart is often at their end.
+
+    >>> shorten("customer-7f3a9b2c-000001", 12), shorten("key-1", 12)
+    ('custom…00001', 'key-1')
+    """
+    if cell_len(text) <= width:
+        return text
+    tail = ""
+    for letter in reversed(text):
+        if cell_len(letter + tail) > (width - 1) // 2:
+            break
+        tail = letter + tail
+    head = set_cell_size(text, max(0, width - 1 - cell_len(tail))).rstrip()
+    return f"{head}…{tail}"
+
+
+def measure(renderable: RenderableType) -> Measurement:
+    """How wide it is at least without a word broken, and at most, whatever the terminal."""
+    screen = console()
+    return Measurement.get(screen, screen.options.update(max_width=_UNBOUND), renderable)
+
+
+def show_value(value: object) -> Text:
+    """A cell: numbers with separators, None as a dash, no control characters."""
+    match value:
+        case Text():
+            return value
+        case None:
+            return Text("-", style="dim")
+        case bool():
+            return Text("yes" if value else "no")
+        case int():
+            return Text(f"{value:,}", style="red" if value < 0 else "")
+        case float():
+            return Text(f"{value:,.1f}", style="red" if value < 0 else "")
+        case Cell(text, style):
+            return Text(printable(text), style=style)
+        case _:
+            return Text(printable(str(value)))
+
+
+def _headers(grid: Grid) -> list[str]:
+    return [str(header) for header in grid.headers or [""] * len(grid.rows[0])]
+
+
+def _are_numbers(cells: Sequence[object]) -> bool:
+    given = [cell for cell in cells if cell is not None]
+    return bool(given) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in given)
+
+
+def _begin_with_digits(cells: Sequence[object]) -> bool:
+    """Whether a column is one of numbers, rates or moments, which are not to be torn apart."""
+    texts = [show_value(cell).plain.lstrip("-") for cell in cells]
+    return all(text[:1].isdigit() for text in texts if text.strip())
