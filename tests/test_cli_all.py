@@ -40,6 +40,7 @@ LEAVES = dict(leaves(root))
 def test_the_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
         *("create-table", "demo", "acquire", "available", "explain", "audit list", "status", "version", "check", "top"),
+        "completion",
         *("usage list", "usage summary"),
         *(f"entity {verb}" for verb in ["create", "update", "show", "delete", "children", "list", "buckets"]),
         *(f"entity {verb}" for verb in ["set-limits", "get-limits", "delete-limits", "list-resources", "reset-bucket"]),
@@ -158,7 +159,7 @@ def test_every_command_answers_as_text_and_as_json(terminal: Terminal, line: str
     assert copy.json(*asked) is not None
 
 
-def test_that_covers_every_command_but_the_demo_and_those_for_aws() -> None:
+def test_that_covers_every_command_that_works_on_a_store_but_those_for_aws() -> None:
     """``tests/aws`` has a file for each of those."""
     left = {path[0] for path in LEAVES if not any(tuple(line.split())[: len(path)] == path for line in EACH)}
-    assert left - SECTIONS["Run it on AWS"].keys() - SECTIONS["A local AWS"].keys() == {"demo"}
+    assert left - SECTIONS["Run it on AWS"].keys() - SECTIONS["A local AWS"].keys() == {"demo", "completion"}

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from zae_limiter import SyncRepository, exceptions
 from zae_limiter.cli.app import root
-from zae_limiter.cli.errors import CODES, OVER_ADMITTED, exit_code
+from zae_limiter.cli.errors import CODES, OUTPUT_LOST, OVER_ADMITTED, exit_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_every_kind_of_error_has_a_code_of_its_own() -> None:
     assert {codes[name] for name in bad_input} == {2}
     rest = [code for name, code in codes.items() if name not in families | bad_input]
     assert len(set(rest)) == len(rest)
-    assert not {0, 1, 2, OVER_ADMITTED} & set(rest)
+    assert not {0, 1, 2, OVER_ADMITTED, OUTPUT_LOST} & set(rest)
     assert exit_code(exceptions.NamespaceStateError()) == 10
 
 
@@ -185,7 +185,7 @@ def test_a_session_in_processes_of_their_own(tmp_path: Path) -> None:
     assert process("acquire", "k", "gpt-4", "-c", "rpm:3", **env).returncode == 4
 
 
-def test_a_reader_that_leaves_early_is_no_error(url: str) -> None:
+def test_a_reader_that_leaves_early_ends_it_with_one_line_and_a_code(url: str) -> None:
     with SyncRepository(url) as repository:
         repository.create_entity("parent")
         for number in range(1000):
@@ -199,9 +199,11 @@ def test_a_reader_that_leaves_early_is_no_error(url: str) -> None:
         assert child.stderr is not None
         child.stdout.read(10)
         child.stdout.close()
-        assert child.stderr.read() == b""
+        told = child.stderr.read()
         child.stderr.close()
-        assert child.wait() in (0, 1)
+        assert b"The output could not be written: Broken pipe." in told
+        assert b"Traceback" not in told
+        assert child.wait() == OUTPUT_LOST
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from zae_limiter import Limit
 from zae_limiter.cli.limits import parse_amount, parse_limit, spell_limit, spell_rate
-from zae_limiter.cli.output import duration
+from zae_limiter.core.durations import spell_duration
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_limits_are_spelt() -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert spell_duration(seconds) == text

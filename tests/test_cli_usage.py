@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -302,5 +303,20 @@ def test_without_plotext_the_error_names_the_extra(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "plotext", None)
     result = Terminal(tmp_path / "none.db").run("usage", "list", "-e", "key", "--plot")
     assert result.exit_code == 2
+    assert 'pip install "zae-limiter[plot]"' in result.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("version", ["6.1.0", "4.2.0"])
+def test_another_plotext_is_refused_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Version 6 has no functions to draw with: without this it ends in an AttributeError, after all was read."""
+    other = ModuleType("plotext")
+    other.__version__ = version  # type: ignore[attr-defined]  # as libraries have it
+    monkeypatch.setitem(sys.modules, "plotext", other)
+    result = Terminal(tmp_path / "none.db").run("usage", "list", "-e", "key", "--plot")
+    assert result.exit_code == 2
+    assert f"needs plotext 5, and version {version} is installed" in result.stderr
     assert 'pip install "zae-limiter[plot]"' in result.stderr
     assert not (tmp_path / "none.db").exists()

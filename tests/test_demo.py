@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -269,12 +272,53 @@ def test_json_is_the_closing_alone() -> None:
 
 def test_a_narrow_terminal_gets_a_narrow_table() -> None:
     result = simulate(1)
-    for width in (80, 103, 115, 200):
+    for width in (40, 80, 103, 115, 200):
         console = Console(file=io.StringIO(), width=width)
         console.print(closing.table(result, width))
         shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
         assert "…" not in shown
+        assert shown.count(" never") == 2 * len(scenario.PARTIES)
         assert ("overshot" in shown) is (width >= 115)
+        assert ("estimated" in shown) is (width >= 80)
+
+
+def on_a_terminal(columns: int, lines: int, seconds: str) -> list[str]:
+    """What the demo has written to a terminal of this size, without its control codes."""
+    ours, theirs = pty.openpty()
+    size = {"TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": str(columns), "LINES": str(lines)}
+    words = [sys.executable, "-m", "zae_limiter", "demo", "--seconds", seconds, "--seed", "3"]
+    running = subprocess.Popen(words, stdout=theirs, env={**os.environ, **size})
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65_536):
+            shown += part
+    os.close(ours)
+    assert running.wait(60) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "").split("\n")
+
+
+def test_on_a_terminal_it_says_what_it_shows_and_the_end_fits_the_screen() -> None:
+    lines = on_a_terminal(80, 24, "1")
+    opening = lines.index(next(line for line in lines if line.startswith("╭")))
+    assert lines[0].startswith("Four API keys call a model.")
+    assert "debt." in lines[opening - 1]
+    end = next(place for place, line in enumerate(lines) if line.startswith("╰") and " s " not in line)
+    assert end + 1 <= 23, "the text stays above the picture"
+    table = max(place for place, line in enumerate(lines) if "granted" in line and "at most" in line)
+    closed = lines[table:]
+    assert closed[-1] == ""
+    assert len(closed) <= 24, "with the line of the prompt"
+    assert all(len(line) <= 80 for line in closed)
+    assert sum(line.endswith(" never") for line in closed) == 2 * len(scenario.PARTIES)
+    assert [line[:1] for line in closed[-3:-1]] == ["✓", "✓"]
+
+
+def test_a_terminal_too_narrow_for_the_picture_gets_lines() -> None:
+    lines = on_a_terminal(40, 24, "0.5")
+    assert not any(line.startswith("╭") for line in lines)
+    assert all(len(line) <= 40 for line in lines[2:6])
+    assert " ".join(lines[2:6]).startswith("Four API keys call a model.")
 
 
 def test_the_live_view() -> None:

@@ -22,6 +22,7 @@ from ..core.errors import (
 from ..records import keys, version
 from ..records.algebra import Query
 from ..runtime.blocking import run
+from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
 from . import code, stack
 from .calls import Aws
@@ -171,8 +172,8 @@ def _silent(troubles: Mapping[str, InfrastructureError]) -> bool:
 def _nothing(aws: Aws, name: str, troubles: Mapping[str, InfrastructureError]) -> InfrastructureError:
     """What to say where there is nothing to show."""
     return next(iter(troubles.values()), None) or InfrastructureNotFoundError(
-        f"Neither a stack nor a table {name!r} exists in {aws.region}. Check the name and the region, "
-        f"or deploy it with `zae-limiter deploy --name {name}`."
+        f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
+        f"else deploy it with `zae-limiter deploy --name {name}`."
     )
 
 

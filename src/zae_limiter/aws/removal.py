@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, StackOperationError
+from ..stores.dynamodb.answers import OTHER_REGION
 from . import stack
 from .resources import log_group
 from .stack import Watch
@@ -54,7 +55,7 @@ def present(aws: Aws, name: str) -> Stack:
     found = stack.own(aws, names.stack(name))
     if found is None:
         raise InfrastructureNotFoundError(
-            f"Stack {name!r} does not exist in {aws.region}. Check the name and the region with `zae-limiter list`."
+            f"Stack {name!r} does not exist in {aws.region}: {OTHER_REGION}. `zae-limiter list` has the names."
         )
     return found
 

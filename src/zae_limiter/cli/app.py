@@ -13,9 +13,10 @@ from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
 from .commands import Group
+from .stdout import prepare_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SECTIONS: dict[str, dict[str, str]] = {
     "See it work": {
@@ -51,6 +52,9 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "A local AWS": {
         "local": "local:local",
+    },
+    "Make the shell help": {
+        "completion": "completion:completion",
     },
 }
 """Section of the help, command, and where it is defined."""
@@ -93,23 +97,18 @@ class Root(Group):
     ) -> Any:
         """As click's, but every error on purpose is one message and its own exit code."""
         words = list(sys.argv[1:] if args is None else args)
-        plainly = functools.partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        plainly: Callable[[], object] = functools.partial(
+            super().main, args, prog_name, complete_var, False, windows_expand_args, **extra
+        )
         if not standalone_mode:
             return plainly()
-        _degrade_gracefully()
         try:
+            prepare_streams()
             code: object = plainly()
+            sys.stdout.flush()
         except (ZAELimiterError, click.ClickException, click.Abort) as error:
             sys.exit(errors.report(error, as_json="--json" in words))
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _degrade_gracefully() -> None:
-    """A terminal or pipe that cannot show a character shows a substitute instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
 
 
 @click.command(cls=Root, epilog=errors.EXIT_CODES)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..core.values import UsageSnapshot
 
 PIPE_WIDTH = 80
+_MAJOR = "5"
+"""The major version of plotext that the charts are written for."""
 _HEIGHT = 11
 _TICK_ROOM = 18
 """Columns of the axis per mark."""
@@ -35,11 +37,16 @@ class Series(NamedTuple):
 
 
 def load_plotext() -> Any:
-    """The library, or an error that names the extra to install."""
+    """The library, or an error that names the extra to install; plotext 6 has another interface."""
+    install = 'pip install "zae-limiter[plot]"'
     try:
-        return importlib.import_module("plotext")
+        plotext = importlib.import_module("plotext")
     except ModuleNotFoundError:
-        raise click.UsageError('--plot needs plotext: pip install "zae-limiter[plot]"') from None
+        raise click.UsageError(f"--plot needs plotext: {install}") from None
+    found = str(getattr(plotext, "__version__", "unknown"))
+    if found.partition(".")[0] != _MAJOR:
+        raise click.UsageError(f"--plot needs plotext {_MAJOR}, and version {found} is installed: {install}")
+    return plotext
 
 
 def series_of(snapshots: Iterable[UsageSnapshot]) -> list[Series]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,11 @@ import click
 from .shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+
+_ALIKE = 0.7
+"""How like a command a word has to be, from 0 to 1, to be taken for a slip."""
 
 
 class StoreOption(click.Option):
@@ -41,10 +46,35 @@ class Group(click.Group):
         """In the order in which they are defined."""
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an error about one that does not exist names those that may be meant."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
+            raise click.UsageError(f"No such command {name!r}.{_advise(name, self._paths(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _paths(self, ctx: click.Context) -> Iterator[str]:
+        """The commands below this one, as they are typed."""
+        for name in self.list_commands(ctx):
+            yield name
+            found = self.get_command(ctx, name)
+            if isinstance(found, Group):
+                yield from (f"{name} {path}" for path in found._paths(ctx))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its commands first."""
         self.format_commands(ctx, formatter)
         _write_options(self, ctx, formatter)
+
+
+def _advise(name: str, paths: Iterable[str]) -> str:
+    """A question that names the commands that may be meant: their last words are most like ``name``."""
+    likeness = {path: SequenceMatcher(None, name.lower(), path.split()[-1]).ratio() for path in paths}
+    best = max(likeness.values(), default=0.0)
+    alike = [path for path, ratio in likeness.items() if ratio >= max(best - 0.01, _ALIKE)]
+    return f" Did you mean {' or '.join(map(repr, alike[:3]))}?" if alike else ""
 
 
 def store_options() -> list[click.Parameter]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from ..core import errors as library
-from .output import print_json, printable, styled
+from .output import end_once, print_json, printable, styled
 
 OVER_ADMITTED = 20
 """The demo found a limit that was passed."""
+
+OUTPUT_LOST = 21
+"""The output could not be written."""
 
 CODES: dict[type[BaseException], int] = {
     library.ZAELimiterError: 1,
@@ -47,8 +51,19 @@ Exit codes:
   5  store unavailable             14-16  stack missing, failed, exists
   6  entity not found              18  no credentials, or no right to it
   7  entity exists already         20  demo: a limit was passed
+                                   21  the output could not be written
                                    130 interrupted
 """
+
+
+class OutputError(click.ClickException):
+    """What the command had to say did not get out: the disk is full, or nobody reads (any more)."""
+
+    exit_code = OUTPUT_LOST
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The output could not be written: {reason}.")
+
 
 _SPOKEN = (
     ("pass limits=[...]", "give limits with -l"),
@@ -69,13 +84,18 @@ _SPOKEN = (
 def report(error: BaseException, *, as_json: bool) -> int:
     """Tell the error on stderr; returns the exit code."""
     code = exit_code(error)
+    with suppress(OSError):  # stderr may be as full as stdout, and the code still says it
+        _tell(error, code, as_json=as_json)
+    return code
+
+
+def _tell(error: BaseException, code: int, *, as_json: bool) -> None:
     if as_json:
         print_json({**_details(error), "exit_code": code}, err=True)
     elif isinstance(error, click.UsageError):
         error.show()
     else:
         click.echo(styled("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
-    return code
 
 
 def exit_code(error: BaseException) -> int:
@@ -96,7 +116,7 @@ def message(error: BaseException) -> str:
         text = error.reason
     for python, command in _SPOKEN:
         text = text.replace(python, command)
-    return re.sub(r"delete_namespace\('([^']*)'\)", r"`zae-limiter namespace delete \1`", text)
+    return end_once(re.sub(r"delete_namespace\('([^']*)'\)", r"`zae-limiter namespace delete \1`", text))
 
 
 def _details(error: BaseException) -> dict[str, Any]:
@@ -111,6 +131,7 @@ def _details(error: BaseException) -> dict[str, Any]:
 def _word(error: BaseException) -> str:
     """``EntityNotFoundError`` as ``entity_not_found``."""
     if isinstance(error, click.ClickException):
-        return "usage" if isinstance(error, click.UsageError) else "not_confirmed"
+        kinds = {click.UsageError: "usage", OutputError: "output"}
+        return next((word for kind, word in kinds.items() if isinstance(error, kind)), "not_confirmed")
     name = type(error).__name__.removesuffix("Error")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.config import SOURCES
+from ..core.durations import spell_duration
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, pass_shell
 from .limits import amount_option, limit_option, spell_rate
-from .output import Cell, Grid, duration, note, print_text
+from .output import Cell, Grid, note, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +103,7 @@ def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
     where = f"{late.limit_name} of {late.entity_id}"
     if wait is None:
         return f"{asked} never fits: {where} holds {late.limit.capacity:,} at most."
-    return f"{asked} fits in {duration(wait)}, when {where} has refilled."
+    return f"{asked} fits in {spell_duration(wait)}, when {where} has refilled."
 
 
 def _hidden(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
@@ -158,7 +159,7 @@ def _fits(status: LevelStatus) -> Cell:
     if status.retry_after_seconds is None:
         return Cell("never", "bold red")
     if status.exceeded:
-        return Cell(f"in {duration(status.retry_after_seconds)}", "yellow")
+        return Cell(f"in {spell_duration(status.retry_after_seconds)}", "yellow")
     return Cell("now", "green")
 
 

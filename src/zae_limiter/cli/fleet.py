@@ -29,7 +29,10 @@ def list_limiters(shell: Shell) -> None:
 
     with connected(shell) as aws:
         found = discovery.find(aws)
-        empty = f"No limiter is deployed in {aws.region}. Try: zae-limiter deploy --name my-app --region {aws.region}"
+        empty = (
+            f"No limiter is deployed in {aws.region}. --region names another region; to deploy one here: "
+            f"zae-limiter deploy --name my-app --region {aws.region}"
+        )
     rows = [(each.stack_name, each.region, _status(each), each.version, each.schema_version) for each in found]
     shell.show(found, Grid(("name", "region", "status", "version", "schema"), rows, empty))
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.durations import spell_duration
 from ..core.errors import RateLimiterUnavailable
 from .commands import Group, pass_shell
 from .errors import CODES
 from .local_stack import Wanted, deploy, stacks
-from .output import Cell, Grid, duration, facts, print_json, printable
+from .output import Cell, Grid, facts, print_json, printable
 from .progress import following
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _status_grid(data: dict[str, object]) -> Grid | str:
         "region": data["region"],
         "pid": str(data["pid"]),
         "ministack": data["version"],
-        "up for": duration(int(uptime)) if isinstance(uptime, float) else None,
+        "up for": spell_duration(int(uptime)) if isinstance(uptime, float) else None,
         "stacks": (", ".join(there) or "none") if isinstance(there, list) else None,
     }
     return facts(shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -86,7 +85,12 @@ def print_json_line(data: object) -> None:
 
 def note(text: str) -> None:
     """Say something that is not the result."""
-    click.echo(styled(f"note: {printable(text)}", dim=True), err=True)
+    click.echo(styled(f"note: {printable(end_once(text))}", dim=True), err=True)
+
+
+def end_once(text: str) -> str:
+    """A text that ends with one full stop at most: what stands last in it may bring one along."""
+    return text[:-1] if text.endswith("..") and not text.endswith("...") else text
 
 
 def styled(text: str, **style: Any) -> str:
@@ -152,14 +156,3 @@ def speakable(text: str) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII)
     return text
-
-
-def duration(seconds: float) -> str:
-    """A time span as people say it, in two units; rounded up, so that what is promised has come by then."""
-    if seconds < 60:
-        return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
-    for size, unit, part, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            whole, rest = divmod(math.ceil(seconds / part), size // part)
-            return f"{whole} {unit}" + (f" {rest} {small}" if rest else "")
-    raise AssertionError  # 60 seconds or more have a unit above

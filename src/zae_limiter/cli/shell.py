@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from .output import Grid, note, print_grid, print_json
+from .output import Grid, end_once, note, print_grid, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Shell:
         elif isinstance(text, Grid):
             print_grid(text)
         else:
-            click.echo(text)
+            click.echo(end_once(text))
 
 
 class _Collector(logging.Handler):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from ..core.durations import spell_duration
 from ..records.instants import iso
-from .output import Cell, Grid, console, duration, note, print_grid, print_json_line, printable
+from .output import Cell, Grid, console, note, print_grid, print_json_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,5 +150,5 @@ def _row(load: Load) -> tuple[object, ...]:
         load.capacity,
         used_bar(load.available, load.capacity, _BAR),
         f"{load.utilization_pct:4.0f} %",
-        duration(math.ceil(load.full_in_seconds)) if load.full_in_seconds else Cell("full", "dim"),
+        spell_duration(math.ceil(load.full_in_seconds)) if load.full_in_seconds else Cell("full", "dim"),
     )

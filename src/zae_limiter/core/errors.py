@@ -34,10 +34,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .durations import spell_duration
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .values import LimitStatus
+
+
+def quote(error: object) -> str:
+    """The text of another error without the full stop at its end, for a sentence that has one of its own.
+
+    >>> quote(OSError("Connection refused."))
+    'Connection refused'
+    """
+    return str(error).rstrip(" .")
 
 
 class ZAELimiterError(Exception):
@@ -106,7 +117,8 @@ class RateLimitExceeded(RateLimitError):
         primary = self.primary_violation
         if primary is None:
             return "Rate limit exceeded."
-        wait = "" if primary.retry_after_seconds is None else f"; retry in {primary.retry_after_seconds:g} s"
+        seconds = primary.retry_after_seconds
+        wait = "" if seconds is None else f"; retry in {spell_duration(seconds)}"
         more = len(self.violations) - 1
         others = f" (and {more} more)" if more else ""
         return (

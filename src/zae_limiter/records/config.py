@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.errors import CorruptRecordError, ValidationError
+from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
 from ..core.values import OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
@@ -57,7 +57,7 @@ def decode(key: Key, image: Image | None) -> Config:
         return Config(limits or None, OnUnavailable(policy) if policy else None, version)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
-            f"The config record {key.pk} {key.sk} cannot be read: {error}. Set or delete these limits again."
+            f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
         ) from error
 
 

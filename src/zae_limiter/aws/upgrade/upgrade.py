@@ -14,6 +14,7 @@ from ..._version import __version__
 from ...core.errors import CorruptRecordError, InfrastructureNotFoundError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
+from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.reshaping import missing, reshape
 from .. import code, deployment, stack, tags
 from ..calls import Aws
@@ -120,8 +121,8 @@ class Upgrade:
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
             raise InfrastructureNotFoundError(
-                f"No aggregator is deployed for {self._name!r} in {self._aws.region}: "
-                f"`zae-limiter deploy --name {self._name} --aggregator` makes one."
+                f"No aggregator is deployed for {self._name!r} in {self._aws.region}: {OTHER_REGION}, "
+                f"else `zae-limiter deploy --name {self._name} --aggregator` makes one."
             )
         return found
 

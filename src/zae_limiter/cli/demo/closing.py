@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from .simulation import Simulation
 
 LEGEND = (
-    "used: estimated, less refunded, plus what went beyond the estimate and became debt. at most: capacity + rate x "
-    "time. peak: in the tightest of all windows of time, what was charged of what it allows."
+    "used: estimated, less refunded, plus what went beyond the estimate. at most: capacity + rate x time. "
+    "peak: the fullest window, in % of what it allows."
 )
+"""With the table, the summary and two lines of verdicts it fits a terminal of 80 columns and 24 lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +104,12 @@ def verdicts(closing: Closing) -> list[tuple[bool, str]]:
     found = [(False, _over(line)) for line in passed]
     if not passed:
         entries = sum(len(line.account.log) for line in closing.lines)
-        found.append(
-            (
-                True,
-                f"Never over the limit: {len(closing.lines)} limits, every window over {entries:,} log entries, "
-                "checked by an oracle that knows only the log.",
-            )
-        )
+        checked = f"{len(closing.lines)} limits, every window of a log of {entries:,} entries"
+        found.append((True, f"Never over the limit: {checked}."))
     if unbooked:
         found.append((False, f"The store and the log disagree about what was used: {', '.join(unbooked)}."))
     else:
-        found.append((True, "The books balance: the store counted exactly what the calls used, at every level."))
+        found.append((True, "The books balance: the store counted exactly what the calls used."))
     return found
 
 
@@ -154,11 +150,13 @@ def data(closing: Closing) -> dict[str, Any]:
 
 def table(closing: Closing, width: int) -> Table:
     """The closing table; a narrow terminal gets the columns that matter most."""
-    from rich.console import Console
+    from ..tables import measure
 
-    full = _table(closing, _COLUMNS, gap=2)
-    needed = Console(width=10_000).measure(full).maximum
-    return full if needed <= width else _table(closing, [column for column in _COLUMNS if not column.optional], gap=1)
+    for rank, gap in ((0, 2), (1, 1), (2, 1)):
+        made = _table(closing, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
+        if measure(made).maximum <= width:
+            break
+    return made
 
 
 def _table(closing: Closing, columns: Sequence[_Column], *, gap: int) -> Table:
@@ -202,20 +200,21 @@ class _Column(NamedTuple):
     header: str
     cell: Callable[[Line, str], Any]
     is_text: bool = False
-    optional: bool = False
+    rank: int = 2
+    """How much it matters: columns of rank 0 are the first to be left out."""
 
 
 _COLUMNS = (
     _Column("", lambda line, name: name, is_text=True),
     _Column("", lambda line, name: line.account.limit.name, is_text=True),
-    _Column("granted", lambda line, name: _whole(line.account.granted)),
-    _Column("refused", lambda line, name: _whole(line.account.refused)),
-    _Column("estimated", lambda line, name: _whole(line.account.estimated)),
-    _Column("refunded", lambda line, name: _whole(line.account.refunded)),
-    _Column("overshot", lambda line, name: _whole(line.account.overshot), optional=True),
+    _Column("granted", lambda line, name: _whole(line.account.granted), rank=1),
+    _Column("refused", lambda line, name: _whole(line.account.refused), rank=1),
+    _Column("estimated", lambda line, name: _whole(line.account.estimated), rank=1),
+    _Column("refunded", lambda line, name: _whole(line.account.refunded), rank=1),
+    _Column("overshot", lambda line, name: _whole(line.account.overshot), rank=0),
     _Column("used", lambda line, name: _whole(line.account.used)),
     _Column("at most", lambda line, name: _whole(line.at_most)),
-    _Column("peak", lambda line, name: _peak(line)),
-    _Column("in", lambda line, name: _window(line), optional=True),
+    _Column("peak", lambda line, name: _peak(line), rank=1),
+    _Column("in", lambda line, name: _window(line), rank=0),
     _Column("over", _check, is_text=True),
 )

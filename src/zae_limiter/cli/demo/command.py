@@ -18,6 +18,8 @@ from .simulation import Simulation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
+
     from ...clock import Clock
     from ...sync import SyncRateLimiter
     from ..shell import Shell
@@ -33,10 +35,14 @@ class View(Protocol):
 
 
 _OPENING = (
-    f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its\n"
-    "project and its organisation at once, or from none of them. What it really used is\n"
-    "settled afterwards: less is refunded, more becomes debt."
+    f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its "
+    "project and its organisation at once, or from none of them. What it really used is settled afterwards: less is "
+    "refunded, more becomes debt."
 )
+_BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
+_PIPE_WIDTH = 88
+LEAST_WIDTH = 72
+"""A terminal with fewer columns has no room for the picture."""
 _EMBEDDED = ("memory://", "sqlite://")
 
 
@@ -124,20 +130,32 @@ def _limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
 
 
 def _view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
-    from rich.text import Text
-
     from .plain import PlainView, QuietView
 
     if shell.as_json:
         return QuietView(run)
     screen = console()
-    if plain or not screen.is_terminal or screen.is_dumb_terminal or screen.options.ascii_only:
+    drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
+    if plain or not drawn or screen.width < LEAST_WIDTH:
         click.echo(speakable(title))
-        echo_trimmed(Text(f"\n{_OPENING}\n"))
+        click.echo()
+        _explain(screen, _OPENING)
+        click.echo()
         return PlainView(run)
     from .screen import ScreenView
 
-    return ScreenView(run, screen, title)
+    return ScreenView(run, screen, title, lines_above=_explain(screen, f"{_OPENING} {_BARS}"))
+
+
+def _explain(screen: Console, text: str) -> int:
+    """Say what the demo shows; returns how many lines of the screen that takes."""
+    from rich.text import Text
+
+    width = screen.width if screen.is_terminal else _PIPE_WIDTH
+    lines = Text(text).wrap(screen, width)
+    for line in lines:
+        click.echo(line.plain.rstrip())
+    return len(lines)
 
 
 def _tell(result: closing.Closing, shell: Shell) -> None:
@@ -148,9 +166,7 @@ def _tell(result: closing.Closing, shell: Shell) -> None:
 
     click.echo()
     echo_trimmed(closing.table(result, console().width))
-    click.echo()
     echo_trimmed(Text(closing.LEGEND, style="dim"))
-    click.echo()
     echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
     for good, text in closing.verdicts(result):
         echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

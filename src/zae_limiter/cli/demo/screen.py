@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 FRAME_MS = 80
 _EVENTS = 9
+_LEAST_EVENTS = 3
+_FRAME = 5
+"""Lines of the picture that are neither buckets nor events: two panels and a head."""
 _REQUESTS = "requests/min"
 _LEFT_RPM = 5
 _LEFT_TPM = 12
@@ -40,10 +43,13 @@ _STYLES = {
 class ScreenView:
     """Draws the run in place on a terminal."""
 
-    def __init__(self, simulation: Simulation, console: Console, title: str) -> None:
+    def __init__(self, simulation: Simulation, console: Console, title: str, lines_above: int = 0) -> None:
+        """``lines_above`` it are to stay on the screen: where that is low, fewer events are shown."""
         self._simulation = simulation
         self._console = console
         self._title = title
+        room = console.height - lines_above - _FRAME - len(PARTIES) - 1
+        self._events = max(_LEAST_EVENTS, min(_EVENTS, room))
 
     def run(self, until: Wait) -> bool:
         """Play the run; False where it was interrupted."""
@@ -55,7 +61,8 @@ class ScreenView:
         run = self._simulation
         balances = run.balances()
         width = max(72, min(self._console.width, 110))
-        events = Group(*(_line(event) for event in _padded(run.events[-_EVENTS:])))
+        latest = run.events[-self._events :]
+        events = Group(*(_line(event) for event in [*latest, *[None] * (self._events - len(latest))]))
         return Group(
             Panel(
                 _buckets(balances, width - 4),
@@ -96,10 +103,6 @@ def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
 def _number(row: LevelStatus) -> Text:
     style = "bold bright_red" if row.available < 0 else ""
     return Text(f"{row.available:,}", style=style).append(f"/{row.capacity:,}", style="grey50")
-
-
-def _padded(events: list[Event]) -> list[Event | None]:
-    return [*events, *([None] * (_EVENTS - len(events)))]
 
 
 def _line(event: Event | None) -> Text:

@@ -19,6 +19,9 @@ from ...core.errors import (
 )
 from .wire import Answer
 
+OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
+"""What to try where a table or a stack is not found: it belongs to one region."""
+
 
 class Refused(Exception):
     """A guard of the request did not hold; nothing was changed. Internal: the store turns it into a conflict."""
@@ -85,7 +88,9 @@ _BAD_SIGNATURE = Meaning(AccessDeniedError, Remedy.NONE, "the secret key does no
 _SKEWED = Meaning(AccessDeniedError, Remedy.RESYNC, "the host's clock is too far from the service's")
 _DENIED = Meaning(AccessDeniedError, Remedy.NONE, "access is denied; the policy of this identity lacks the action")
 _MISSING = Meaning(
-    InfrastructureNotFoundError, Remedy.NONE, "it does not exist; create it with create_table() or deploy the stack"
+    InfrastructureNotFoundError,
+    Remedy.NONE,
+    f"it does not exist; {OTHER_REGION}, else create it with create_table() or deploy the stack",
 )
 _DAMAGED = Meaning(CorruptRecordError, Remedy.NONE, "a stored attribute has a type that is not ours")
 _FOREIGN = Meaning(

@@ -18,6 +18,7 @@ from ...core.errors import (
     RateLimiterUnavailable,
     ValidationError,
     ZAELimiterError,
+    quote,
 )
 from .signing import Credentials
 
@@ -141,4 +142,4 @@ def _translated(error: Exception) -> InfrastructureError:
     status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if names.intersection(_TRANSIENT) or status >= 500:
         return RateLimiterUnavailable(f"The AWS credentials could not be renewed: {error}", error)
-    return AccessDeniedError(f"The AWS credentials could not be obtained: {error}. To fix it, {_ADVICE}.")
+    return AccessDeniedError(f"The AWS credentials could not be obtained: {quote(error)}. To fix it, {_ADVICE}.")

@@ -15,6 +15,7 @@ from ...core.errors import (
     RateLimiterUnavailable,
 )
 from ..ranges import INDEXES
+from .answers import OTHER_REGION
 from .table import (
     STREAM,
     describe,
@@ -103,7 +104,7 @@ async def _described(client: Client) -> dict[str, Any]:
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
-            f"DynamoDB table {client.table!r} does not exist in {client.region}. Check the name and the region."
+            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}."
         )
     return found
 

@@ -17,6 +17,7 @@ from ...core.errors import (
 )
 from ...records.algebra import TTL
 from ..ranges import INDEXES
+from .answers import OTHER_REGION
 from .ranges import WHOLE
 from .values import PK, SK
 
@@ -97,8 +98,8 @@ async def check_existing(client: Client) -> None:
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
-            f"DynamoDB table {client.table!r} does not exist in {client.region}. Check the name and the region, "
-            "or create it with create_table()."
+            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}, "
+            "else create it with create_table()."
         )
     check_table(found)
 

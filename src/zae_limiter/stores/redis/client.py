@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import RateLimiterUnavailable
+from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
 from .answers import Refusal, Remedy
 from .nodes import Nodes, NotSent, Unknown
@@ -100,10 +100,10 @@ class Client:
             except NotSent as error:
                 self.topology.moved(key, None)
                 if not self.topology.movable or tries == _MAX_TRIES or time.monotonic() >= deadline:
-                    raise RateLimiterUnavailable(f"Redis cannot be reached: {error}.", error) from error
+                    raise RateLimiterUnavailable(f"Redis cannot be reached: {quote(error)}.", error) from error
             except Unknown as error:
                 self.topology.moved(key, None)
-                message = f"Redis gave no whole answer, so the outcome is unknown: {error}."
+                message = f"Redis gave no whole answer, so the outcome is unknown: {quote(error)}."
                 raise RateLimiterUnavailable(message, error) from error
             except Refusal as refused:
                 if not self.topology.movable or tries == _MAX_TRIES:
@@ -116,7 +116,7 @@ class Client:
         try:
             return await self.topology.locate(key, deadline)
         except NotSent as error:
-            raise RateLimiterUnavailable(f"Redis cannot be reached: {error}.", error) from error
+            raise RateLimiterUnavailable(f"Redis cannot be reached: {quote(error)}.", error) from error
 
     def _leave(self, address: Address, refused: Refusal) -> None:
         """A server that is not what we need may have been replaced under the same name: connect anew."""
