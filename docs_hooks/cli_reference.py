@@ -72,7 +72,7 @@ def _verbatim(lines: list[str]) -> Iterator[str]:
     if lines and lines[0].endswith(":"):
         yield lines.pop(0).strip()
     plain = dedent("\n".join(lines))
-    typed = re.sub(rf"^(?={PROGRAM} |export )", "$ ", plain, flags=re.MULTILINE)
+    typed = re.sub(rf"^(?={PROGRAM} |export |eval )", "$ ", plain, flags=re.MULTILINE)
     yield _fenced("text" if typed == plain else "console", typed)
 
 

@@ -67,6 +67,16 @@ def test_amounts_and_stored_numbers(harness: Harness) -> None:
     harness.run(work())
 
 
+def test_lengths_of_time(harness: Harness) -> None:
+    async def work() -> None:
+        repository = harness.repository(config_cache_ttl=whole(60), timeout=whole(30))
+        limiter = harness.limiter(repository, refusal_ttl=whole(1), timeout=whole(30))
+        async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM, timeout=whole(30)) as lease:
+            assert lease.available == {"rpm": 99}
+
+    harness.run(work())
+
+
 def test_page_sizes(harness: Harness) -> None:
     async def work() -> None:
         limiter = harness.limiter(bucket_ttl_refill_multiplier=whole(7))

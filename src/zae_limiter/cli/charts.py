@@ -12,7 +12,7 @@ import click
 
 from ..records.usage import window_of
 from .moments import spell_window, tick
-from .output import console, printable, speakable, styled
+from .output import console, print_text, speakable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +70,7 @@ def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str)
     for number, series in enumerate(series_of(snapshots)):
         if number:
             click.echo()
-        click.echo(styled(printable(_title(series, subject)), bold=True))
+        print_text(_title(series, subject), "bold" if coloured else "")
         drawn = _drawn(plotext, series, width)
         text = drawn if coloured else plotext.uncolorize(drawn)
         for line in text.splitlines():

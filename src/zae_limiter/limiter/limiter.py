@@ -67,7 +67,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     ) -> None:
         self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
-        seconds("refusal_ttl", refusal_ttl, zero=True)
+        refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = self.repository._backend
         self._policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)

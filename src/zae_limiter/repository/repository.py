@@ -59,9 +59,9 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         timeout: float | None = None,
     ) -> None:
         names.namespace(namespace)
-        seconds("config_cache_ttl", config_cache_ttl, zero=True)
+        config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
         if timeout is not None:
-            seconds("timeout", timeout, zero=False)
+            timeout = seconds("timeout", timeout, zero=False)
         store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
         self._skew_ms = _skew(store, clock)
         self._stack_options = stack_options
