@@ -17,7 +17,7 @@ from tests.redis.rig.proxy import Proxy
 from tests.redis.rig.server import Server
 from tests.redis.rig.waiting import until
 from tests.redis.support import RPM, Driven, driven, in_a_fork, take
-from zae_limiter import RateLimiter, RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
@@ -255,12 +255,22 @@ def test_a_closed_store_opens_again_when_it_is_used(mode: Driven, server: Server
         until(lambda: clients(server) == 0, "the server has seen it go")
 
 
-def test_a_limiter_that_is_used_after_its_end_can_be_closed_again(mode: Driven, server: Server) -> None:
+def test_a_store_that_is_used_after_its_end_can_be_closed_again(mode: Driven, server: Server) -> None:
     limiter = mode.limiter(server.url)
     for _ in range(2):
         assert mode.take(limiter) == "granted"
-        mode.run(limiter.close())
+        mode.run(limiter.repository.store.close())
         until(lambda: clients(server) == 0, "the server has seen it go", seconds=5)
+
+
+def test_a_limiter_that_is_used_after_its_end_opens_no_connection(mode: Driven, server: Server) -> None:
+    limiter = mode.limiter(server.url)
+    assert mode.take(limiter) == "granted"
+    mode.run(limiter.close())
+    until(lambda: clients(server) == 0, "the server has seen it go", seconds=5)
+    with pytest.raises(RateLimiterClosedError):
+        mode.take(limiter)
+    assert clients(server) == 0
 
 
 def test_a_connection_in_use_is_closed_when_it_is_done(server: Server, proxy: Proxy) -> None:
