@@ -177,7 +177,7 @@ def test_one_key_that_hangs_switches_no_other_limit_off(harness: Harness) -> Non
 
 def test_a_refusal_that_is_known_stands_while_the_store_hangs(harness: Harness) -> None:
     async def work() -> None:
-        scene = Hanging(harness)
+        scene = Hanging(harness, refusal_ttl=60)
         assert await scene.take(amount=100, timeout=60) == "granted"
         assert await scene.take() == "refused"
         scene.hang()

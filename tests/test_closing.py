@@ -150,7 +150,9 @@ def test_whoever_waits_for_tokens_is_woken() -> None:
         waiting = [asyncio.create_task(enter(limiter, limits=hourly, max_wait=36_000)) for _ in range(3)]
         for _ in range(10):
             await asyncio.sleep(0)
-        assert [len(line.tickets) for line in limiter._lines.waiting.values()] == [len(waiting)]
+        assert [len(line.tickets) for lines in limiter._lines.waiting.values() for line in lines.values()] == [
+            len(waiting)
+        ]
         await limiter.close()
         ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
         assert [type(error) for error in ended] == [RateLimiterClosedError] * len(waiting)

@@ -147,7 +147,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
         """
         await self.repository.close()
-        self._lines.stir(tuple(self._lines.waiting))
+        self._lines.stir_all()
 
     async def __aenter__(self) -> RateLimiter:
         self._backend.check_open()

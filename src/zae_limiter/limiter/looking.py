@@ -104,7 +104,7 @@ class LookOperations(Operations):
     async def is_available(self, timeout: float = 1.0) -> bool:
         """Whether the store answers within ``timeout`` seconds."""
         try:
-            await self._backend.read([keys.namespace(self._backend.namespace_name)], timeout)
+            await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
         except RateLimiterUnavailable:
             return False
         return True

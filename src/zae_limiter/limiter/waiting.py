@@ -112,6 +112,13 @@ class Lines:
         for head in heads:
             head.gate.open()
 
+    def stir_all(self) -> None:
+        """Wake the heads of all lines: the limiter was closed."""
+        with self._lock:
+            heads = [line.tickets[0] for lines in self.waiting.values() for line in lines.values()]
+        for head in heads:
+            head.gate.open()
+
     def forget(self) -> None:
         """Start with empty lines: in a forked child nobody of the parent's waits."""
         self.waiting = {}
