@@ -110,6 +110,27 @@ def plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
+MADE_FROM_IPV4 = [
+    IPv6Network(text)
+    for text in ("::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "2002::/16", "2001::/32")
+]
+
+
+def embedded(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address in a mapped, translated or tunnelled one, by the layouts of the RFCs."""
+    number = int(address)
+    for prefix, value in (
+        ("::ffff:0:0/96", number),
+        ("64:ff9b::/96", number),
+        ("::ffff:0:0:0/96", number),
+        ("2002::/16", number >> 80),
+        ("2001::/32", ~number),
+    ):
+        if address in IPv6Network(prefix):
+            return IPv4Address(value & 0xFFFFFFFF)
+    return None
+
+
 @pytest.mark.parametrize(("raw", "expected"), GOOD.items(), ids=ascii)
 def test_an_address_is_found_in_every_spelling(raw: str, expected: str) -> None:
     assert parse(raw) == ip_address(expected)
@@ -164,9 +185,61 @@ def test_a_client_is_an_address_or_a_network(raw: str, prefix: int, expected: st
 @given(st.ip_addresses(v=6), st.ip_addresses(v=6), st.integers(1, 127))
 def test_who_shares_a_network_is_one_client(one: IPv6Address, other: IPv6Address, prefix: int) -> None:
     neighbour = IPv6Address((int(one) >> 128 - prefix << 128 - prefix) | (int(other) & (1 << 128 - prefix) - 1))
-    assert plain(one) != one or plain(neighbour) != neighbour or network(one, prefix) == network(neighbour, prefix)
+    if not any(address in made for address in (one, neighbour) for made in MADE_FROM_IPV4):
+        assert network(one, prefix) == network(neighbour, prefix)
     if IPv6Network((int(one), prefix), strict=False) != IPv6Network((int(other), prefix), strict=False):
-        assert network(one, prefix) != network(other, prefix)
+        stand_ins = {str(found) for found in (embedded(one), embedded(other)) if found}
+        assert network(one, prefix) != network(other, prefix) or network(one, prefix) in stand_ins
+
+
+@pytest.mark.parametrize("prefix", [1, 48, 64, 128])
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    {
+        f"64:ff9b::{FOUR}": FOUR,  # NAT64: all of IPv4 in one /64
+        "64:ff9b::cb00:7107%eth0": FOUR,
+        f"::ffff:0:{FOUR}": FOUR,  # SIIT, likewise
+        "2002:cb00:7107::1": FOUR,  # 6to4: 65,536 networks of one IPv4 address
+        "2002:cb00:7107:ffff:1:2:3:4": FOUR,
+        "2001:0:c000:201:8000:63bf:34ff:8ef8": FOUR,  # Teredo: the /64 is the server's, which the client chooses
+        "2001:0:c633:6401:0:1234:34ff:8ef8": FOUR,
+        f"64:ff9b:1::{FOUR}": "64:ff9b:1::cb00:7107",  # NAT64 for local use, embedded as in a /96, a /64 and a /48
+        "64:ff9b:1:0:cb:71:700:0": "64:ff9b:1:0:cb:71:700:0",
+        "64:ff9b:1:cb00:71:700::": "64:ff9b:1:cb00:71:700::",
+    }.items(),
+)
+def test_an_address_that_stands_for_ipv4_is_one_client(raw: str, expected: str, prefix: int) -> None:
+    assert network(ip_address(raw), prefix) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    {
+        "::1": "::/64",  # loopback, and the rest of ::/96, from where nobody can connect
+        f"::{FOUR}": "::/64",
+        "64:ff9a:ffff::1": "64:ff9a:ffff::/64",
+        "64:ff9b:0:1::1": "64:ff9b:0:1::/64",
+        "64:ff9b:2::1": "64:ff9b:2::/64",
+        "2001:1::1": "2001:1::/64",
+        "2003::1": "2003::/64",
+    }.items(),
+)
+def test_an_address_that_only_looks_like_it_is_a_network(raw: str, expected: str) -> None:
+    assert network(ip_address(raw)) == expected
+
+
+@given(st.sampled_from(MADE_FROM_IPV4), st.ip_addresses(v=6))
+def test_whatever_stands_for_an_ipv4_address_shares_its_bucket(made: IPv6Network, noise: IPv6Address) -> None:
+    """Also where the rest of the address is the client's to choose."""
+    bits = int(made.network_address) | int(noise) & int(made.hostmask)
+    found = embedded(IPv6Address(bits))
+    assert network(IPv6Address(bits)) == (str(IPv6Address(bits)) if found is None else network(found))
+
+
+@pytest.mark.parametrize("raw", ["64:ff9b::7f00:1", "2002:7f00:1::", "::ffff:0:127.0.0.1", "2001::80ff:fffe"])
+def test_only_a_mapped_address_is_read_as_ipv4(raw: str) -> None:
+    """Else a peer of such an address would be believed like the proxy 127.0.0.1."""
+    assert parse(raw) == IPv6Address(raw)
 
 
 def test_the_default_network_is_a_64() -> None:

@@ -2,6 +2,10 @@
 
 A text is one address or none: a port, brackets and a zone are cut off, an IPv4 address mapped into IPv6 is
 the IPv4 address. Nothing is guessed, so that nobody has two addresses by spelling one in two ways.
+
+Who counts as one client is another question: an IPv6 address that a translator or a tunnel has made from an IPv4
+address counts as that IPv4 address. This is not done where addresses are compared with trusted proxies: there
+``64:ff9b::7f00:1`` would be believed like ``127.0.0.1``.
 """
 
 from __future__ import annotations
@@ -22,6 +26,10 @@ _REMEMBERED = 4096
 _MOST_PORT = 65_535
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^][]*)]|(?P<four>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _IPV6_ZONE = re.compile(r"([^%]*)(?:%[0-9A-Za-z._~-]+)?")
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::ffff:0:0:0/96"))
+"""The well-known prefixes of NAT64 and SIIT: the last 32 bits are the IPv4 address of the client."""
+_TRANSLATED_LOCALLY = IPv6Network("64:ff9b:1::/48")
+"""NAT64 for local use: where in it the IPv4 address is, only the operator knows, but each address is one client."""
 
 
 def parse(raw: str) -> Address | None:
@@ -36,8 +44,12 @@ def parse(raw: str) -> Address | None:
 def network(address: Address, ipv6_prefix: int = 64) -> str:
     """Who counts as one client: an IPv4 address, or the network of an IPv6 address.
 
+    An IPv6 address that stands for an IPv4 address (NAT64, SIIT, 6to4, Teredo) counts as that IPv4 address.
+
     >>> network(IPv4Address("203.0.113.7")), network(IPv6Address("2001:db8:0:1::5"))
     ('203.0.113.7', '2001:db8:0:1::/64')
+    >>> network(IPv6Address("64:ff9b::203.0.113.7"))
+    '203.0.113.7'
     """
     return _network(address, ipv6_prefix)
 
@@ -70,9 +82,23 @@ def _parse(raw: str) -> Address | None:
 def _network(address: Address, ipv6_prefix: int) -> str:
     bits = prefix_length(ipv6_prefix)
     plain = _plain(address)
-    if isinstance(plain, IPv4Address) or bits == plain.max_prefixlen:
-        return str(plain)
-    return str(IPv6Network((int(plain), bits), strict=False))
+    client = plain if isinstance(plain, IPv4Address) else _embedded(plain) or plain
+    if isinstance(client, IPv4Address) or bits == client.max_prefixlen or client in _TRANSLATED_LOCALLY:
+        return str(client)
+    return str(IPv6Network((int(client), bits), strict=False))
+
+
+def _embedded(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address of the client that a translator or a tunnel has put into ``address``, or None.
+
+    In NAT64 and SIIT a whole /64 is all of IPv4. With 6to4 one IPv4 address has 65,536 networks of /64. In Teredo a /64
+    names the server, which the client chooses. ``::203.0.113.7`` stays as it is: nobody can connect from there, and
+    ``::1`` would be taken for an IPv4 address.
+    """
+    if any(address in prefix for prefix in _TRANSLATED):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    teredo = address.teredo
+    return address.sixtofour if teredo is None else teredo[1]
 
 
 def _plain(address: Address) -> Address:
