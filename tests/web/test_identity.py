@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
-from collections.abc import Awaitable, Callable
-from dataclasses import FrozenInstanceError, dataclass
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -15,12 +14,10 @@ from hypothesis import assume, example, given, strategies as st
 
 from zae_limiter import ValidationError
 from zae_limiter.core import names
-from zae_limiter.core.addresses import Address
 from zae_limiter.web.identity import Identity
-from zae_limiter.web.keys import by_api_key, by_header, by_ip, by_user, identified
 
 if TYPE_CHECKING:
-    from zae_limiter.web.request import Request
+    pass
 
 KINDS = ("ip", "key", "header", "user")
 MIB = 2**20
@@ -191,174 +188,3 @@ def test_an_identity_is_a_value() -> None:
     assert pickle.loads(pickle.dumps(identity)).entity_id == "user:42"
     with pytest.raises(FrozenInstanceError):
         identity.value = "43"  # type: ignore[misc]  # what is tested
-
-
-# Keys
-
-ADDRESS = IPv4Address("203.0.113.7")
-HOME = Identity.ip(ADDRESS)
-
-
-@dataclass
-class Visitor:
-    """What keys see of a request."""
-
-    headers: dict[str, list[str]]
-    user: str | None
-    client: Address | None
-
-    @property
-    def origin(self) -> str | None:
-        return None if self.client is None else str(self.client)
-
-    def lines(self, name: str) -> list[str]:
-        return self.headers.get(name.lower(), [])
-
-
-def visit(
-    headers: dict[str, list[str]] | None = None, user: str | None = None, client: Address | None = ADDRESS
-) -> Request:
-    return cast("Request", Visitor(headers or {}, user, client))
-
-
-KEYS: dict[str, Callable[[Request], Identity | Awaitable[Identity]]] = {
-    "ip": by_ip(),
-    "api-key": by_api_key(),
-    "authorization": by_api_key("Authorization"),
-    "header": by_header("X-Tenant"),
-    "user": by_user(),
-}
-NOTHING = {
-    "absent": visit(),
-    "empty": visit({"x-api-key": [""], "authorization": [""], "x-tenant": [""]}, user=""),
-    "blank": visit({"x-api-key": [" "], "authorization": [" "], "x-tenant": ["\t"]}),
-    "several-empty": visit({"x-api-key": ["", " "], "authorization": ["", ""], "x-tenant": ["", ""]}),
-    "no-lines": visit({"x-api-key": [], "authorization": [], "x-tenant": []}),
-}
-
-
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-@pytest.mark.parametrize("request_", NOTHING.values(), ids=NOTHING)
-def test_nothing_to_go_by_means_the_address(
-    key: Callable[[Request], Identity | Awaitable[Identity]], request_: Request
-) -> None:
-    assert key(request_) == HOME
-
-
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_nobody_knows_the_address_either(key: Callable[[Request], Identity | Awaitable[Identity]]) -> None:
-    assert key(visit(client=None)) == Identity("ip", "unknown")
-
-
-def test_by_ip_counts_networks() -> None:
-    one, other = (visit(client=IPv6Address(text)) for text in ("2001:db8:0:1::1", "2001:db8:0:2::1"))
-    assert by_ip()(one) == Identity("ip", "2001:db8:0:1::/64")
-    assert by_ip()(one) != by_ip()(other)
-    assert by_ip(56)(one) == by_ip(56)(other) == Identity("ip", "2001:db8::/56")
-    assert by_ip(128)(one) == Identity("ip", "2001:db8:0:1::1")
-
-
-@pytest.mark.parametrize(
-    ("header", "lines", "key"),
-    [
-        ("x-api-key", ["k"], "k"),
-        ("X-API-Key", [" k "], "k"),
-        ("x-api-key", ["Bearer k"], "Bearer k"),
-        ("x-api-key", ["k", "l"], "k, l"),
-        ("x-api-key", ["k", ""], "k"),
-        ("authorization", ["Bearer k"], "k"),
-        ("Authorization", ["bEARER   k "], "k"),
-        ("authorization", ["Bearer\tk"], "k"),
-        ("authorization", ["Bearer k l"], "k l"),
-        ("authorization", ["k"], "k"),
-        ("authorization", ["Bearer k", "Bearer l"], "k, Bearer l"),
-        ("authorization", ["Bearer"], None),
-        ("authorization", ["bearer "], None),
-        ("authorization", ["Basic abc"], None),
-        ("authorization", ["Digest nonce=1"], None),
-        ("authorization", ["k", "l"], None),
-    ],
-)
-def test_by_api_key(header: str, lines: list[str], key: str | None) -> None:
-    expected = HOME if key is None else Identity.api_key(key)
-    assert by_api_key(header)(visit({header.lower(): lines})) == expected
-
-
-def test_invented_keys_win_no_bucket() -> None:
-    asked: list[str] = []
-
-    def accept(key: str) -> bool:
-        asked.append(key)
-        return key == SECRET
-
-    key = by_api_key("authorization", accept=accept)
-    assert key(visit({"authorization": [f"Bearer {SECRET}"]})) == Identity.api_key(SECRET)
-    assert key(visit({"authorization": ["Bearer invented"]})) == HOME
-    assert key(visit({"authorization": [f"Bearer {SECRET}", f"Bearer {SECRET}"]})) == HOME
-    assert key(visit()) == HOME
-    assert asked == [SECRET, "invented", f"{SECRET}, Bearer {SECRET}"]
-
-
-def test_accept_may_be_async() -> None:
-    async def accept(key: str) -> bool:
-        return key == SECRET
-
-    async def found(sent: str) -> Identity:
-        pending = by_api_key(accept=accept)(visit({"x-api-key": [sent]}))
-        assert not isinstance(pending, Identity)
-        return await pending
-
-    assert asyncio.run(found(SECRET)) == Identity.api_key(SECRET)
-    assert asyncio.run(found("invented")) == HOME
-
-
-def test_by_header_counts_all_lines() -> None:
-    key = by_header("X-Tenant")
-    assert key(visit({"x-tenant": ["acme"]})) == Identity.header("x-tenant", "acme")
-    assert key(visit({"x-tenant": [" Acme "]})) == Identity.header("x-tenant", "Acme")
-    assert key(visit({"x-tenant": ["acme", "evil"]})) == Identity.header("x-tenant", "acme, evil")
-    assert key(visit({"x-tenant": ["203.0.113.7"]})) != HOME
-
-
-def test_by_user_counts_users() -> None:
-    assert by_user()(visit(user="42")) == Identity.user("42")
-    assert by_user()(visit(user="203.0.113.7")) != HOME
-
-
-@pytest.mark.parametrize("name", ["", "x tenant", "x:tenant", "x-tenant\n", "é", None, 5], ids=repr)
-@pytest.mark.parametrize("key", [by_header, by_api_key])
-def test_a_header_has_a_name(key: Callable[[Any], object], name: object) -> None:
-    with pytest.raises(ValidationError, match="the name of a header") as caught:
-        key(name)
-    assert caught.value.field == "header"
-
-
-@pytest.mark.parametrize("prefix", [0, 129, True, None, "64"], ids=repr)
-def test_by_ip_refuses_impossible_prefixes(prefix: Any) -> None:
-    with pytest.raises(ValidationError, match="1 to 128"):
-        by_ip(prefix)
-
-
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        (Identity.user("42"), Identity.user("42")),
-        ("org-7", Identity.entity("org-7")),
-        ("ip:203.0.113.7", Identity.entity("ip:203.0.113.7")),
-        (None, HOME),
-        ("", HOME),
-    ],
-    ids=repr,
-)
-def test_what_a_callable_may_return(result: object, expected: Identity) -> None:
-    assert identified(result, visit()) == expected
-
-
-@pytest.mark.parametrize(
-    "result", [42, 0, False, SECRET.encode(), b"", ["org-7"], object()], ids=lambda v: type(v).__name__
-)
-def test_what_a_callable_must_not_return(result: object) -> None:
-    with pytest.raises(ValidationError, match="an entity id as text") as caught:
-        identified(result, visit())
-    assert caught.value.field == "key"
-    assert SECRET not in str(caught.value)

@@ -4,6 +4,7 @@ FastAPI's dependency and decorator are in `zae_limiter.web.fastapi`.
 """
 
 from .answers import Answer
+from .credentials import SeveralKeysError
 from .fields import Fields, Standing
 from .identity import Identity
 from .keys import by_api_key, by_header, by_ip, by_user
@@ -21,6 +22,7 @@ __all__ = [
     "Proxies",
     "Request",
     "Rule",
+    "SeveralKeysError",
     "Standing",
     "answer_of",
     "by_api_key",

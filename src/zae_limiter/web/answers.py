@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 COST_ABOVE_CAPACITY = "urn:problem-type:zae-limiter:cost-above-capacity"
+SEVERAL_KEYS = "urn:problem-type:zae-limiter:several-keys"
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -75,6 +76,20 @@ def too_large(name: str | None, capacity: int | None, requested: int) -> Answer:
     if name is not None:
         members["limit"] = capacity
     return _problem(members | {"requested": requested}, [])
+
+
+def several_keys() -> Answer:
+    """400: nobody can say whose tokens the request takes. It says nothing of the keys."""
+    message = "The request carries several API keys. Send one."
+    members: dict[str, Any] = {
+        "type": SEVERAL_KEYS,
+        "title": "Request carries several API keys",
+        "status": 400,
+        "detail": message,
+        "error": "Several API Keys",
+        "message": message,
+    }
+    return _problem(members, [])
 
 
 def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from . import answers
 from .charges import Charge, Resources
+from .credentials import SeveralKeysError
 from .fields import Fields
 from .proxies import Proxies
 from .rules import Rule, check_key
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 
-REFUSALS = (RateLimitExceeded, RateLimiterUnavailable)
+REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, SeveralKeysError)
 """What the middleware answers by itself."""
 
 
@@ -102,6 +103,8 @@ class Guard:
         if isinstance(error, RateLimitExceeded):
             wait_ms = round((error.retry_after_seconds or 0) * 1000)
             return answers.refused(standings(error.statuses, self.fields), self.now_ms(), self.fields, wait_ms)
+        if isinstance(error, SeveralKeysError):
+            return answers.several_keys()
         return answers.unavailable(fields=self.fields)
 
     def _never(self, error: CapacityExceeded) -> Answer:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from .channels import Message, Receive, Scope, Send
 
 _RESPONSE = "websocket.http.response"
+_REFUSED = (1008, "refused")
+_FINAL = {413: (1009, "more than a limit ever holds"), 400: (1008, "several API keys")}
+"""Code and reason of a refusal that no waiting helps, by the status of its answer."""
 
 
 class Handshake:
@@ -50,7 +53,7 @@ class Handshake:
 
 
 def _closing(answer: Answer) -> Message:
-    """The end of a websocket: 1013 is to try again later, 1009 that it is too much for ever."""
+    """The end of a websocket: 1013 is to try again later, 1009 that it is too much for ever, 1008 any other refusal."""
     wait = dict(answer.headers).get("Retry-After")
-    code, reason = (1009, "more than a limit ever holds") if wait is None else (1013, f"retry in {wait} s")
+    code, reason = _FINAL.get(answer.status, _REFUSED) if wait is None else (1013, f"retry in {wait} s")
     return {"type": "websocket.close", "code": code, "reason": reason}

@@ -1,18 +1,19 @@
 """Whom a request counts for: callables that make an `Identity` of a request.
 
 Nothing to go by never means no limit: the client's address counts instead. Several lines of a header count together,
-as choosing one of them would let a client choose.
+as choosing one of them would let a client choose; equal ones count once.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.addresses import prefix_length
 from ..core.errors import ValidationError
+from .credentials import MOST_KEYS, FoundKeys, SeveralKeysError, find_bearer_tokens, find_keys
 from .identity import Identity
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _AUTHORIZATION = "authorization"
-_BEARER = "bearer"
+_ON_SEVERAL = ("refuse", "address")
+
+Accept: TypeAlias = Callable[[str], bool | Awaitable[bool]]
 
 
 def by_ip(ipv6_prefix: int = 64) -> Callable[[Request], Identity]:
@@ -34,25 +37,32 @@ def by_ip(ipv6_prefix: int = 64) -> Callable[[Request], Identity]:
 
 
 def by_api_key(
-    header: str = "x-api-key", *, accept: Callable[[str], bool | Awaitable[bool]] | None = None
+    header: str | Sequence[str] = "x-api-key", *, accept: Accept | None = None, on_several: str = "refuse"
 ) -> Callable[[Request], Identity | Awaitable[Identity]]:
-    """By the API key in a header; in ``authorization``, by the token of the scheme ``Bearer``.
+    """By the API key in a header, or in one of several; in ``authorization``, by the token of the scheme ``Bearer``.
 
     ``accept`` says whether a key is known. Without it a client gets a new bucket for every key it invents, so leave it
     out only where unknown keys do not come this far. It may be async on ASGI.
+
+    The same key sent twice is one key. Of several keys the one that ``accept`` knows is charged. Where it knows none,
+    or there is no ``accept``, ``on_several`` decides: ``"refuse"`` answers 400, ``"address"`` charges the client's
+    address. Several known keys, and more than eight keys, are always refused.
     """
-    name = _field_name(header)
+    names = [_field_name(name) for name in (header if isinstance(header, list | tuple) else (header,))]
+    if not names:
+        raise ValidationError("header", header, "must be the name of a header, such as 'x-api-key', or several")
+    if on_several not in _ON_SEVERAL:
+        raise ValidationError("on_several", on_several, "must be 'refuse' or 'address'")
 
     def key(request: Request) -> Identity | Awaitable[Identity]:
-        found = _value(request, name)
-        if name == _AUTHORIZATION:
-            found = _bearer(found)
-        if not found:
-            return _fallback(request)
-        known = accept is None or accept(found)
-        if inspect.isawaitable(known):
-            return _once_known(known, found, request)
-        return Identity.api_key(found) if known else _fallback(request)
+        found = _find(request, names)
+        keys = found.distinct
+        if len(keys) > MOST_KEYS:
+            raise SeveralKeysError
+        if accept is None:
+            only = found.only
+            return _charged([] if only is None else [only], keys, request, on_several)
+        return _once_asked(iter(keys), [], accept, lambda known: _charged(known, keys, request, on_several))
 
     return key
 
@@ -93,20 +103,64 @@ def identified(result: object, request: Request) -> Identity:
 _fallback = by_ip()
 
 
-async def _once_known(known: Awaitable[bool], key: str, request: Request) -> Identity:
-    return Identity.api_key(key) if await known else _fallback(request)
+def _find(request: Request, names: Sequence[str]) -> FoundKeys:
+    """What may be a key in the headers of these names.
+
+    Some frameworks read ``x_api_key`` as ``x-api-key``, so both are looked at.
+    """
+    texts: list[str] = []
+    words: list[str] = []
+    for name in names:
+        lines = request.lines(name)
+        if "-" in name:
+            lines = [*lines, *request.lines(name.replace("-", "_"))]
+        found = find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
+        texts += found.texts
+        words += found.words
+    return FoundKeys(texts, words)
+
+
+def _charged(known: Sequence[str], found: Sequence[str], request: Request, on_several: str) -> Identity:
+    """Who is charged for a request with the keys ``found``, of which ``known`` were accepted."""
+    if len(known) == 1:
+        return Identity.api_key(known[0])
+    if len(known) > 1 or (len(found) > 1 and on_several == "refuse"):
+        raise SeveralKeysError
+    return _fallback(request)
+
+
+def _once_asked(
+    keys: Iterator[str], known: list[str], accept: Accept, then: Callable[[Sequence[str]], Identity]
+) -> Identity | Awaitable[Identity]:
+    """Ask ``accept`` about every key, and hand those that it knows to ``then``."""
+    for key in keys:
+        accepted = accept(key)
+        if inspect.isawaitable(accepted):
+            return _once_answered(accepted, key, keys, known, accept, then)
+        if accepted:
+            known.append(key)
+    return then(known)
+
+
+async def _once_answered(
+    answer: Awaitable[bool],
+    key: str,
+    others: Iterator[str],
+    known: list[str],
+    accept: Accept,
+    then: Callable[[Sequence[str]], Identity],
+) -> Identity:
+    if await answer:
+        known.append(key)
+    made = _once_asked(others, known, accept, then)
+    return made if isinstance(made, Identity) else await made
 
 
 def _value(request: Request, name: str) -> str:
-    return ", ".join(filter(None, map(str.strip, request.lines(name))))
-
-
-def _bearer(credentials: str) -> str:
-    """The token; empty for other schemes, whose credentials may differ from request to request."""
-    scheme, *rest = credentials.split(None, 1) or [""]
-    if scheme.lower() == _BEARER:
-        return rest[0].strip() if rest else ""
-    return "" if rest else scheme
+    """The lines of a header as one text; what is there several times, and nothing else, counts once."""
+    joined = ", ".join(dict.fromkeys(filter(None, map(str.strip, request.lines(name)))))
+    parts = {part.strip() for part in joined.split(",")}
+    return parts.pop() if len(parts) == 1 else joined
 
 
 def _field_name(name: object) -> str:
