@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from tests.test_cancellation import CancelAt
 from tests.web.drive import Call, call_asgi
-from zae_limiter import Limit, RateLimiter, Repository, Store
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
@@ -151,6 +151,16 @@ def test_a_request_that_is_adjusted(opener: Opener) -> None:
 
 
 def test_an_app_that_fails(opener: Opener) -> None:
+    async def app(progress: Progress, receive: Any, send: Any) -> None:
+        await receive()
+        await adjust(progress, 7)
+        await asyncio.sleep(0)
+        raise Boom
+
+    assert asyncio.run(cancel_everywhere(opener, app)) > 6
+
+
+def test_an_app_that_refuses(opener: Opener) -> None:
     """What goes back goes back even if the giving back is disturbed."""
 
     async def app(progress: Progress, receive: Any, send: Any) -> None:
@@ -158,7 +168,7 @@ def test_an_app_that_fails(opener: Opener) -> None:
         await adjust(progress, 7)
         await asyncio.sleep(0)
         progress.owed.clear()
-        raise Boom
+        raise RateLimitExceeded([])
 
     assert asyncio.run(cancel_everywhere(opener, app)) > 6
 
@@ -182,7 +192,7 @@ def test_several_leases_go_back_all(opener: Opener) -> None:
         await acquire(progress, 30)
         await asyncio.sleep(0)
         progress.owed.clear()
-        raise Boom
+        raise RateLimitExceeded([])
 
     assert asyncio.run(cancel_everywhere(opener, app)) > 8
 
@@ -250,7 +260,7 @@ def test_a_scope_that_cancels_while_all_goes_back(opener: Opener) -> None:
         await acquire(progress, 30)
         progress.owed.clear()
         scope.cancel()
-        raise Boom
+        raise RateLimitExceeded([])
 
     asyncio.run(serve_in_scope(opener, app))
 

@@ -78,9 +78,9 @@ def opened(model: Model = echo) -> Iterator[Gateway]:
         yield Gateway(port, clock, ledger)
 
 
-def everywhere(tokens: int) -> dict[str, tuple[int, ...]]:
-    """One request that has used so many tokens."""
-    return {"rpm": (1, 1, 1), "tpm": (tokens, tokens, tokens)}
+def everywhere(tokens: int, requests: int = 1) -> dict[str, tuple[int, ...]]:
+    """Requests that have used so many tokens."""
+    return {"rpm": (requests,) * 3, "tpm": (tokens,) * 3}
 
 
 def test_each_level_refuses_when_it_is_empty() -> None:
@@ -180,17 +180,17 @@ def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
     asyncio.run(serve())
 
 
-def test_a_model_that_fails_costs_nothing_before_the_answer_and_what_was_produced_after_it() -> None:
+def test_a_model_that_fails_costs_what_it_has_produced() -> None:
     async def broken(prompt: str, max_tokens: int) -> AsyncIterator[str]:
         yield "word "
         raise ModelError
 
     with opened(broken) as gateway:
         assert gateway.chat(ANN).status == 500
-        assert gateway.used(ANN) == {"rpm": (0, 0, 0), "tpm": (0, 0, 0)}
+        eventually(lambda: gateway.used(ANN), everywhere(3 + 1))
         with pytest.raises(Truncated):
             gateway.chat(ANN, stream=True)
-        eventually(lambda: gateway.used(ANN), everywhere(3 + 1))
+        eventually(lambda: gateway.used(ANN), everywhere(2 * (3 + 1), requests=2))
 
 
 def test_what_was_used_beyond_the_estimate_becomes_debt() -> None:

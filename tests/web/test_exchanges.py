@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,9 +29,9 @@ def spent(site: Site) -> int:
     return 1_000 - site.left(IP, "http", TPM)["tpm"]
 
 
-def on_memory(mode: str, app: Any = None) -> Site:
+def on_memory(mode: str, app: Any = None, rule: Rule = RULE) -> Site:
     """A site with a store of its own."""
-    return Site(mode, limiter_for(mode, MemoryStore(ManualClock())), app, rules=[RULE])
+    return Site(mode, limiter_for(mode, MemoryStore(ManualClock())), app, rules=[rule])
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "something.else"])
@@ -93,7 +94,7 @@ def test_what_a_wsgi_app_writes_itself_begins_the_answer(written: bytes) -> None
             write(written)
         raise boom
 
-    site = on_memory("wsgi", app)
+    site = on_memory("wsgi", app, replace(RULE, refund=(500,)))
     reply = call_wsgi(site.app, Call())
     assert (reply.error, reply.body) == (boom, written)
     assert spent(site) == (100 if written else 0)

@@ -121,14 +121,18 @@ def test_key_and_cost_can_be_computed(api: Api) -> None:
     assert api.left("models/o3", TPM, who="team") == {"tpm": 750}
 
 
-def test_an_exception_of_the_endpoint_gives_everything_back(api: Api) -> None:
+@pytest.mark.parametrize(("refund", "left"), [((), {"rpm": 1, "tpm": 900}), ((500,), {"rpm": 2, "tpm": 1_000})])
+def test_an_exception_of_the_endpoint_is_charged_unless_it_is_refunded(
+    api: Api, refund: tuple[int, ...], left: dict[str, int]
+) -> None:
     @api.app.post("/chat")
-    async def chat(lease: Taken) -> str:
+    @limited("chat", COST, limits=[RPM, TPM], refund=refund)
+    async def chat() -> str:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         api.ask()
-    assert api.left() == {"rpm": 2, "tpm": 1_000}
+    assert api.left() == left
 
 
 def test_an_answer_of_the_endpoint_costs_whatever_it_says(api: Api) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,17 +68,13 @@ def test_what_the_app_adjusts_is_settled_at_the_end(place: Place) -> None:
 
 
 def test_the_lease_ends_with_the_response(place: Place) -> None:
-    """An ASGI app cannot see when that is, so there what comes later is written by itself."""
+    """An app cannot see when that is, so what comes later is written by itself."""
     site = place.site(RULE)
     kept: list[Any] = []
     site.ask("/", lambda raw: kept.append(lease_of(raw)), adjust(tpm=-30), *SERVE)
     (lease,) = kept
     with pytest.raises(LeaseExpiredError):
         site.do(lease.consume(tpm=1))
-    if site.mode != "asgi":
-        with pytest.raises(LeaseExpiredError):
-            lease.adjust(tpm=1)
-        return
     for late, total in [(5, 75), (-15, 60), (-900, 0), (7, 7)]:
         site.do(lease.adjust(tpm=late))
         assert spent(site) == {"rpm": 1, "tpm": total} if total else {"rpm": 1}
@@ -88,17 +85,39 @@ def test_the_lease_ends_with_the_response(place: Place) -> None:
 def test_a_lease_that_was_given_back_cannot_be_adjusted(place: Place) -> None:
     site = place.site(RULE)
     kept: list[Any] = []
-    site.ask("/", lambda raw: kept.append(lease_of(raw)), Boom())
+    site.ask("/", lambda raw: kept.append(lease_of(raw)), RateLimitExceeded([]))
     with pytest.raises(LeaseExpiredError):
         site.do(kept[0].adjust(tpm=1))
     assert spent(site) == {}
 
 
-def test_an_exception_before_the_answer_gives_everything_back(place: Place) -> None:
+def test_an_exception_before_the_answer_keeps_the_charge(place: Place) -> None:
+    """Else whoever finds a request that fails has no limit."""
     site = place.site(RULE)
     boom = Boom()
     assert site.ask("/", adjust(tpm=50), boom).error is boom
-    assert spent(site) == {}
+    assert spent(site) == {"rpm": 1, "tpm": 150}
+    assert [site.ask("/", boom).status for _ in range(10)] == [0] * 8 + [429] * 2
+
+
+REFUNDS: dict[str, tuple[Any, bool]] = {
+    "nothing": ((), False),
+    "500": ((500,), True),
+    "all of them": (range(500, 600), True),
+    "another": ((502, 503), False),
+    "callable": (lambda status: status == 500, True),
+}
+
+
+@pytest.mark.parametrize("kind", REFUNDS)
+def test_an_exception_is_refunded_like_the_status_500(place: Place, kind: str) -> None:
+    refund, free = REFUNDS[kind]
+    site = place.site(Rule(limits=[RPM, TPM], cost={"rpm": 1, "tpm": 100}, refund=refund))
+    boom = Boom()
+    assert site.ask("/", adjust(tpm=50), boom).error is boom
+    assert spent(site) == ({} if free else {"rpm": 1, "tpm": 150})
+    assert site.ask("/", Start(), b"one", boom).error is boom
+    assert spent(site) == ({"rpm": 1, "tpm": 100} if free else {"rpm": 2, "tpm": 250})
 
 
 def test_an_exception_after_the_start_keeps_the_charge(place: Place) -> None:
@@ -113,8 +132,11 @@ def test_a_promise_is_no_start_where_the_server_can_still_answer_otherwise(place
     """A WSGI answer begins with its first chunk, an ASGI answer with its first message."""
     site = place.site(RULE)
     boom = Boom()
-    assert site.ask("/", Start(), boom).error is boom
-    assert spent(site) == ({"rpm": 1, "tpm": 100} if site.mode == "asgi" else {})
+    for rule, charged in ((RULE, True), (replace(RULE, refund=(500,)), site.mode == "asgi")):
+        asked = place.site(rule, key=lambda request, rule=rule: f"refunds-{rule.refund}")
+        assert asked.ask("/", Start(), boom).error is boom
+        left = asked.left(f"refunds-{rule.refund}", "http", RPM, TPM)
+        assert left == ({"rpm": 9, "tpm": 900} if charged else FULL)
 
 
 @pytest.mark.parametrize("loud", [True, False], ids=["loud", "quiet"])

@@ -179,8 +179,8 @@ def test_two_middlewares_charge_both_and_tell_once(place: Place) -> None:
     assert inner.left("user-9", "inner", RPM) == {"rpm": 7}
     boom = Boom()
     assert outer.ask("/", boom).error is boom
-    assert outer.left(IP, "outer", RPM) == {"rpm": 9}
-    assert inner.left("user-9", "inner", RPM) == {"rpm": 7}
+    assert outer.left(IP, "outer", RPM) == {"rpm": 8}
+    assert inner.left("user-9", "inner", RPM) == {"rpm": 6}
 
 
 def test_the_lease_of_an_outer_middleware_is_found_where_the_inner_has_none(place: Place) -> None:

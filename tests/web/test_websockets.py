@@ -49,10 +49,11 @@ SPEAKS_HTTP: dict[str, Any] = {"websocket.http.response": {}}
 EXTENSIONS: dict[str, Any] = {"absent": ..., "none": None, "empty": {}, "http": SPEAKS_HTTP}
 
 
-@pytest.mark.parametrize(("accepts", "left"), [(False, 5), (True, 2)])
-@pytest.mark.parametrize("refused", [False, True])
-def test_a_handshake_that_fails_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
-    """As with a request: what was taken goes back if nothing had been answered."""
+@pytest.mark.parametrize(
+    ("refused", "accepts", "left"), [(False, False, 2), (False, True, 2), (True, False, 5), (True, True, 2)]
+)
+def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
+    """As with a request: what was taken goes back if nothing had been answered, and an exception is charged."""
     limiter = limiter_at()
     limits = [Limit.per_minute("messages", 5)]
 

@@ -146,6 +146,25 @@ class Engine:
         if isinstance(error, CapacityExceeded):
             raise error
 
+    async def check(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> None:
+        """Raise `RateLimitExceeded` where `admit` would, by a look at the buckets; nothing is taken."""
+        self.refuse_again(chain, cost)
+        ask = Ask(cost, atomic=False)
+        chain, pending = await self._follow(await self.look(chain, deadline), [ask], deadline)
+        if not all(rung.complete for rung in chain.rungs):
+            chain = await self.look(chain, deadline)
+        now_ms = chain.instant(self._clock.now_ms())
+        if pending and refusal(chain.readings(now_ms), cost, now_ms) is not None:
+            await self._refuse(chain, pending, now_ms, True, deadline)
+        if ask.error is not None:
+            raise ask.error
+
+    async def grant_nothing(self, chain: Chain, deadline: Deadline) -> Grant:
+        """A grant of no cost as of now, of buckets that are moved to their limits if these have changed."""
+        now_ms = chain.instant(self._clock.now_ms())
+        await self.write_limits_down(chain, now_ms, deadline)
+        return new_grant((chain, NOTHING, tuple(sight.image for _, sight in chain.steps), now_ms, NOTHING, None))
+
     async def swap(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> Grant | None:
         """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""
         if self._swapper is None or len(chain.steps) != 1:

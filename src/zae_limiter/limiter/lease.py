@@ -144,6 +144,21 @@ class LeaseCore:
             self._do_without(error)
         self._open = True
 
+    async def _look(self) -> None:
+        """Raise as `_enter` would, but take nothing. Without a store, as the unavailability policy says."""
+        try:
+            await self._limiter._check(self, self._cost)
+        except RateLimiterUnavailable as error:
+            self._do_without(error)
+
+    async def _owe(self) -> None:
+        """Charge the cost as of now, whether it fits or not: the bucket may go into debt."""
+        await self._limiter._engine.finish(self._owe_whole())
+
+    async def _owe_whole(self) -> None:
+        grant = await self._limiter._nothing_taken(self)
+        await self._limiter._settle(self, (grant,), self._cost)
+
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)
         if self._grant is None:

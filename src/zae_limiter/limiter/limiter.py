@@ -222,6 +222,34 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             error.entity_id, error.resource = lease._entity_id, lease._resource
             raise error
 
+    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
+        """Raise as `_take` would, but take nothing."""
+        deadline, answers = self._backend.deadline(lease._terms.timeout), self._breaker.answers
+        if self._breaker.is_open:
+            self._spare(lease, self._known_chain(lease), cost)
+        try:
+            chain = await self._chain_of(lease, deadline)
+            check_known("consume", cost, chain.names)
+            await self._engine.check(chain, cost, deadline)
+        except RateLimiterUnavailable as error:
+            self._tell(lease, error, deadline, answers)
+            raise
+        self._note_answer()
+
+    async def _nothing_taken(self, lease: LeaseCore) -> Grant:
+        """A grant of no cost as of now: to settle what a lease owes that has taken nothing."""
+        deadline = self._backend.deadline(lease._terms.timeout)
+        return await self._engine.grant_nothing(await self._chain_of(lease, deadline), deadline)
+
+    def _known_chain(self, lease: LeaseCore) -> Chain | None:
+        given, now_ms = lease._terms.given, self._backend.clock.now_ms()
+        return self._chains.known(lease._entity_id, lease._resource, given, now_ms)
+
+    async def _chain_of(self, lease: LeaseCore, deadline: Deadline) -> Chain:
+        """The chain that a lease charges."""
+        known = self._known_chain(lease)
+        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._terms.given, deadline)
+
     def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
         """Take ``cost`` without any detour; None where it takes more than that."""
         express = self._express

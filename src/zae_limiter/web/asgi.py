@@ -1,8 +1,8 @@
 """ASGI middleware: Starlette, FastAPI, Litestar, Quart, Django. It never buffers and never looks into a body.
 
-Tokens are taken before the app runs. They go back when the app fails before it has begun to answer; else the charge
-stays, whether the body was sent, broke off or nobody was there to read it, and what the app has adjusted by then is
-settled.
+Tokens are taken before the app runs. The charge stays, whether the body was sent, broke off, nobody was there to read
+it or the app has raised, and what the app has adjusted by then is settled. It goes back when the request is refused
+inside of the app, or when the rule refunds the status; an exception that nobody answers counts as 500.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
                 await pending
             await self.app(scope, exchange.receive, exchange.send)
         except Exception as error:
-            await tab.settle(error if exchange.untouched else None)
+            await tab.settle_failed(error, untouched=exchange.untouched)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
             await _reply(await guard.response(request, error), scope, receive, send)
@@ -89,7 +89,7 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
         try:
             await self.app(scope, handshake.receive, handshake.send)
         except Exception as error:
-            await tab.settle(error if handshake.untouched else None)
+            await tab.settle_failed(error, untouched=handshake.untouched)
             if handshake.over or not isinstance(error, REFUSALS):
                 raise
             await handshake.refuse(self.guard.answer(error), scope)
@@ -126,6 +126,8 @@ class Exchange:
         if kind == "http.response.start":
             self.started = True
             message = self._introduced(message)
+            if self._tab.failed is not None:
+                return self._charged(message)
         elif not self.started:
             return self._announced(message)
         elif kind in _BODIES and not message.get("more_body") and not self._tab.settle_at_once():
@@ -139,6 +141,11 @@ class Exchange:
         except BaseException:
             self._gone = True
             raise
+
+    async def _charged(self, message: Message) -> None:
+        """The start of an answer that is a failure: who has it has been charged for it."""
+        await self._tab.charge_failure()
+        await self._send(message)
 
     async def _ended(self, message: Message) -> None:
         """The end of a body, and the settlement."""

@@ -10,10 +10,10 @@ from ..core.limit import check_limits
 from ..limiter.amounts import check_amounts
 from .identity import Identity
 from .keys import by_ip, identified
-from .rules import check_cost
+from .rules import FAILURES, check_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from ..core.limit import Limit
     from ..limiter.lease import LeaseCore
@@ -42,6 +42,7 @@ class Charge:
         self._verbs = rule.verbs()
         self.for_all = rule.match is None and self._verbs is None
         """Whether it is for every request."""
+        self._counts_failures = rule.count == "failures"
         self._key = rule.key or key or by_ip()
         self._resource = rule.resource if callable(rule.resource) else None
         self._resource_name = rule.resource_name
@@ -67,15 +68,20 @@ class Charge:
         return any(template.fits(path) for template in templates for path in paths)
 
     def take(self, request: Request, tab: Tab) -> Pending:
-        """Take what the request needs, on its tab."""
+        """Take what the request needs, on its tab; where failures are counted, only look whether it is there."""
         if self.rule.exempt:
             return None
         identity = self._key(request)
+        if self._counts_failures:
+            return self._watch(identity, request, tab)
         cost = self._cost
         if cost is None or self._resource is not None or not isinstance(identity, Identity):
             return self._take_once_known(identity, request, tab)
         lease = self._lease_type(self._limiter, identity.entity_id, self._resource_name, cost, self._terms)
         return tab.take(lease, self)
+
+    async def _watch(self, found: object, request: Request, tab: Tab) -> None:
+        await tab.watch(await self._made(found, request), self)
 
     async def _take_once_known(self, found: object, request: Request, tab: Tab) -> None:
         pending = tab.take(await self._made(found, request), self)
@@ -110,8 +116,16 @@ class Charge:
 
     def refunds(self, status: int) -> bool:
         """Whether an answer of this status costs nothing."""
-        refund = self.rule.refund
-        return bool(refund) and (refund(status) if callable(refund) else status in refund)
+        return _holds(self.rule.refund, status)
+
+    def is_failure(self, status: int) -> bool:
+        """Whether an answer of this status is charged where failures are counted."""
+        failures = self.rule.failures
+        return _holds(FAILURES if failures is None else failures, status)
+
+
+def _holds(statuses: Collection[int] | Callable[[int], bool], status: int) -> bool:
+    return bool(statuses(status) if callable(statuses) else status in statuses)
 
 
 async def _value(result: Awaitable[T]) -> T:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends
-from starlette.requests import Request as StarletteRequest
+from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
 from .request import AsgiRequest
@@ -27,7 +27,7 @@ from .rules import Rule
 from .tab import lease_of, tab_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from ..core.limit import Limit
     from .charges import Charge
@@ -41,7 +41,10 @@ _kind = operator.attrgetter("kind")
 
 
 class Limited:
-    """A dependency that takes tokens for its route and gives the lease; the arguments are those of a `Rule`."""
+    """A dependency that takes tokens for its route and gives the lease; the arguments are those of a `Rule`.
+
+    On the route of a websocket they are taken before the handshake and held until the websocket ends.
+    """
 
     def __init__(
         self,
@@ -50,21 +53,22 @@ class Limited:
         *,
         key: Key | None = None,
         limits: Sequence[Limit] | None = None,
+        refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
-        self._rule = Rule(resource=resource, cost=cost, key=key, limits=limits)
+        self._rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
         self._charges: WeakKeyDictionary[Guard, Charge] = WeakKeyDictionary()
 
-    async def __call__(self, request: StarletteRequest) -> Lease:
+    async def __call__(self, connection: HTTPConnection) -> Lease:
         """Take the tokens; they are settled when the response is done."""
-        tab = tab_of(request)
+        tab = tab_of(connection)
         guard = tab.guard
         charge = self._charges.get(guard)
         if charge is None:
             charge = self._charges[guard] = guard.charge(self._rule)
-        pending = charge.take(AsgiRequest(request.scope, guard.proxies), tab)
+        pending = charge.take(AsgiRequest(connection.scope, guard.proxies), tab)
         if pending is not None:
             await pending
-        lease: Lease = lease_of(request)
+        lease: Lease = lease_of(connection)
         return lease
 
 
@@ -74,6 +78,7 @@ def limited(
     *,
     key: Key | None = None,
     limits: Sequence[Limit] | None = None,
+    refund: Collection[int] | Callable[[int], bool] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`Limited` as a decorator, below the one of the route. An endpoint with a parameter ``lease`` is given the lease.
 
@@ -84,7 +89,7 @@ def limited(
     ... @limited("gpt-4", {"rpm": 1, "tpm": 500})
     ... async def chat(prompt: str, lease: Lease) -> None: ...
     """
-    dependency = Depends(Limited(resource, cost, key=key, limits=limits))
+    dependency = Depends(Limited(resource, cost, key=key, limits=limits, refund=refund))
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         signature = _signature(endpoint)

@@ -55,7 +55,11 @@ class Guard:
         self._resources = Resources()
         for rule in every:
             self._resources.add(rule)
-        self._charges = [Charge(rule, mode, self.fields, key) for rule in every]
+        charges = [Charge(rule, mode, self.fields, key) for rule in every]
+        self._charges = [charge for charge in charges if charge.rule.count == "requests"]
+        self._failures = [charge for charge in charges if charge.rule.count == "failures" or charge.rule.exempt]
+        """What is looked at before anything is taken; what is exempt is exempt from both."""
+        self._watches = any(charge.rule.count == "failures" for charge in charges)
         self._everybodys = self._charges[0] if self._charges and self._charges[0].for_all else None
         """The charge of every request, where the first rule is for all."""
         self._respond = respond
@@ -66,6 +70,18 @@ class Guard:
 
     def admit(self, request: Request, tab: Tab) -> Pending:
         """Take what the first rule that matches asks for; raises one of `REFUSALS` where that cannot be."""
+        return self._admit_watched(request, tab) if self._watches else self._take(request, tab)
+
+    async def _admit_watched(self, request: Request, tab: Tab) -> None:
+        """Look at the first rule for failures that matches, then take."""
+        looking = self._first(iter(self._failures), request, tab)
+        if looking is not None:
+            await looking
+        taking = self._take(request, tab)
+        if taking is not None:
+            await taking
+
+    def _take(self, request: Request, tab: Tab) -> Pending:
         charge = self._everybodys
         return self._first(iter(self._charges), request, tab) if charge is None else charge.take(request, tab)
 

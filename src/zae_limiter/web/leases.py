@@ -1,10 +1,10 @@
-"""A lease that lasts as long as a response."""
+"""Leases that last as long as a response."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..limiter.lease import Lease
+from ..limiter.lease import Lease, LeaseCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -12,29 +12,23 @@ if TYPE_CHECKING:
     Change: TypeAlias = Callable[[Mapping[str, int] | None, Mapping[str, int]], None]
 
 
-class ResponseLease(Lease):
-    """A `Lease` that can still be adjusted when the response is done, with a write of its own.
+class ResponseLeaseCore(LeaseCore):
+    """A lease that can still be adjusted when the response is done, with a write of its own.
 
-    A handler cannot see when that is: a background task comes after it, and a generator whose client has gone is ended
-    by the event loop at some time. What was given back, because the app failed, stays given back.
+    A handler cannot see when that is: a background task comes after it, a generator whose client has gone is ended by
+    the event loop at some time, and a WSGI server closes a body after its last chunk. What was given back stays given
+    back.
     """
 
     returned = False
     """Whether it has been given back."""
 
-    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
-        await self._changed(self._adjust, amounts, named)
-
-    async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back."""
-        await self._changed(self._release, amounts, named)
-
     async def _exit(self, failed: bool) -> None:
         self.returned = failed
         await super()._exit(failed)
 
-    async def _changed(self, change: Change, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+    async def _change(self, change: Change, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        """Collect a change; when the response is done, write it."""
         if self._open or self.returned or not (self._grant or self.degraded):
             change(amounts, named)
             return
@@ -46,3 +40,15 @@ class ResponseLease(Lease):
             self._open = False
         rest = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
         await self._limiter._settle(self, self._grants_with(before), rest)
+
+
+class ResponseLease(ResponseLeaseCore, Lease):
+    """A `Lease` of a response."""
+
+    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Correct the estimate by the difference; never refused, may drive the bucket into debt."""
+        await self._change(self._adjust, amounts, named)
+
+    async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Give unused tokens back."""
+        await self._change(self._release, amounts, named)

@@ -60,9 +60,10 @@ class Blocking(Mode):
     """In a thread; the coroutines never suspend."""
 
     def __init__(self, limiter: SyncRateLimiter | str) -> None:
-        from ..sync.facade import SyncLease, SyncRateLimiter  # an ASGI app needs none of it
+        from ..sync.facade import SyncRateLimiter  # an ASGI app needs none of it
+        from .sync_leases import SyncResponseLease
 
         opened = SyncRateLimiter(limiter) if isinstance(limiter, str) else limiter
         if not isinstance(opened, SyncRateLimiter):
             raise ValidationError("limiter", limiter, "must be a SyncRateLimiter or a store URL such as 'memory://'")
-        super().__init__(opened._inner, SyncLease, owned=isinstance(limiter, str))
+        super().__init__(opened._inner, SyncResponseLease, owned=isinstance(limiter, str))

@@ -16,6 +16,9 @@ from .templates import Template
 
 Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
+_COUNTS = ("requests", "failures")
+FAILURES = (401, 403, 500)
+"""How a failed request is answered, unless a rule says otherwise; an exception without an answer counts as 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,11 @@ class Rule:
     otherwise); a callable of yours may return an entity id. ``resource``: what the tokens are for; by default a name
     made from ``match``. ``limits``: else the stored ones. ``cost``: a number, which counts for every limit of requests
     (``rpm`` where limits are stored), or amounts by limit; or a callable. ``exempt``: no limit. ``refund``: statuses
-    whose answers cost nothing, such as ``(502, 503)``.
+    whose answers cost nothing, such as ``(502, 503)``; an exception that the app does not answer counts as 500.
+
+    ``count="failures"``: nothing is taken beforehand, but a request for which the cost is not there is refused; the
+    cost is charged if the answer is a failure, into debt where need be. ``failures`` are its statuses (401, 403 and 500
+    unless said otherwise). Such a rule applies beside the first other rule that matches, not instead of it.
 
     >>> Rule("/v1/items/{id}", methods=["POST"], limits=[Limit.per_minute("rpm", 60)]).resource_name
     'http/v1/items/id'
@@ -42,6 +49,8 @@ class Rule:
     cost: Cost | Callable[[Request], Cost | Awaitable[Cost]] = 1
     exempt: bool = False
     refund: Collection[int] | Callable[[int], bool] = ()
+    count: str = "requests"
+    failures: Collection[int] | Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "match", _check_match(self.match))
@@ -56,7 +65,21 @@ class Rule:
         check_key(self.key)
         if not isinstance(self.exempt, bool):
             raise ValidationError("exempt", self.exempt, "must be True or False")
-        object.__setattr__(self, "refund", _check_refund(self.refund))
+        object.__setattr__(self, "refund", _check_statuses("refund", self.refund))
+        self._check_count()
+
+    def _check_count(self) -> None:
+        if self.count not in _COUNTS:
+            raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
+        if self.count == "requests":
+            if self.failures is not None:
+                raise ValidationError("failures", self.failures, "says nothing unless count='failures'")
+            return
+        if self.exempt or self.refund:
+            given = "exempt" if self.exempt else "refund"
+            raise ValidationError(given, getattr(self, given), "says nothing where only failures are counted")
+        if self.failures is not None:
+            object.__setattr__(self, "failures", _check_statuses("failures", self.failures))
 
     def templates(self) -> tuple[Template, ...] | None:
         """The templates; None where a callable decides or everything matches."""
@@ -77,10 +100,11 @@ class Rule:
         if isinstance(self.resource, str):
             return self.resource
         templates = self.templates()
+        start = "http" if self.count == "requests" else "failures"
         if not templates:
-            return "http"
+            return start
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _bare(templates[0].text))
-        return f"http{plain.rstrip('/-')}"[:128]
+        return f"{start}{plain.rstrip('/-')}"[:128]
 
 
 def check_key(key: object) -> None:
@@ -114,14 +138,15 @@ def _none_given(field: str, value: object) -> NoReturn:
     raise ValidationError(field, value, "would match nothing; leave it out to match everything")
 
 
-def _check_refund(refund: object) -> Collection[int] | Callable[[int], bool]:
-    if inspect.iscoroutinefunction(refund):
-        raise ValidationError("refund", refund, "must not be async: it is asked while the answer begins")
-    if callable(refund):
-        return refund
-    if isinstance(refund, str | bytes) or not isinstance(refund, Collection):
-        raise ValidationError("refund", refund, "must be statuses such as (502, 503), or a callable")
-    return tuple(whole("refund", status, 100, 599) for status in refund)
+def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[[int], bool]:
+    """Check statuses, or a callable that knows them, and return them as plain numbers."""
+    if inspect.iscoroutinefunction(statuses):
+        raise ValidationError(field, statuses, "must not be async: it is asked while the answer begins")
+    if callable(statuses):
+        return statuses
+    if isinstance(statuses, str | bytes) or not isinstance(statuses, Collection):
+        raise ValidationError(field, statuses, "must be statuses such as (502, 503), or a callable")
+    return tuple(whole(field, status, 100, 599) for status in statuses)
 
 
 def _bare(template: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError, ZAELimiterError
 from ..logs import WEB_SETTLEMENT_FAILED, tell
+from .guard import REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, MutableMapping
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 
 TAB = "zae_limiter.tab"
 """Where the tab of a request is, in an ASGI scope or a WSGI environment."""
+_UNANSWERED = 500
+"""The status with which a server answers for an app that has raised."""
 
 
 class Tab:
-    """The leases of one request."""
+    """The leases of one request, and the lease that is charged if it fails."""
 
     _refundable: tuple[tuple[LeaseCore, Charge], ...] = ()
+    _watched: tuple[LeaseCore, Charge] | None = None
     _free: Collection[LeaseCore] = ()
     _settled = False
 
@@ -34,6 +38,8 @@ class Tab:
         self.outer = outer
         """The tab of a middleware around this one."""
         self.leases: list[LeaseCore] = []
+        self.failed: LeaseCore | None = None
+        """What the answer has turned out to be a failure for, as long as that is not charged."""
 
     def take(self, lease: LeaseCore, charge: Charge | None = None) -> Pending:
         """Enter a lease that lasts as long as the response; may raise as an acquire does."""
@@ -53,15 +59,33 @@ class Tab:
         if charge is not None and charge.rule.refund:
             self._refundable = (*self._refundable, (lease, charge))
 
+    async def watch(self, lease: LeaseCore, charge: Charge) -> None:
+        """Raise as an acquire of the lease would, but take nothing; its cost is charged if the request fails."""
+        await lease._look()
+        if not lease.degraded:
+            self._watched = lease, charge
+
     def answered(self, status: int) -> None:
-        """The app has answered: with some statuses some leases cost nothing."""
+        """The app has answered: with some statuses some leases cost nothing, and some are failures."""
         if self._refundable:
             self._free = [lease for lease, charge in self._refundable if charge.refunds(status)]
+        if self._watched is not None:
+            lease, charge = self._watched
+            self.failed = lease if charge.is_failure(status) else None
+
+    async def charge_failure(self) -> None:
+        """Charge what the answer was a failure for, once; that the store cannot be asked is only logged."""
+        lease, self.failed, self._watched = self.failed, None, None
+        if lease is not None:
+            try:
+                await lease._owe()
+            except ZAELimiterError as error:
+                tell(WEB_SETTLEMENT_FAILED, "failure not counted: %s", error, **lease._about(error))
 
     def settle_at_once(self) -> bool:
         """Settle every lease where there is nothing to write; whether it is settled now."""
         if not self._settled:
-            if self._free:
+            if self._free or self.failed is not None:
                 return False
             for lease in self.leases:
                 if not lease._leave_at_once():
@@ -69,19 +93,30 @@ class Tab:
             self._settled = True
         return True
 
-    async def settle(self, error: BaseException | None = None) -> None:
-        """Settle every lease, once; an ``error`` gives everything back. The answer is out: failures are only told."""
+    async def settle_failed(self, error: Exception, *, untouched: bool) -> None:
+        """Settle a request whose app has raised; ``untouched``: nothing was answered, and nobody has hung up.
+
+        A refusal gives everything back. Any other exception is charged like an answer with the status 500.
+        """
+        refused = isinstance(error, REFUSALS)
+        if untouched and not refused:
+            self.answered(_UNANSWERED)
+        await self.settle(refused=untouched and refused)
+
+    async def settle(self, *, refused: bool = False) -> None:
+        """Settle every lease, once; a refusal gives everything back. The answer is out: failures are only logged."""
         if self._settled:
             return
         self._settled = True
         interrupted: BaseException | None = None
         for lease in reversed(self.leases):
             try:
-                await lease._exit(failed=error is not None or lease in self._free)
+                await lease._exit(failed=refused or lease in self._free)
             except ZAELimiterError as failure:
                 tell(WEB_SETTLEMENT_FAILED, "settlement failed: %s", failure, **lease._about(failure))
             except BaseException as cancelled:  # raised when this lease had been settled; the others are, too
                 interrupted = cancelled
+        await self.charge_failure()
         if interrupted is not None:
             raise interrupted
 

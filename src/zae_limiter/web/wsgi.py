@@ -1,7 +1,7 @@
 """WSGI middleware: Flask, Django, anything that PEP 3333 describes. It never buffers and never looks into a body.
 
 When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
-can still answer otherwise. The server's ``close()`` settles, whether the body was read to its end or not.
+can still answer otherwise. The end of the body settles, or the server's ``close()`` where it was not read to its end.
 """
 
 from __future__ import annotations
@@ -84,14 +84,25 @@ class Exchange:
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
         def written(data: bytes) -> Any:
-            self.begun = True
+            self.begin()
             return write(data)
 
         return written
 
+    def begin(self) -> None:
+        """Something goes to the client: from here on the answer stands. A failure has been charged by then."""
+        self.begun = True
+        if self.tab.failed is not None:
+            run(self.tab.charge_failure())
+
+    def settle(self) -> None:
+        """Settle what the request has taken."""
+        if not self.tab.settle_at_once():
+            run(self.tab.settle())
+
     def failed(self, error: Exception) -> Iterable[bytes]:
-        """If nothing was answered yet all goes back, and a refusal is answered."""
-        run(self.tab.settle(None if self.begun else error))
+        """The app has raised: settle, and answer a refusal if nothing was answered yet."""
+        run(self.tab.settle_failed(error, untouched=not self.begun))
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
@@ -124,6 +135,7 @@ class Body:
         try:
             chunk = next(self._chunks)
         except StopIteration:
+            exchange.settle()
             raise
         except Exception as error:
             if exchange.begun:
@@ -131,7 +143,8 @@ class Body:
             self._instead = exchange.failed(error)
             self._chunks = iter(self._instead)
             return next(self._chunks)
-        exchange.begun = exchange.begun or bool(chunk)
+        if chunk and not exchange.begun:
+            exchange.begin()
         return chunk
 
     def close(self) -> None:
@@ -142,8 +155,7 @@ class Body:
                 if close is not None:
                     close()
         finally:
-            if not self._exchange.tab.settle_at_once():
-                run(self._exchange.tab.settle())
+            self._exchange.settle()
 
 
 class SizedBody(Body):

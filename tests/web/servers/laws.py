@@ -159,9 +159,9 @@ class Answers:
 class Failures:
     """Apps that fail, and what of the charge stays."""
 
-    def test_an_exception_before_the_start_costs_nothing(self, visit: Visit) -> None:
+    def test_an_exception_before_the_start_is_charged(self, visit: Visit) -> None:
         assert visit.ask("/fails").status == 500
-        visit.settled()
+        visit.settled(rpm=1, tpm=620)
 
     def test_after_the_start_what_was_adjusted_is_charged(self, visit: Visit) -> None:
         with visit.connect() as connection:
