@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
 from zae_limiter import Lease, Limit, RateLimiter
-from zae_limiter.web import Fields, Identity
+from zae_limiter.web import Fields, Rule
 from zae_limiter.web.asgi import RateLimitMiddleware, acquire
 
 from . import model as models
@@ -23,8 +23,12 @@ LEVELS = ("key", "project", "organisation")
 ModelName = Literal["small", "large"]
 """A name that clients could invent would be a fresh bucket for each invention."""
 
-GUESSES = [Limit.per_minute("guesses", 5)]
-"""Wrong keys are counted by address, and never against anybody's key."""
+GUESSES = Rule(resource="guesses", limits=[Limit.per_minute("guesses", 5)], count="failures", failures=(401,))
+"""Wrong keys are counted by address, and never against anybody's key.
+
+A key is looked up only if the address has a guess left, so who has guessed too often learns nothing more, not even from
+a right key. A right key takes no guess, not even while it is looked up.
+"""
 
 
 class Message(BaseModel):
@@ -56,7 +60,7 @@ def create_app(limiter: RateLimiter | None = None, model: models.Model = models.
     app = FastAPI(title="Gateway", lifespan=lifespan)
     app.state.limiter, app.state.model = opened, model
     headers = Fields(("ietf", "openai"), levels=("", *LEVELS[1:]))
-    app.add_middleware(RateLimitMiddleware, limiter=opened, headers=headers)
+    app.add_middleware(RateLimitMiddleware, limiter=opened, rules=[GUESSES], headers=headers)
     app.get("/v1/limits")(limits)
     app.post("/v1/chat/completions")(chat)
     return app
@@ -66,17 +70,8 @@ async def authenticated(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
 ) -> str:
-    """The entity of the key that a request carries.
-
-    A key is looked up only if the address has a guess left, and a right one gives the guess back. So who has guessed
-    too often learns nothing more, not even from a right key.
-    """
-    limiter: RateLimiter = request.app.state.limiter
-    address = Identity.ip(request.client.host if request.client else None).entity_id
-    async with limiter.acquire(address, "guesses", {"guesses": 1}, limits=GUESSES) as guess:
-        entity_id = await entity_of(limiter, credentials.credentials) if credentials else None
-        if entity_id is not None:
-            await guess.release(guesses=1)
+    """The entity of the key that a request carries."""
+    entity_id = await entity_of(request.app.state.limiter, credentials.credentials) if credentials else None
     if entity_id is None:
         raise HTTPException(401, "Unknown API key.", {"WWW-Authenticate": "Bearer"})
     return entity_id

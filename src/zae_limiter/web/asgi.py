@@ -16,6 +16,7 @@ from .handshake import Handshake
 from .middleware import Middleware
 from .modes import Waiting
 from .request import AsgiRequest
+from .startup import Startup
 from .tab import TAB, Tab, tab_of
 
 if TYPE_CHECKING:
@@ -75,12 +76,13 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
         kind = scope["type"]
         if kind == "websocket":
             await self._websocket(scope, receive, send)
-            return
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            if kind == "lifespan":
+        elif kind == "lifespan":
+            try:
+                await self.app(scope, Startup(self.guard, scope, receive, send).receive, send)
+            finally:
                 await self.guard.mode.close()
+        else:
+            await self.app(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""

@@ -18,16 +18,18 @@ import operator
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
-from fastapi import Depends
+from fastapi import Depends, routing
 from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
+from .middleware import Middleware
 from .request import AsgiRequest
 from .rules import Rule
+from .startup import ROUTE_RULES
 from .tab import lease_of, tab_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from ..core.limit import Limit
     from .charges import Charge
@@ -55,7 +57,7 @@ class Limited:
         limits: Sequence[Limit] | None = None,
         refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
-        self._rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
+        self.rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
         self._charges: WeakKeyDictionary[Guard, Charge] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
@@ -64,7 +66,7 @@ class Limited:
         guard = tab.guard
         charge = self._charges.get(guard)
         if charge is None:
-            charge = self._charges[guard] = guard.charge(self._rule)
+            charge = self._charges[guard] = guard.charge(self.rule)
         pending = charge.take(AsgiRequest(connection.scope, guard.proxies), tab)
         if pending is not None:
             await pending
@@ -117,6 +119,37 @@ def limited(
         return limited_endpoint
 
     return decorate
+
+
+def rules_of(app: Any) -> Iterator[Rule]:
+    """Find the rules of `Limited` in the routes of an app, and of apps below it without a middleware of their own."""
+    for route in _iter_routes(getattr(app, "routes", None) or ()):
+        yield from _rules_of_dependencies(getattr(route, "dependant", None))
+        below = getattr(route, "app", None)
+        if below is not None and not any(_limits(each) for each in getattr(below, "user_middleware", ())):
+            yield from rules_of(below)
+
+
+def _rules_of_dependencies(dependant: Any) -> Iterator[Rule]:
+    if dependant is not None:
+        if isinstance(dependant.call, Limited):
+            yield dependant.call.rule
+        for each in dependant.dependencies:
+            yield from _rules_of_dependencies(each)
+
+
+def _limits(added: Any) -> bool:
+    """Whether an added middleware is one of ours."""
+    return isinstance(added.cls, type) and issubclass(added.cls, Middleware)
+
+
+def _iter_routes(routes: Sequence[Any]) -> Iterable[Any]:
+    """The routes, with those of included routers, which newer versions of FastAPI keep apart."""
+    found = getattr(routing, "iter_route_contexts", None)
+    return routes if found is None else found(routes)
+
+
+ROUTE_RULES.append(rules_of)
 
 
 def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:

@@ -1,7 +1,8 @@
 """WSGI middleware: Flask, Django, anything that PEP 3333 describes. It never buffers and never looks into a body.
 
 When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
-can still answer otherwise. The end of the body settles, or the server's ``close()`` where it was not read to its end.
+can still answer otherwise. The end of the body settles: the last byte of its ``Content-Length``, else the end of its
+chunks; or the server's ``close()`` where it was not read to its end.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Exchange:
         self._request = request
         self._start_response = start_response
         self._promised = False
+        self._length: int | None = None
+        """How many bytes are still to come, if the app has said so."""
         self.tab = tab
         self.begun = False
 
@@ -80,7 +83,10 @@ class Exchange:
         """The app promises an answer; it gets where the client stands on top."""
         self._promised = True
         self.tab.answered(int(status.split(" ", 1)[0]))
-        lines = unsaid(self.tab.guard.lines(self.tab), {name.lower() for name, _ in headers})
+        said = {name.lower(): value for name, value in headers}
+        length = said.get("content-length", "")
+        self._length = int(length) if length.isdecimal() else None
+        lines = unsaid(self.tab.guard.lines(self.tab), said.keys())
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
         def written(data: bytes) -> Any:
@@ -94,6 +100,15 @@ class Exchange:
         self.begun = True
         if self.tab.failed is not None:
             run(self.tab.charge_failure())
+
+    def send(self, chunk: bytes) -> None:
+        """A chunk of the body goes to the client; the last one settles."""
+        if chunk and not self.begun:
+            self.begin()
+        if self._length is not None:
+            self._length -= len(chunk)
+            if self._length <= 0:
+                self.settle()
 
     def settle(self) -> None:
         """Settle what the request has taken."""
@@ -143,8 +158,7 @@ class Body:
             self._instead = exchange.failed(error)
             self._chunks = iter(self._instead)
             return next(self._chunks)
-        if chunk and not exchange.begun:
-            exchange.begin()
+        exchange.send(chunk)
         return chunk
 
     def close(self) -> None:
