@@ -338,3 +338,46 @@ def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
         await limiter.close()
 
     asyncio.run(work())
+
+
+def test_a_failure_that_was_answered_is_counted(opener: Opener) -> None:
+    """Whoever has seen the answer has been charged for it, wherever the request was cancelled."""
+    limit = Limit.per_day("guesses", 1_000)
+    rule = Rule(limits=[limit], count="failures", resource="guesses", key=lambda request: "ann")
+
+    async def work() -> None:
+        step = 0
+        while True:
+            step += 1
+            limiter = RateLimiter(Repository(opener()))
+            before = (await limiter.available("ann", "guesses", limits=[limit]))["guesses"]
+            told: list[int] = []
+
+            async def wrong(scope: Any, receive: Any, send: Any) -> None:
+                await receive()
+                await send({"type": "http.response.start", "status": 401, "headers": []})
+                await body(send)
+
+            async def send(message: Any, told: list[int] = told) -> None:
+                told.append(message.get("status", 0))
+                await asyncio.sleep(0)
+
+            async def receive() -> Any:
+                return {"type": "http.request"}
+
+            limited = asgi.RateLimitMiddleware(wrong, limiter, rules=[rule])
+            driven = CancelAt(limited(Call().scope(), receive, send), step)
+
+            async def drive(driven: CancelAt = driven) -> None:
+                await driven
+
+            await asyncio.gather(asyncio.create_task(drive()), return_exceptions=True)
+            charged = before - (await limiter.available("ann", "guesses", limits=[limit]))["guesses"]
+            assert bool(told) <= charged <= 1, f"step {step}"
+            await limiter.close()
+            if not driven.hit:
+                assert (told, charged) == ([401, 0], 1)
+                assert step > 5
+                return
+
+    asyncio.run(work())

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from examples.gateway.app import create_app
 from examples.gateway.model import Model, echo
 from starlette.requests import ClientDisconnect
 
+from tests.redis.rig.server import Server
 from tests.web.servers.asgi import uvicorn
 from tests.web.servers.client import Connection, Response, Truncated
 from tests.web.servers.stage import eventually
@@ -215,6 +217,42 @@ def test_wrong_keys_are_limited_by_address_and_take_nothing_from_anybody() -> No
         gateway.clock.advance(12)
         assert gateway.chat(ANN).status == 200
         eventually(lambda: gateway.used(ANN), everywhere(USED))
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_debt(store: str) -> None:
+    """They all come from one address, which has five guesses."""
+    keys = [f"sk-office-{number}" for number in range(30)]
+    wide = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100_000)]
+    body = {"model": "small", "messages": [{"role": "user", "content": "Hi"}]}
+
+    async def serve(url: str) -> None:
+        app = create_app(RateLimiter(url))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://t") as client,
+        ):
+            limiter: RateLimiter = app.state.limiter
+            for who in ("acme", "search"):
+                await limiter.set_limits(who, wide)
+            for key in keys:
+                await limiter.create_entity(Identity.api_key(key).entity_id, parent_id="search", cascade=True)
+
+            async def chat(key: str) -> int:
+                headers = {"Authorization": f"Bearer {key}"}
+                return (await client.post("/v1/chat/completions", json=body, headers=headers)).status_code
+
+            assert await asyncio.gather(*map(chat, keys)) == [200] * 30
+            wrong = Counter(await asyncio.gather(*(chat(f"{key}-wrong") for key in keys)))
+            assert wrong.keys() <= {401, 429}
+            assert wrong[401] >= 5
+            left = await limiter.available("ip:127.0.0.1", "guesses", limits=[Limit.per_minute("guesses", 5)])
+            assert 0 <= left["guesses"] - (5 - wrong[401]) <= 2  # by a clock that runs, one comes back in 12 s
+            assert await chat(keys[0]) == 429
+
+    with contextlib.ExitStack() as stack:
+        asyncio.run(serve(stack.enter_context(Server()).url if store == "redis" else "memory://"))
 
 
 def test_limits_are_changed_while_the_gateway_runs() -> None:
