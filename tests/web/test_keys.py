@@ -186,6 +186,31 @@ def test_a_key_may_come_in_one_of_several_headers() -> None:
         key(visit({"x-api-key": ["k"], "authorization": ["Bearer l"]}))
 
 
+@pytest.mark.parametrize(
+    "line", ["Token k", "Basic k", "basic  abc k", "Basic k abc", "Digest a=1, b=2, Foo k", "Foo abc, Basic k"]
+)
+def test_a_key_of_another_scheme_is_charged_if_it_is_known(line: str) -> None:
+    """Some apps do not look at the scheme. Else such credentials are no keys, however many they are."""
+    known = by_api_key("authorization", accept={"k"}.__contains__)
+    assert known(visit({"authorization": [line]})) == Identity.api_key("k")
+    assert by_api_key("authorization", accept={"l"}.__contains__)(visit({"authorization": [line]})) == HOME
+    assert by_api_key("authorization")(visit({"authorization": [line]})) == HOME
+
+
+def test_digests_are_asked_about_a_few_times_only() -> None:
+    asked: list[str] = []
+
+    def accept(key: str) -> bool:
+        asked.append(key)
+        return False
+
+    line = "Digest " + ", ".join(f"part{number}={number}" for number in range(12))
+    assert by_api_key("authorization", accept=accept)(visit({"authorization": [line]})) == HOME
+    assert asked == ["part0=0", "part0=0,", "part11=11"]
+    with pytest.raises(SeveralKeysError):
+        by_api_key("authorization", accept=accept)(visit({"authorization": [f"Foo {number}" for number in range(9)]}))
+
+
 def test_a_key_under_a_name_with_underscores_is_a_key() -> None:
     """Some frameworks make no difference."""
     key = by_api_key(accept={"k"}.__contains__)

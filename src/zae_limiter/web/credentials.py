@@ -29,10 +29,15 @@ class SeveralKeysError(ZAELimiterError):
 
 
 class FoundKeys(NamedTuple):
-    """The keys in some header lines: ``texts`` are whole values, ``words`` what stands in them between separators."""
+    """The keys in some header lines: ``texts`` are whole values, ``words`` what stands in them between separators.
+
+    ``foreign`` are words of other schemes, which are keys only if somebody knows them: some apps do not look at the
+    scheme.
+    """
 
     texts: Sequence[str]
     words: Sequence[str]
+    foreign: Sequence[str] = ()
 
     @property
     def distinct(self) -> list[str]:
@@ -52,8 +57,7 @@ def find_keys(lines: Iterable[str]) -> FoundKeys:
     (['k1'], ['k1,k2', 'k1', 'k2'], 'k1')
     """
     texts = [text for text in map(str.strip, lines) if text]
-    words = [word for text in texts for word in _SEPARATORS.split(text) if word and word.lower() != _BEARER]
-    return FoundKeys(texts, words)
+    return FoundKeys(texts, [word for text in texts for word in _words(text)])
 
 
 def find_bearer_tokens(lines: Iterable[str]) -> FoundKeys:
@@ -62,23 +66,31 @@ def find_bearer_tokens(lines: Iterable[str]) -> FoundKeys:
     A token belongs to the scheme Bearer or to none. Credentials of other schemes are no keys: they may differ from
     request to request.
 
-    >>> find_bearer_tokens(["Bearer k1", "bearer  k1"]).distinct, find_bearer_tokens(["Basic YTpi, Bearer k1"]).distinct
+    >>> find_bearer_tokens(["bearer  k1"] * 2).distinct, find_bearer_tokens(["Basic YTpi, Bearer k1"]).distinct
     (['k1'], ['k1'])
     """
     texts: list[str] = []
     words: list[str] = []
-    for line in lines:
+    foreign: list[str] = []
+    different = list(dict.fromkeys(map(str.strip, lines)))
+    for line in (*different, ",".join(different)) if len(different) > 1 else different:  # some frameworks join them
         scheme, *rest = line.split(None, 1) or [_BEARER]
-        if scheme.lower() == _BEARER:
-            texts += [text.strip() for text in rest]
-        elif not rest:
-            texts.append(scheme)
-        words += _bearer_words(line)
-    return FoundKeys(texts, words)
+        if scheme.lower() == _BEARER or not rest:
+            texts += [text.strip() for text in rest] if scheme.lower() == _BEARER else [scheme]
+            words += _words(line)
+        else:
+            words += _bearer_words(line)
+            foreign += _after_schemes(line)
+    return FoundKeys(texts, words, foreign)
+
+
+def _words(text: str) -> list[str]:
+    """What stands between separators, without the name of the scheme."""
+    return [word for word in _SEPARATORS.split(text) if word and word.lower() != _BEARER]
 
 
 def _bearer_words(line: str) -> list[str]:
-    """The words of a line that stand after Bearer or, at its beginning, after no scheme."""
+    """The words of a line of another scheme that stand after Bearer or, at its beginning, after no scheme."""
     found: list[str] = []
     ours = True
     for part in line.split(","):
@@ -89,3 +101,9 @@ def _bearer_words(line: str) -> list[str]:
         if ours:
             found += words
     return found
+
+
+def _after_schemes(line: str) -> list[str]:
+    """The words of a line that an app takes for the token which does not look at the scheme."""
+    parts = [words for words in map(str.split, line.split(",")) if len(words) > 1]
+    return list(dict.fromkeys(word for words in (*parts, line.split()) for word in (words[1], words[-1])))

@@ -57,12 +57,13 @@ def by_api_key(
     def key(request: Request) -> Identity | Awaitable[Identity]:
         found = _find(request, names)
         keys = found.distinct
-        if len(keys) > MOST_KEYS:
+        asked = keys if accept is None else list(dict.fromkeys((*keys, *found.foreign)))
+        if len(asked) > MOST_KEYS:
             raise SeveralKeysError
         if accept is None:
             only = found.only
             return _charged([] if only is None else [only], keys, request, on_several)
-        return _once_asked(iter(keys), [], accept, lambda known: _charged(known, keys, request, on_several))
+        return _once_asked(iter(asked), [], accept, lambda known: _charged(known, keys, request, on_several))
 
     return key
 
@@ -110,6 +111,7 @@ def _find(request: Request, names: Sequence[str]) -> FoundKeys:
     """
     texts: list[str] = []
     words: list[str] = []
+    foreign: Sequence[str] = ()
     for name in names:
         lines = request.lines(name)
         if "-" in name:
@@ -117,7 +119,8 @@ def _find(request: Request, names: Sequence[str]) -> FoundKeys:
         found = find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
         texts += found.texts
         words += found.words
-    return FoundKeys(texts, words)
+        foreign = found.foreign or foreign
+    return FoundKeys(texts, words, foreign)
 
 
 def _charged(known: Sequence[str], found: Sequence[str], request: Request, on_several: str) -> Identity:
