@@ -123,6 +123,7 @@ def quart(limiter: Any, readings: Readings, options: dict[str, Any]) -> Any:
 
     @app.get("/")
     async def index() -> Response:
+        readings.reached = True  # what follows may fail
         found = request.authorization
         token = found.token if found and found.type == "bearer" else None
         status = readings.behave(request.headers.getlist, token)
@@ -139,6 +140,7 @@ def flask(limiter: Any, readings: Readings, options: dict[str, Any]) -> Any:
 
     @app.get("/")
     def index() -> Response:
+        readings.reached = True  # what follows may fail
         found = request.authorization
         token = found.token if found and found.type == "bearer" else None
         status = readings.behave(request.headers.getlist, token)

@@ -103,7 +103,7 @@ class Fuzzed:
 
 @pytest.mark.parametrize("framework", KEY_APPS)
 def test_the_key_that_was_served_has_paid_and_a_failure_too(framework: str, caplog: pytest.LogCaptureFixture) -> None:
-    chance = random.Random(framework)
+    chance = random.Random(f"{framework} {COUNT}")
     store = MemoryStore(ManualClock())
     caplog.set_level("CRITICAL")  # the frameworks log every exception
 
@@ -121,3 +121,26 @@ def test_the_key_that_was_served_has_paid_and_a_failure_too(framework: str, capl
 
     outcomes = asyncio.run(work())
     assert all(count >= COUNT // 20 for count in outcomes.values()), outcomes
+
+
+@pytest.mark.parametrize("ending", ["raise", "500"])
+@pytest.mark.parametrize("framework", KEY_APPS)
+def test_of_fifty_requests_that_fail_three_reach_the_app(
+    framework: str, ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")  # the frameworks log every exception
+    mode, build = KEY_APPS[framework]
+    readings = Readings()
+    app = build(limiter_for(mode, MemoryStore(ManualClock())), readings, {"limits": [Limit.per_day("rpm", 3)]})
+
+    async def work() -> int:
+        reached = 0
+        for _ in range(50):
+            readings.reached = False
+            call = Call(headers=[(BEHAVIOUR, ending)])
+            reply = await call_asgi(app, call) if mode == "asgi" else call_wsgi(app, call, strictly=False)
+            assert reply.status == (500 if readings.reached else 429)
+            reached += readings.reached
+        return reached
+
+    assert asyncio.run(work()) == 3

@@ -105,22 +105,20 @@ _fallback = by_ip()
 
 
 def _find(request: Request, names: Sequence[str]) -> FoundKeys:
-    """What may be a key in the headers of these names.
-
-    Some frameworks read ``x_api_key`` as ``x-api-key``, so both are looked at.
-    """
-    texts: list[str] = []
-    words: list[str] = []
-    foreign: Sequence[str] = ()
-    for name in names:
-        lines = request.lines(name)
-        if "-" in name:
-            lines = [*lines, *request.lines(name.replace("-", "_"))]
-        found = find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
-        texts += found.texts
-        words += found.words
-        foreign = found.foreign or foreign
+    """What may be a key in the headers of these names."""
+    first, *others = (_find_in(request, name) for name in names)
+    if not others:
+        return first
+    texts, words, foreign = ([key for found in (first, *others) for key in found[place]] for place in range(3))
     return FoundKeys(texts, words, foreign)
+
+
+def _find_in(request: Request, name: str) -> FoundKeys:
+    """Some frameworks read ``x_api_key`` as ``x-api-key``, so both are looked at."""
+    lines = request.lines(name)
+    if "-" in name:
+        lines = [*lines, *request.lines(name.replace("-", "_"))]
+    return find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
 
 
 def _charged(known: Sequence[str], found: Sequence[str], request: Request, on_several: str) -> Identity:
