@@ -120,7 +120,7 @@ def test_an_app_that_fails_because_the_client_has_gone_gives_nothing_back() -> N
             pass
         raise Boom
 
-    site = on_memory("asgi", app)
+    site = on_memory("asgi", app, replace(RULE, refund=(500,)))
     reply = asyncio.run(call_asgi(site.app, Call(stays=0)))
     assert isinstance(reply.error, Boom)
     assert spent(site) == 100

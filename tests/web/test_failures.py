@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.metrics import Metrics
 from tests.web.drive import PEER, Call, call_asgi, call_wsgi
 from tests.web.scripted import SCRIPT, SERVE, Place, Site, Start, limiter_for
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded, ValidationError
 from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.telemetry import instrument
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 from zae_limiter.web import Rule, lease_of
 
@@ -305,6 +307,16 @@ def test_who_is_refused_again_costs_the_store_nothing(place: Place) -> None:
     store.inject(Fault.FAIL_BEFORE, times=1_000)
     assert [site.ask().status for _ in range(3)] == [429] * 3
     store.heal()
+
+
+@pytest.mark.parametrize("mode", ["asgi", "wsgi"])
+def test_refusals_are_measured_and_teach_nothing_of_estimates(mode: str) -> None:
+    metrics = Metrics()
+    limiter = instrument(limiter_for(mode, MemoryStore(ManualClock())), meter_provider=metrics.provider)
+    site = Site(mode, limiter, rules=[RULE])
+    assert [site.ask("/", *WRONG).status for _ in range(5)] == [401] * 3 + [429] * 2
+    assert metrics.counts("decisions", "outcome") == {"refused": 2}
+    assert metrics.counts("estimate.error", "limit") == {}
 
 
 def test_a_rule_for_failures_holds_no_lease(place: Place) -> None:

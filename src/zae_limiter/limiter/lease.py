@@ -156,8 +156,7 @@ class LeaseCore:
         await self._limiter._engine.finish(self._owe_whole())
 
     async def _owe_whole(self) -> None:
-        grant = await self._limiter._nothing_taken(self)
-        await self._limiter._settle(self, (grant,), self._cost)
+        await self._settle(await self._limiter._nothing_taken(self), self._cost)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)

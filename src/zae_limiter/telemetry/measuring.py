@@ -92,6 +92,16 @@ class Meter:
             if max_wait_ms and outcome is not None:
                 self._to.wait.record(waited, self._attributes(lease, {"zae_limiter.outcome": outcome}))
 
+    async def check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
+        """`RateLimiter._check`, measured: what it lets pass is no decision yet, as nothing was taken."""
+        limiter = lease._limiter
+        started = perf_counter()
+        try:
+            await type(limiter)._check(limiter, lease, cost)
+        except ZAELimiterError as error:
+            self._decided(lease, outcome_of(error, lease), perf_counter() - started)
+            raise
+
     async def settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """`RateLimiter._settle`, measured."""
         if grants and not lease.degraded:

@@ -71,7 +71,8 @@ def uninstrument(limiter: RateLimiter | SyncRateLimiter) -> None:
 
 def _places(limiter: RateLimiter) -> tuple[tuple[object, str], ...]:
     """The methods that are measured: whoever calls them finds what stands in for them on the object itself."""
-    return (limiter, "_take_at_once"), (limiter, "_take"), (limiter, "_settle"), (limiter._lines, "stand")
+    taking = ("_take_at_once", "_take", "_check", "_settle")
+    return *((limiter, name) for name in taking), (limiter._lines, "stand")
 
 
 def _seams(limiter: RateLimiter, instruments: Instruments, labels: frozenset[str]) -> tuple[Callable[..., Any], ...]:
@@ -79,7 +80,7 @@ def _seams(limiter: RateLimiter, instruments: Instruments, labels: frozenset[str
     from .measuring import Meter, stand
 
     meter = Meter(limiter, instruments, labels)
-    return meter.take_at_once, meter.take, meter.settle, partial(stand, limiter._lines.stand)
+    return meter.take_at_once, meter.take, meter.check, meter.settle, partial(stand, limiter._lines.stand)
 
 
 def _inner(limiter: object) -> RateLimiter:
