@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from examples import flask_app
 from examples.gateway.accounts import KEYS
 from examples.gateway.app import create_app
 from examples.gateway.model import Model, echo
@@ -264,6 +265,25 @@ def test_limits_are_changed_while_the_gateway_runs() -> None:
         assert gateway.chat(ANN).status == 200
         refused = gateway.chat(ANN)
         assert (refused.status, refused.json()["violated-policies"]) == (429, ["organisation.rpm"])
+
+
+@pytest.mark.parametrize(("token", "mime", "status"), [("ann", "application/json", 400), ("bob", "text/plain", 415)])
+def test_malformed_requests_are_limited_in_flask(token: str, mime: str, status: int) -> None:
+    client = flask_app.app.test_client()
+    headers = {"Authorization": f"Bearer tok-{token}", "Content-Type": mime}
+    statuses = [client.post("/summaries", data="{", headers=headers).status_code for _ in range(6)]
+    assert statuses == [status] * 3 + [429] * 3
+
+
+def test_right_passwords_cost_nothing_in_flask_and_wrong_ones_are_limited() -> None:
+    client = flask_app.app.test_client()
+
+    def login(password: str) -> int:
+        return client.post("/login", data={"password": password}).status_code
+
+    assert [login(flask_app.PASSWORD) for _ in range(5)] == [200] * 5
+    assert [login("guessed") for _ in range(4)] == [401] * 3 + [429]
+    assert login(flask_app.PASSWORD) == 429
 
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the sessions are typed with curl")
