@@ -128,7 +128,7 @@ class Exchange:
         if kind == "http.response.start":
             self.started = True
             message = self._introduced(message)
-            if self._tab.failed is not None:
+            if self._tab.failed:
                 return self._charged(message)
         elif not self.started:
             return self._announced(message)

@@ -9,7 +9,7 @@ from ..logs import WEB_SETTLEMENT_FAILED, tell
 from .guard import REFUSALS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, MutableMapping
+    from collections.abc import Collection, Coroutine, MutableMapping, Sequence
 
     from ..limiter.lease import LeaseCore
     from .answers import Answer
@@ -26,10 +26,10 @@ _UNANSWERED = 500
 
 
 class Tab:
-    """The leases of one request, and the lease that is charged if it fails."""
+    """The leases of one request, and those that are charged only if it fails."""
 
     _refundable: tuple[tuple[LeaseCore, Charge], ...] = ()
-    _watched: tuple[LeaseCore, Charge] | None = None
+    _watched: tuple[tuple[LeaseCore, Charge], ...] = ()
     _free: Collection[LeaseCore] = ()
     _settled = False
 
@@ -38,7 +38,7 @@ class Tab:
         self.outer = outer
         """The tab of a middleware around this one."""
         self.leases: list[LeaseCore] = []
-        self.failed: LeaseCore | None = None
+        self.failed: Sequence[LeaseCore] = ()
         """What the answer has turned out to be a failure for, as long as that is not charged."""
 
     def take(self, lease: LeaseCore, charge: Charge | None = None) -> Pending:
@@ -63,29 +63,36 @@ class Tab:
         """Raise as an acquire of the lease would, but take nothing; its cost is charged if the request fails."""
         await lease._look()
         if not lease.degraded:
-            self._watched = lease, charge
+            self._watched = (*self._watched, (lease, charge))
 
     def answered(self, status: int) -> None:
         """The app has answered: with some statuses some leases cost nothing, and some are failures."""
         if self._refundable:
             self._free = [lease for lease, charge in self._refundable if charge.refunds(status)]
-        if self._watched is not None:
-            lease, charge = self._watched
-            self.failed = lease if charge.is_failure(status) else None
+        if self._watched:
+            self.failed = [lease for lease, charge in self._watched if charge.is_failure(status)]
 
     async def charge_failure(self) -> None:
-        """Charge what the answer was a failure for, once; that the store cannot be asked is only logged."""
-        lease, self.failed, self._watched = self.failed, None, None
-        if lease is not None:
+        """Charge what the answer was a failure for, once; that the store cannot be asked is only logged.
+
+        A cancellation is raised when everything has been charged.
+        """
+        failed, self.failed, self._watched = self.failed, (), ()
+        interrupted: BaseException | None = None
+        for lease in failed:
             try:
                 await lease._owe()
             except ZAELimiterError as error:
                 tell(WEB_SETTLEMENT_FAILED, "failure not counted: %s", error, **lease._about(error))
+            except BaseException as cancelled:
+                interrupted = cancelled
+        if interrupted is not None:
+            raise interrupted
 
     def settle_at_once(self) -> bool:
         """Settle every lease where there is nothing to write; whether it is settled now."""
         if not self._settled:
-            if self._free or self.failed is not None:
+            if self._free or self.failed:
                 return False
             for lease in self.leases:
                 if not lease._leave_at_once():

@@ -98,7 +98,7 @@ class Exchange:
     def begin(self) -> None:
         """Something goes to the client: from here on the answer stands. A failure has been charged by then."""
         self.begun = True
-        if self.tab.failed is not None:
+        if self.tab.failed:
             run(self.tab.charge_failure())
 
     def send(self, chunk: bytes) -> None:
