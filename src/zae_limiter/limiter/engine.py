@@ -47,14 +47,14 @@ class Grant(NamedTuple):
 
     chain: Chain
     cost: Mapping[str, int]
-    images: tuple[Image, ...]
+    images: tuple[Image | None, ...]
     now_ms: int
     later: Mapping[str, int]
     """What others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
     """What was taken from which shards, where it was not all taken from the home shards."""
 
-    def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image]]:
+    def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image | None]]:
         """What was taken where, and the bucket right after it."""
         for position, image in enumerate(self.images):
             if self.parts is None:
@@ -149,7 +149,7 @@ class Engine:
     async def check(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> None:
         """Raise `RateLimitExceeded` where `admit` would, by a look at the buckets; nothing is taken."""
         self.refuse_again(chain, cost)
-        ask = Ask(cost, atomic=False)
+        ask = Ask(cost, deadline)
         chain, pending = await self._follow(await self.look(chain, deadline), [ask], deadline)
         if not all(rung.complete for rung in chain.rungs):
             chain = await self.look(chain, deadline)

@@ -156,7 +156,8 @@ class LeaseCore:
         await self._limiter._engine.finish(self._owe_whole())
 
     async def _owe_whole(self) -> None:
-        await self._settle(await self._limiter._nothing_taken(self), self._cost)
+        deadline = self._limiter._backend.deadline(self._terms.timeout)
+        await self._settle(await self._limiter._nothing_taken(self, deadline), self._cost, deadline)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)

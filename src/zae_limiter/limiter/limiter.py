@@ -236,9 +236,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             raise
         self._note_answer()
 
-    async def _nothing_taken(self, lease: LeaseCore) -> Grant:
+    async def _nothing_taken(self, lease: LeaseCore, deadline: Deadline) -> Grant:
         """A grant of no cost as of now: to settle what a lease owes that has taken nothing."""
-        deadline = self._backend.deadline(lease._terms.timeout)
         return await self._engine.grant_nothing(await self._chain_of(lease, deadline), deadline)
 
     def _known_chain(self, lease: LeaseCore) -> Chain | None:

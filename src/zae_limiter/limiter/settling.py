@@ -237,6 +237,9 @@ def _parts(grant: Grant, delta: Mapping[str, int]) -> list[Part]:
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}
         if here:
+            if image is None:  # nothing was taken, and there was no bucket
+                parts.append(Part(step, here, Charge(grant.now_ms, 0, {}, {})))
+                continue
             level = step.level.at(step.level.shard, image.get(SHARDS, 1))
             parts.append(Part(Step(level, step.sight), here, Charge.of(level, image, grant.now_ms, grant.later)))
     return parts
