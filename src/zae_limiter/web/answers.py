@@ -92,6 +92,20 @@ def several_keys() -> Answer:
     return _problem(members, [])
 
 
+def too_long(longest: int) -> Answer:
+    """414: the path is longer than what is compared with rules."""
+    message = f"The path of the request has more than {longest} characters. Send a shorter one."
+    members = {
+        "type": "about:blank",
+        "title": "URI Too Long",
+        "status": 414,
+        "detail": message,
+        "error": "URI Too Long",
+        "message": message,
+    }
+    return _problem(members, [])
+
+
 def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:
     """503: nobody knows, as the limiter cannot be asked. It is no refusal and says nothing of any limit."""
     told = fields or Fields("none")

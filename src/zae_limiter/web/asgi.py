@@ -38,7 +38,8 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
     ``key`` says whose tokens are taken where a rule does not (`by_ip`). ``proxies``: how many, or which, stand in front
     (nobody is believed by default). ``headers``: the profiles in which clients are told where they stand.
     ``respond(request, answer, error)`` may return another `Answer`, or an ASGI app such as a Starlette response, for a
-    refusal.
+    refusal. ``prefixes``: what the app takes off a path by itself before it routes, such as ``["/api"]``, where that
+    cannot be seen from outside.
 
     >>> from fastapi import FastAPI
     >>> from zae_limiter import Limit
@@ -55,7 +56,7 @@ class RateLimitMiddleware(Middleware[App, "RateLimiter"]):
             await self._other(scope, receive, send)
             return
         guard = self.guard
-        request = AsgiRequest(scope, guard.proxies)
+        request = AsgiRequest(scope, guard.proxies, self._prefixes)
         scope[TAB] = tab = Tab(guard, scope.get(TAB))
         exchange = Exchange(tab, receive, send)
         try:

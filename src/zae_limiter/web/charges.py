@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import LeaseCore
     from .fields import Fields
+    from .matching import Matching
     from .modes import Mode
     from .request import Request
     from .rules import Cost, Key, Rule
@@ -54,18 +55,26 @@ class Charge:
         self._counted = named or tuple(limit.name for limit in given or ())
         self._cost = None if callable(rule.cost) else self._amounts(rule.cost)
 
-    def fits(self, request: Request) -> bool | Awaitable[bool]:
-        """Whether the rule is for this request."""
+    @property
+    def by_path(self) -> bool:
+        """Whether templates decide."""
+        return self._templates is not None
+
+    def fits(self, request: Request, matching: Matching) -> bool | Awaitable[bool]:
+        """Whether the rule is for this request, by what no rule before it has been found for."""
         if self._verbs is not None and request.method not in self._verbs:
             return False
         templates = self._templates
-        if templates is None:
-            match = self.rule.match
-            return match(request) if callable(match) else True
-        paths = request.paths
-        if self.rule.exempt:
-            return len(paths) == 1 and any(template.is_plainly(paths[0]) for template in templates)
-        return any(template.fits(path) for template in templates for path in paths)
+        if templates is not None:
+            return matching.exempt(templates) if self.rule.exempt else matching.limit(templates)
+        match = self.rule.match
+        if not callable(match):
+            return matching.rest()
+        fits = match(request)
+        return self._rest_once_known(fits, matching) if inspect.isawaitable(fits) else bool(fits) and matching.rest()
+
+    async def _rest_once_known(self, fits: Awaitable[bool], matching: Matching) -> bool:
+        return bool(await fits) and matching.rest()
 
     def take(self, request: Request, tab: Tab) -> Pending:
         """Take what the request needs, on its tab; where failures are counted, only look whether it is there."""

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from . import answers
+from .admission import Admission
 from .charges import Charge, Resources
 from .credentials import SeveralKeysError
 from .fields import Fields
+from .paths import LONGEST, PathTooLong
 from .proxies import Proxies
 from .rules import Rule, check_key
 from .standings import standings, standings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..core.limit import Limit
     from .answers import Answer
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 
-REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, SeveralKeysError)
+REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
 """What the middleware answers by itself."""
 
 
@@ -62,6 +64,7 @@ class Guard:
         self._watches = any(charge.rule.count == "failures" for charge in charges)
         self._everybodys = self._charges[0] if self._charges and self._charges[0].for_all else None
         """The charge of every request, where the first rule is for all."""
+        self._by_path = any(charge.by_path for charge in charges)
         self._respond = respond
 
     def now_ms(self) -> int:
@@ -69,38 +72,30 @@ class Guard:
         return self.mode.limiter._backend.clock.now_ms()
 
     def admit(self, request: Request, tab: Tab) -> Pending:
-        """Take what the first rule that matches asks for; raises one of `REFUSALS` where that cannot be."""
+        """Take what the rules that are for the request ask for; raises one of `REFUSALS` where that cannot be."""
         return self._admit_watched(request, tab) if self._watches else self._take(request, tab)
 
     async def _admit_watched(self, request: Request, tab: Tab) -> None:
-        """Look at the first rule for failures that matches, then take."""
-        looking = self._first(iter(self._failures), request, tab)
+        """Look at the rules for failures that are for the request, then take."""
+        self._check_length(request)
+        looking = Admission(self._failures, request, tab).begin()
         if looking is not None:
             await looking
         taking = self._take(request, tab)
         if taking is not None:
             await taking
 
+    def _check_length(self, request: Request) -> None:
+        """Refuse a path that is longer than what is compared with rules."""
+        if self._by_path and len(request.full_path) > LONGEST:
+            raise PathTooLong(len(request.full_path))
+
     def _take(self, request: Request, tab: Tab) -> Pending:
         charge = self._everybodys
-        return self._first(iter(self._charges), request, tab) if charge is None else charge.take(request, tab)
-
-    def _first(self, charges: Iterator[Charge], request: Request, tab: Tab) -> Pending:
-        for charge in charges:
-            fits = charge.fits(request)
-            if not fits:
-                continue
-            if fits is not True and inspect.isawaitable(fits):
-                return self._first_once_known(fits, charge, charges, request, tab)
+        if charge is not None:
             return charge.take(request, tab)
-        return None
-
-    async def _first_once_known(
-        self, fits: Awaitable[bool], charge: Charge, others: Iterator[Charge], request: Request, tab: Tab
-    ) -> None:
-        pending = charge.take(request, tab) if await fits else self._first(others, request, tab)
-        if pending is not None:
-            await pending
+        self._check_length(request)
+        return Admission(self._charges, request, tab).begin()
 
     def charge(self, rule: Rule) -> Charge:
         """The charge of a rule that a route has for itself."""
@@ -114,6 +109,8 @@ class Guard:
 
     def answer(self, error: Exception) -> Answer:
         """What a refused client is told."""
+        if isinstance(error, PathTooLong):
+            return answers.too_long(LONGEST)
         if isinstance(error, CapacityExceeded):
             return self._never(error)
         if isinstance(error, RateLimitExceeded):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .fields import Fields
 from .guard import Guard
+from .prefixes import Prefixes
 from .proxies import Proxies
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ class Middleware(ABC, Generic[AppT, LimiterT]):
         proxies: Proxies | int | Sequence[str] | None = None,
         headers: Fields | str | Sequence[str] | None = "ietf",
         respond: Respond | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> None:
         self.app = app
+        self._prefixes = Prefixes(prefixes, app)
         self.guard = Guard(self._mode(limiter), rules, limits, key, Proxies.of(proxies), Fields.of(headers), respond)
 
     @abstractmethod

@@ -6,26 +6,30 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import parse
+from .prefixes import Prefixes
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from ..core.addresses import Address
+    from .paths import Paths
     from .proxies import Proxies
 
 _UNKNOWN = "?"
 """Not asked for yet; no server calls a peer so."""
+_NO_PREFIXES = Prefixes()
 
 
 class Request(ABC):
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    __slots__ = ("_origin", "_paths", "proxies", "raw")
+    __slots__ = ("_origin", "_paths", "_prefixes", "proxies", "raw")
 
-    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies) -> None:
+    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies, prefixes: Prefixes = _NO_PREFIXES) -> None:
         self.raw = raw
         self.proxies = proxies
-        self._paths: tuple[str, ...] | None = None
+        self._prefixes = prefixes
+        self._paths: Paths | None = None
         self._origin: str | None = _UNKNOWN
 
     @property
@@ -41,17 +45,22 @@ class Request(ABC):
     @property
     def path(self) -> str:
         """The route path, decoded, without the prefix that the app is mounted under."""
-        return self.paths[0]
+        return self.paths.main
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """`path`, and what frameworks may route by that cut the prefix off elsewhere."""
+    def paths(self) -> Paths:
+        """`path`, and every other text by which the app could route the request; read once."""
         if self._paths is None:
-            self._paths = self._routes()
+            self._paths = self._read()
         return self._paths
 
+    @property
     @abstractmethod
-    def _routes(self) -> tuple[str, ...]:
+    def full_path(self) -> str:
+        """The path as the server gave it, decoded."""
+
+    @abstractmethod
+    def _read(self) -> Paths:
         """What `paths` are."""
 
     @abstractmethod
@@ -99,11 +108,14 @@ class AsgiRequest(Request):
         peer = self.raw.get("client")
         return peer[0] if peer else None
 
-    def _routes(self) -> tuple[str, ...]:
+    @property
+    def full_path(self) -> str:
+        """The path as the server gave it, decoded."""
         path: str = self.raw["path"]
-        below = path.removeprefix(self.raw.get("root_path", "").rstrip("/")) or "/"
-        # mounted at "/api", Starlette takes "/apikeys" as it is, and Litestar and Quart take it as "keys"
-        return (below,) if below[0] == "/" or below == path else (path, below)
+        return path
+
+    def _read(self) -> Paths:
+        return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
         """The values of a header, one per header line, in the order in which they came."""
@@ -141,9 +153,14 @@ class WsgiRequest(Request):
         """The other end of the socket as the server gave it; None for a unix socket."""
         return self.raw.get("REMOTE_ADDR") or None
 
-    def _routes(self) -> tuple[str, ...]:
+    @property
+    def full_path(self) -> str:
+        """The path as the server gave it, decoded."""
         path: str = self.raw.get("PATH_INFO", "")
-        return ((path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")) or "/",)
+        return path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
+
+    def _read(self) -> Paths:
+        return self._prefixes.read_environ(self.full_path)
 
     def lines(self, name: str) -> list[str]:
         """The value of a header as one line: a WSGI server joins several with commas."""

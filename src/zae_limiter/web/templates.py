@@ -1,103 +1,173 @@
 """Path templates: ``/v1/items/{id}``, ``/static/{rest:path}``, ``/v1/*``.
 
-A rule that limits matches every spelling of a path that an app might serve: case, doubled slashes, dot segments, a
-slash or a line feed at the end and the absolute form make no difference. A rule that exempts matches only the plain
-spelling: whoever spells it otherwise is limited.
+A template matches a text in two ways. Exactly: as it is written, which is what an exemption needs. Loosely: in any
+case, with a slash or a line feed more or less at the end, and with every typed placeholder as wide as ``str``. What a
+template matches exactly it matches loosely too, unless it has empty or dot segments itself.
+
+Every pattern is matched in time that grows with the length of the text only. In Python's engine that takes two things:
+what follows a wildcard is searched for once (an atomic group keeps the first place), and a wildcard that crosses
+slashes begins and ends at a slash.
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlparse
+from typing import NamedTuple
 
 from ..core.errors import ValidationError
+from .paths import normalised
 
 _HEX = "[0-9a-fA-F]"
+_UUID = f"{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}"
+
+
+class _Wildcard(NamedTuple):
+    """A wildcard inside a segment, as a pattern that takes as much as it can and as one that takes as little."""
+
+    long: str
+    short: str
+
+
+_SOME = _Wildcard("[^/]+", "[^/]+?")
+_ANY = _Wildcard("[^/]*", "[^/]*?")
 _TYPES = {
-    None: "[^/]+",
-    "str": "[^/]+",
-    "int": "[0-9]+",
-    "float": r"[0-9]+(?:\.[0-9]+)?",
-    "uuid": f"{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}",
-    "path": ".*",
+    None: _SOME,
+    "str": _SOME,
+    "int": _Wildcard("[0-9]+", "[0-9]+?"),
+    "float": _Wildcard(r"[0-9]+(?:\.[0-9]+)?", r"[0-9]+?(?:\.[0-9]+?)??"),
+    "uuid": _Wildcard(_UUID, _UUID),
 }
-"""What a placeholder stands for in the plain spelling; for a limit every type is as wide as ``str``."""
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?::(path|str|int|float|uuid))?\}")
-_REST = re.compile(rf"/(?:\*|{_PLACEHOLDER.pattern})\Z")
+_PATH = "path"
+"""The type of a placeholder that crosses slashes."""
+
+_Segment = list["str | _Wildcard"]
+"""Literal texts and wildcards between two slashes."""
+
+
+class _Gap(NamedTuple):
+    """Whole segments, any number from ``least`` (0 or 1) upwards."""
+
+    least: int
+
+    def before(self, run: str, end: str) -> str:
+        """The pattern of the gap and of what follows it, at the first place where that stands."""
+        return f"(?>{'/.*?' if self.least else '(?:/.*?)??'}{run}{end})"
+
+    def before_last(self, run: str) -> str:
+        """The pattern of the gap and of the end of the text."""
+        return f"{'/.*' if self.least else '(?:/.*)?'}{run}"
 
 
 class Template:
     """One compiled template."""
 
-    __slots__ = ("_exact", "_liberal", "text")
+    __slots__ = ("_exact", "_loose", "text")
 
     def __init__(self, text: object) -> None:
         if not isinstance(text, str):
             raise ValidationError("match", text, "must be a path template such as '/v1/items/{id}', or a callable")
         if not text.startswith("/"):
             raise ValidationError("match", text, "must start with '/'")
+        _check_literals(text)
         self.text = text
-        self._exact = re.compile(_pattern(text, liberal=False), re.DOTALL)
-        self._liberal = re.compile(_pattern(normalised(text), liberal=True), re.DOTALL | re.IGNORECASE)
+        self._exact = re.compile(_pattern(text, loose=False), re.DOTALL)
+        self._loose = re.compile(_pattern(normalised(text), loose=True), re.DOTALL | re.IGNORECASE)
 
-    def fits(self, path: str) -> bool:
-        """Whether some spelling of ``path`` fits."""
-        return any(self._liberal.fullmatch(spelling) for spelling in _spellings(path))
+    def matches_exactly(self, text: str) -> bool:
+        """Whether ``text`` is what the template says, to the letter."""
+        return self._exact.fullmatch(text) is not None
 
-    def is_plainly(self, path: str) -> bool:
-        """Whether ``path`` fits as it stands, with nothing in it that another reader could read otherwise."""
-        return self._exact.fullmatch(path) is not None and normalised(path) == (path.removesuffix("/") or "/")
-
-
-def normalised(path: str) -> str:
-    """One spelling for all that lead to the same place."""
-    return _spellings(path)[-1]
+    def matches_loosely(self, text: str) -> bool:
+        """Whether some framework could take ``text`` for what the template says."""
+        return self._loose.fullmatch(text) is not None
 
 
-def _spellings(path: str) -> tuple[str, ...]:
-    """How a path can be read: as it stands, without empty segments, and with dot segments resolved as well."""
-    if not path.startswith("/"):
-        path = f"/{_target(path)}"
-    if "\n" in path:  # a ``$`` in the pattern of a route lets one pass at the end
-        path = path.replace("\n", "")
-    if not ("//" in path or "/." in path or path.endswith("/")):
-        return (path,)
-    solid = [segment for segment in path.split("/") if segment]
-    resolved: list[str] = []
-    for segment in solid:
-        if segment == "..":
-            del resolved[-1:]
-        elif segment != ".":
-            resolved.append(segment)
-    return path, f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
-
-
-def _target(text: str) -> str:
-    """The path of a request target that is not just a path, as the absolute form ``http://host/path`` is not."""
-    try:
-        return urlparse(text).path
-    except ValueError:
-        return text
-
-
-def _pattern(text: str, *, liberal: bool) -> str:
-    """A template as a regular expression."""
-    rest = _REST.search(text)
-    below = rest is not None and (rest[0] == "/*" or (liberal and rest[1] == "path"))
-    body = text[: rest.start()] if rest is not None and below else text
-    parts: list[str] = []
-    end = 0
-    for found in _PLACEHOLDER.finditer(body):
-        wanted = found[1] if not liberal or found[1] == "path" else None
-        parts += (_literal(text, body[end : found.start()]), _TYPES[wanted])
-        end = found.end()
-    parts += (_literal(text, body[end:]), "(?:/.*)?" if below else "")
-    return "".join(parts)
-
-
-def _literal(template: str, text: str) -> str:
+def _check_literals(template: str) -> None:
+    literal = _PLACEHOLDER.sub("", template.removesuffix("/*"))
     for character in "{}*":
-        if character in text:
+        if character in literal:
             reason = "has a stray {!r}: placeholders are {{name}} or {{name:path}}, and '/*' at the end is all below"
             raise ValidationError("match", template, reason.format(character))
-    return re.escape(text)
+
+
+def _pattern(text: str, *, loose: bool) -> str:
+    """A template as a regular expression."""
+    body, below = (text[:-2], True) if text.endswith("/*") else (text, False)
+    segments = body.split("/")[1:]
+    if loose and segments and _is_path(segments[-1]):
+        segments, below = segments[:-1], True
+    ways: list[list[_Segment | _Gap]] = [[]]
+    for segment in segments:
+        ways = [[*way, *more] for way in ways for more in _ways(segment, loose=loose)]
+    end = r"(?=/|\n?\Z)" if loose else r"(?=/|\Z)"
+    tail = "(?:/.*)?" if below else r"/?\n?" if loose else ""
+    return "|".join(_joined(way, end) + tail for way in ways)
+
+
+def _is_path(segment: str) -> bool:
+    found = _PLACEHOLDER.fullmatch(segment)
+    return found is not None and found[1] == _PATH
+
+
+def _ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
+    """What one segment of a template can be in a path.
+
+    Beside other text a placeholder for a path stays inside the segment, or ends it, with any segments between its
+    beginning and its end.
+    """
+    if _is_path(segment):
+        return [[_Gap(0 if loose else 1)]]
+    ways: list[list[_Segment | _Gap]] = [[[]]]
+    for part in _parts(segment, loose=loose):
+        if part == _Gap(0):
+            inside = [_extended(way, _ANY) for way in ways]
+            ways = inside + [[*_extended(way, _ANY), part, [_ANY]] for way in ways]
+        else:
+            ways = [_extended(way, part) for way in ways]
+    return ways
+
+
+def _extended(way: list[_Segment | _Gap], part: str | _Wildcard | _Gap) -> list[_Segment | _Gap]:
+    """With one more part in the last segment."""
+    last = way[-1]
+    assert isinstance(last, list)
+    assert not isinstance(part, _Gap)
+    return [*way[:-1], [*last, part]]
+
+
+def _parts(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
+    parts: list[str | _Wildcard | _Gap] = []
+    end = 0
+    for found in _PLACEHOLDER.finditer(segment):
+        kind = found[1]
+        parts += (segment[end : found.start()], _Gap(0) if kind == _PATH else _SOME if loose else _TYPES[kind])
+        end = found.end()
+    return [part for part in (*parts, segment[end:]) if part != ""]
+
+
+def _joined(way: list[_Segment | _Gap], end: str) -> str:
+    """Segments and gaps as one pattern."""
+    pattern, run, gap = "", "", None
+    for piece in way:
+        if isinstance(piece, _Gap):
+            pattern += run if gap is None else gap.before(run, end)
+            run, gap = "", piece
+        else:
+            run += "/" + _segment_pattern(piece)
+    return pattern + (run if gap is None else gap.before_last(run))
+
+
+def _segment_pattern(parts: _Segment) -> str:
+    """A segment as a pattern: a wildcard with another one behind it takes as little as it can."""
+    wildcards = [number for number, part in enumerate(parts) if isinstance(part, _Wildcard)]
+    pattern = ""
+    for number, part in enumerate(parts):
+        if isinstance(part, _Wildcard):
+            pattern += part.long if number == wildcards[-1] else f"(?>{part.short}"
+        else:
+            pattern += re.escape(part)
+        following = number + 1
+        if following in wildcards and wildcards[0] < following:
+            pattern += ")"
+    return pattern

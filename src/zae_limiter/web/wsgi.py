@@ -49,7 +49,7 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        request = WsgiRequest(environ, self.guard.proxies)
+        request = WsgiRequest(environ, self.guard.proxies, self._prefixes)
         environ[TAB] = tab = Tab(self.guard, environ.get(TAB))
         exchange = Exchange(request, tab, start_response)
         try:

@@ -1,0 +1,59 @@
+"""Which rules are for a request: for each way to read its path, the first one that matches.
+
+A plain request is read in one way, so one rule is for it. Where an app could route a request by several texts, or where
+a rule matches a text loosely only, nobody knows which handler serves it: every rule that may be the one is charged, so
+that no spelling trades one limit for another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .paths import Paths
+    from .templates import Template
+
+
+class Matching:
+    """The texts of one request for which no rule has been found yet."""
+
+    __slots__ = ("_open", "_paths")
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._open = dict.fromkeys((paths.main, *paths.others), True)
+        """Whether no rule matches yet at all; False where one matches loosely, and none exactly."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is no text left."""
+        return not self._open
+
+    def limit(self, templates: Sequence[Template]) -> bool:
+        """Take the texts that match; whether there are any."""
+        found = False
+        for text, untouched in tuple(self._open.items()):
+            fitting = [template for template in templates if template.matches_loosely(text)]
+            if any(template.matches_exactly(text) for template in fitting):
+                del self._open[text]
+                found = True
+            elif fitting and untouched:
+                self._open[text] = False
+                found = True
+        return found
+
+    def exempt(self, templates: Sequence[Template]) -> bool:
+        """Take the main text of a plain request, if it matches exactly: whoever spells it otherwise is limited."""
+        main = self._paths.main
+        if self._paths.plain and main in self._open and any(template.matches_exactly(main) for template in templates):
+            del self._open[main]
+            return True
+        return False
+
+    def rest(self) -> bool:
+        """Take all texts; whether an app could route by one of them."""
+        found = self._paths.main in self._open if self._paths.plain else bool(self._open)
+        self._open.clear()
+        return found

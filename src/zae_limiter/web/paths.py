@@ -1,0 +1,120 @@
+"""Every text by which an app could route a request.
+
+Frameworks differ in where they take a prefix off a path and in what they make of empty segments, dot segments and a
+target that does not begin with a slash. So a path that is not plain is read in each of these ways, once per request.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlparse
+
+from ..core.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LONGEST = 8_192
+"""The longest path, in characters, that is compared with templates; HTTP asks servers for about as much."""
+
+_ODD = re.compile(r"\A(?!/)|//|/\.\.?(?:/|\Z)|\n")
+"""What frameworks read differently. A ``$`` in the pattern of a route ignores a line feed at the end."""
+
+
+class PathTooLong(ValidationError):
+    """A path is longer than what is compared with templates."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__("path", length, f"must not be longer than {LONGEST} characters")
+
+
+class Prefix(NamedTuple):
+    """A prefix that an app may take off: at the front only, or wherever it stands first."""
+
+    text: str
+    anywhere: bool = False
+
+    def is_in(self, path: str) -> bool:
+        """Whether it stands where an app may take it off."""
+        text = self.text.rstrip("/")
+        return text in path if self.anywhere else path.startswith(text)
+
+    def cut(self, path: str) -> Iterator[str]:
+        """What is left of ``path`` without the prefix, with and without its own slash at the end."""
+        for text in dict.fromkeys((self.text, self.text.rstrip("/"))):
+            if path.startswith(text) or (self.anywhere and text in path):
+                rest = path.split(text, 1)[1]
+                yield rest if rest.startswith("/") else f"/{rest}"
+
+    def is_plainly_in_front(self, path: str) -> bool:
+        """Whether ``path`` is the prefix, or goes on with a slash behind it."""
+        text = self.text
+        return not text.endswith("/") and (path == text or path.startswith(f"{text}/"))
+
+
+class Paths(NamedTuple):
+    """The texts. The app routes by ``main`` where the request is ``plain``, and else by any of them."""
+
+    main: str
+    others: tuple[str, ...] = ()
+    plain: bool = True
+
+
+def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = ()) -> Paths:
+    """Read a path. The first prefix is the server's. ``more`` are texts that the app may route by besides."""
+    standing = [prefix for prefix in prefixes if prefix.is_in(path)]
+    plain = not more and _ODD.search(path) is None
+    if plain and not standing:
+        return Paths(path)
+    front = standing[0] if standing and standing[0].is_plainly_in_front(path) else None
+    if front is not None:
+        main = path[len(front.text) :] or "/"
+        if plain and all(other.text == front.text for other in standing):
+            return Paths(main, (path,))
+    else:
+        main = _targets(path)[-1]
+    whole = [text for each in (path, *more) for text in _targets(each)]
+    texts = dict.fromkeys(spelt for text in whole for cut in _cuts(text, prefixes) for spelt in spellings(cut))
+    return Paths(main, tuple(text for text in texts if text != main), plain=False)
+
+
+def normalised(path: str) -> str:
+    """One spelling for all that lead to the same place."""
+    return spellings(_targets(path)[-1])[-1]
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """A path as it stands, without empty segments, and with dot segments resolved as well."""
+    if not ("//" in path or "/." in path or path.endswith("/")):
+        return (path,)
+    solid = [segment for segment in path.split("/") if segment]
+    resolved: list[str] = []
+    for segment in solid:
+        if segment == "..":
+            del resolved[-1:]
+        elif segment != ".":
+            resolved.append(segment)
+    return path, f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
+
+
+def _targets(path: str) -> tuple[str, ...]:
+    """A path that begins with a slash; one that does not, with a slash in front, and as the target that it may be."""
+    return (path,) if path.startswith("/") else (f"/{path}", f"/{_path_of_target(path).lstrip('/')}")
+
+
+def _path_of_target(text: str) -> str:
+    """The path of a request target that is not just a path, as the absolute form ``http://host/path`` is not."""
+    try:
+        return urlparse(text).path
+    except ValueError:
+        return text
+
+
+def _cuts(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
+    """The path as it stands and without each prefix; where the server's prefix is off, another may go too."""
+    bases = [path, *(prefixes[0].cut(path) if prefixes else ())]
+    for base in bases:
+        yield base
+        for prefix in prefixes[1:]:
+            yield from prefix.cut(base)
