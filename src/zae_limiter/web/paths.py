@@ -30,10 +30,14 @@ class PathTooLong(ValidationError):
 
 
 class Prefix(NamedTuple):
-    """A prefix that an app may take off: at the front only, or wherever it stands first."""
+    """A prefix that an app may take off: at the front only, or wherever it stands first.
+
+    ``sure`` means that it is taken off where the path goes on with a slash behind it.
+    """
 
     text: str
     anywhere: bool = False
+    sure: bool = True
 
     def is_in(self, path: str) -> bool:
         """Whether it stands where an app may take it off."""
@@ -70,7 +74,7 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     front = standing[0] if standing and standing[0].is_plainly_in_front(path) else None
     if front is not None:
         main = path[len(front.text) :] or "/"
-        if plain and all(other.text == front.text for other in standing):
+        if plain and front.sure and all(other.text == front.text for other in standing):
             return Paths(main, (path,))
     else:
         main = _targets(path)[-1]
@@ -99,8 +103,10 @@ def spellings(path: str) -> tuple[str, ...]:
 
 
 def _targets(path: str) -> tuple[str, ...]:
-    """A path that begins with a slash; one that does not, with a slash in front, and as the target that it may be."""
-    return (path,) if path.startswith("/") else (f"/{path}", f"/{_path_of_target(path).lstrip('/')}")
+    """A path, if it begins with a slash; else with one in front, from its first one on, and as an absolute target."""
+    if path.startswith("/"):
+        return (path,)
+    return f"/{path}", f"/{path.partition('/')[2]}", f"/{_path_of_target(path).lstrip('/')}"
 
 
 def _path_of_target(text: str) -> str:

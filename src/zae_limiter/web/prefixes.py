@@ -34,7 +34,7 @@ class Prefixes:
             frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
             if "fastapi" in frameworks:
                 self._fastapi = self._fastapi or each
-            if "litestar" in frameworks:
+            if "litestar" in frameworks and hasattr(each, "routes"):
                 self._litestar = self._litestar or each
             self._is_quart = self._is_quart or "quart" in frameworks
 
@@ -46,22 +46,27 @@ class Prefixes:
         """Every text by which an ASGI app could route a request."""
         path: str = scope["path"] or "/"
         root: str = scope.get("root_path") or ""
+        litestar = self._litestar or scope.get("litestar_app")
         more: list[str] = []
-        if "route_handler" in scope:  # Litestar has routed it, and left in the scope what it has routed by
+        if litestar is not None:
             before = _path_before_routing(scope, path)
-            if path == _tidied(before.split(root, 1)[-1] if root else before):
+            routed = _tidied(before.split(root, 1)[-1] if root else before)
+            if "route_handler" in scope and path == routed:  # it has been routed, by just this text
                 return read_path(path)
-            more.append(before)
-        more += _texts_below_mounts(self._litestar or scope.get("litestar_app"), path, *more)
+            more = [before] if before != path else []
+            more += _texts_below_mounts(litestar, _tidied(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
         return read_path(path, [*self._known(root)], more)
 
     def _known(self, root: str) -> Iterator[Prefix]:
+        """The prefixes, the server's first. One that the app has by itself stands in place of it."""
+        own = [found for found in (getattr(self._fastapi, "root_path", None), _script_name()) if found]
         if root.strip("/"):
-            yield Prefix(root, anywhere=True)  # Litestar takes it off wherever it stands first
-        for found in (getattr(self._fastapi, "root_path", None), _script_name()):
-            if found and found.strip("/"):
+            # Litestar takes it off wherever it stands first
+            yield Prefix(root, anywhere=True, sure=all(found == root for found in own))
+        for found in own:
+            if found.strip("/"):
                 yield Prefix(found)
         yield from self._given
 
@@ -97,7 +102,8 @@ def _script_name() -> str:
 
 
 def _path_before_routing(scope: MutableMapping[str, Any], path: str) -> str:
-    raw: bytes | None = scope.get("raw_path")
+    """The path of the request, which Litestar replaces in the scope by what it has routed by."""
+    raw: bytes | None = scope.get("raw_path") if "route_handler" in scope else None
     return path if raw is None else unquote(raw.partition(b"?")[0].decode("utf-8", "replace"))
 
 
@@ -107,10 +113,10 @@ def _tidied(path: str) -> str:
 
 
 def _texts_below_mounts(litestar: Any, *paths: str) -> Iterator[str]:
-    """With a slash behind a mount: Litestar takes ``/filesx`` for ``x`` below ``/files``."""
-    for route in () if litestar is None else litestar.routes:
+    """Paths with a slash behind a mount: Litestar takes ``/filesx`` for ``x`` below ``/files``."""
+    for route in litestar.routes:
         if getattr(getattr(route, "route_handler", None), "is_mount", False):
             mount: str = route.path
-            for path in map(_tidied, paths):
+            for path in paths:
                 if path.startswith(mount) and path[len(mount) :][:1] not in ("", "/"):
                     yield f"{mount}/{path[len(mount) :]}"

@@ -1,8 +1,9 @@
 """Path templates: ``/v1/items/{id}``, ``/static/{rest:path}``, ``/v1/*``.
 
 A template matches a text in two ways. Exactly: as it is written, which is what an exemption needs. Loosely: in any
-case, with a slash or a line feed more or less at the end, and with every typed placeholder as wide as ``str``. What a
-template matches exactly it matches loosely too, unless it has empty or dot segments itself.
+case, with a slash or a line feed more or less at the end, and with every placeholder as wide as some framework has it.
+What a template matches exactly, every framework takes for it; it is matched loosely too, unless the template has empty
+or dot segments itself.
 
 Every pattern is matched in time that grows with the length of the text only. In Python's engine that takes two things:
 what follows a wildcard is searched for once (an atomic group keeps the first place), and a wildcard that crosses
@@ -33,7 +34,7 @@ _ANY = _Wildcard("[^/]*", "[^/]*?")
 _TYPES = {
     None: _SOME,
     "str": _SOME,
-    "int": _Wildcard("[0-9]+", "[0-9]+?"),
+    "int": _Wildcard("[0-9]{1,4000}", "[0-9]{1,4000}?"),  # Python reads no longer ones
     "float": _Wildcard(r"[0-9]+(?:\.[0-9]+)?", r"[0-9]+?(?:\.[0-9]+?)??"),
     "uuid": _Wildcard(_UUID, _UUID),
 }
@@ -46,17 +47,17 @@ _Segment = list["str | _Wildcard"]
 
 
 class _Gap(NamedTuple):
-    """Whole segments, any number from ``least`` (0 or 1) upwards."""
+    """Whole segments: any number of any kind, or with ``filled`` at least one, the first of which is not empty."""
 
-    least: int
+    filled: bool = False
 
     def before(self, run: str, end: str) -> str:
         """The pattern of the gap and of what follows it, at the first place where that stands."""
-        return f"(?>{'/.*?' if self.least else '(?:/.*?)??'}{run}{end})"
+        return f"(?>{'/[^/].*?' if self.filled else '(?:/.*?)??'}{run}{end})"
 
     def before_last(self, run: str) -> str:
         """The pattern of the gap and of the end of the text."""
-        return f"{'/.*' if self.least else '(?:/.*)?'}{run}"
+        return f"{'/[^/].*' if self.filled else '(?:/.*)?'}{run}"
 
 
 class Template:
@@ -117,10 +118,10 @@ def _ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
     beginning and its end.
     """
     if _is_path(segment):
-        return [[_Gap(0 if loose else 1)]]
+        return [[_Gap(filled=not loose)]]
     ways: list[list[_Segment | _Gap]] = [[[]]]
     for part in _parts(segment, loose=loose):
-        if part == _Gap(0):
+        if part == _Gap():
             inside = [_extended(way, _ANY) for way in ways]
             ways = inside + [[*_extended(way, _ANY), part, [_ANY]] for way in ways]
         else:
@@ -141,7 +142,7 @@ def _parts(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
     end = 0
     for found in _PLACEHOLDER.finditer(segment):
         kind = found[1]
-        parts += (segment[end : found.start()], _Gap(0) if kind == _PATH else _SOME if loose else _TYPES[kind])
+        parts += (segment[end : found.start()], _Gap() if kind == _PATH else _SOME if loose else _TYPES[kind])
         end = found.end()
     return [part for part in (*parts, segment[end:]) if part != ""]
 

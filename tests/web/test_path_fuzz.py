@@ -1,0 +1,100 @@
+"""Generated request targets against the routers of all frameworks: whatever reaches a handler under a rule has been
+charged by that rule. ``ZAE_PATH_TARGETS`` says how many targets each framework gets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from urllib.parse import unquote, unquote_to_bytes
+
+import pytest
+
+from tests.web.drive import PEER, Call, Reply, call_asgi, call_wsgi
+from tests.web.path_apps import PLENTY, ROUTES, SETTINGS, Setting
+from tests.web.path_targets import PLAIN, target_of
+from tests.web.scripted import limiter_for
+from zae_limiter import SyncRateLimiter
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import ManualClock
+
+TARGETS = int(os.environ.get("ZAE_PATH_TARGETS", "400"))
+IP = f"ip:{PEER}"
+TAGS = (*ROUTES, "sub")
+
+
+@dataclass(slots=True)
+class Site:
+    """One app in one setting, with the books of its limiter."""
+
+    mode: str
+    setting: Setting
+    served: list[str] = field(default_factory=list)
+    store: MemoryStore = field(default_factory=lambda: MemoryStore(ManualClock()))
+    app: Any = None
+    books: Any = None
+
+    def open(self) -> None:
+        """Build the app."""
+        self.app = self.setting.build(limiter_for(self.mode, self.store), self.served)
+        self.books = SyncRateLimiter(self.store)
+
+    def spent(self, tag: str) -> int:
+        """How many requests the rule of a route has been charged for."""
+        left: int = self.books.available(IP, tag, limits=[PLENTY])["rpm"]
+        return PLENTY.capacity - left
+
+    async def ask(self, target: str, method: str = "GET") -> Reply:
+        """One request as a server makes it of its target."""
+        path = target.partition("?")[0] or "/"
+        root = self.setting.root
+        if self.mode == "wsgi":
+            raw = unquote_to_bytes(path).decode("latin-1")
+            call = Call(method=method, root=root, extra={"PATH_INFO": raw})
+            return call_wsgi(self.app, call, strictly=False)
+        extra = {"raw_path": path.encode()}
+        return await call_asgi(self.app, Call(unquote(path), method=method, root=root, extra=extra))
+
+
+async def find_evasions(site: Site, asked: Iterable[tuple[str, str]]) -> tuple[list[str], Counter[str]]:
+    """The targets that were served by a route whose rule has not been charged exactly once, and what was reached."""
+    evasions: list[str] = []
+    reached: Counter[str] = Counter()
+    for target, method in asked:
+        before = {tag: site.spent(tag) for tag in TAGS}
+        reply = await site.ask(target, method)
+        assert reply.error is None, (target, reply.error)
+        assert reply.status < 500 or target[0] != "/", target
+        for tag in site.served:
+            reached[tag] += 1
+            if tag != "health" and site.spent(tag) != before[tag] + 1:
+                evasions.append(f"{target!r} reached {tag}")
+        site.served.clear()
+    return evasions, reached
+
+
+def generate(random: Random, number: int) -> Iterator[tuple[str, str]]:
+    """Targets and methods: first all plain ones, so that every handler is reached."""
+    for prefix in ("", "/api", "/t"):
+        yield from ((prefix + path, "GET") for path in PLAIN)
+    for _ in range(number):
+        yield target_of(random), random.choice(("GET", "GET", "GET", "HEAD"))
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"), [(framework, name) for framework, (_, settings) in SETTINGS.items() for name in settings]
+)
+def test_whatever_reaches_a_handler_was_charged_by_its_rule(framework: str, name: str) -> None:
+    mode, settings = SETTINGS[framework]
+    setting = settings[name]
+    site = Site(mode, setting)
+    site.open()
+    asked = generate(Random(f"{framework} {name}"), -(-TARGETS // len(settings)))
+    with setting.around():
+        evasions, reached = asyncio.run(find_evasions(site, asked))
+    assert not evasions, f"{len(evasions)} evasions: {evasions[:20]}"
+    assert set(reached) == setting.tags
