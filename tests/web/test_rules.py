@@ -80,6 +80,11 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str, object, str]] = {
     "key, text": ({"limits": [RPM], "key": "x-api-key"}, "key", "x-api-key", "by_header"),
     "respond, text": ({"limits": [RPM], "respond": "no"}, "respond", "no", "callable"),
     "headers, unknown": ({"limits": [RPM], "headers": "draft-3"}, "profiles", "draft-3", "ietf"),
+    "prefixes, text": ({"limits": [RPM], "prefixes": "/api"}, "prefixes", "/api", "brackets"),
+    "prefixes, number": ({"limits": [RPM], "prefixes": 5}, "prefixes", 5, "list"),
+    "prefixes, no slash": ({"limits": [RPM], "prefixes": ["api"]}, "prefixes", "api", "'/api'"),
+    "prefixes, nothing": ({"limits": [RPM], "prefixes": ["/"]}, "prefixes", "/", "'/api'"),
+    "prefixes, bytes": ({"limits": [RPM], "prefixes": [b"/api"]}, "prefixes", b"/api", "'/api'"),
     "proxies, text": ({"limits": [RPM], "proxies": "10.0.0.1"}, "trusted", "10.0.0.1", "brackets"),
 }
 

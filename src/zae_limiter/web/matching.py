@@ -2,7 +2,7 @@
 
 A plain request is read in one way, so one rule is for it. Where an app could route a request by several texts, or where
 a rule matches a text loosely only, nobody knows which handler serves it: every rule that may be the one is charged, so
-that no spelling trades one limit for another.
+that no spelling trades one limit for another. A request that is astray is charged by every rule.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 class Matching:
     """The texts of one request for which no rule has been found yet."""
 
-    __slots__ = ("_open", "_paths")
+    __slots__ = ("_astray", "_open", "_paths")
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
+        self._astray = paths.astray
         self._open = dict.fromkeys((paths.main, *paths.others), True)
         """Whether no rule matches yet at all; False where one matches loosely, and none exactly."""
 
     @property
     def done(self) -> bool:
         """Whether there is no text left."""
-        return not self._open
+        return not (self._open or self._astray)
 
     def limit(self, templates: Sequence[Template]) -> bool:
-        """Take the texts that match; whether there are any."""
-        found = False
+        """Take the texts that match; whether there are any, or whether the request is astray."""
+        found = self._astray
         for text, untouched in tuple(self._open.items()):
             fitting = [template for template in templates if template.matches_loosely(text)]
             if any(template.matches_exactly(text) for template in fitting):
@@ -54,6 +55,7 @@ class Matching:
 
     def rest(self) -> bool:
         """Take all texts; whether an app could route by one of them."""
-        found = self._paths.main in self._open if self._paths.plain else bool(self._open)
+        found = self._paths.main in self._open if self._paths.plain else not self.done
         self._open.clear()
+        self._astray = False
         return found

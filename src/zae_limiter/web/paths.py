@@ -58,11 +58,15 @@ class Prefix(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """The texts. The app routes by ``main`` where the request is ``plain``, and else by any of them."""
+    """The texts. The app routes by ``main`` where the request is ``plain``, and else by any of them.
+
+    An app may route a request that is ``astray`` by something else: no text tells which rule is for it.
+    """
 
     main: str
     others: tuple[str, ...] = ()
     plain: bool = True
+    astray: bool = False
 
 
 def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = ()) -> Paths:

@@ -57,7 +57,9 @@ class Prefixes:
             more += _texts_below_mounts(litestar, _tidied(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
-        return read_path(path, [*self._known(root)], more)
+        paths = read_path(path, [*self._known(root)], more)
+        # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
+        return paths._replace(astray=True) if path.endswith("\n") else paths
 
     def _known(self, root: str) -> Iterator[Prefix]:
         """The prefixes, the server's first. One that the app has by itself stands in place of it."""
