@@ -1,5 +1,5 @@
 """Generated request targets against the routers of all frameworks: whatever reaches a handler under a rule has been
-charged by that rule. ``ZAE_PATH_TARGETS`` says how many targets each framework gets."""
+charged by that rule. ``ZAE_TEST_PATH_TARGETS`` says how many targets each framework gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zae_limiter import SyncRateLimiter
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 
-TARGETS = int(os.environ.get("ZAE_PATH_TARGETS", "400"))
+TARGETS = int(os.environ.get("ZAE_TEST_PATH_TARGETS", "400"))
 IP = f"ip:{PEER}"
 TAGS = (*ROUTES, "sub")
 

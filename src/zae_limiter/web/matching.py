@@ -36,13 +36,18 @@ class Matching:
         """Take the texts that match; whether there are any, or whether the request is astray."""
         found = self._astray
         for text, untouched in tuple(self._open.items()):
-            fitting = [template for template in templates if template.matches_loosely(text)]
-            if any(template.matches_exactly(text) for template in fitting):
-                del self._open[text]
-                found = True
-            elif fitting and untouched:
-                self._open[text] = False
-                found = True
+            loosely = False
+            for template in templates:
+                if template.matches_loosely(text):
+                    loosely = True
+                    if template.matches_exactly(text):
+                        del self._open[text]
+                        found = True
+                        break
+            else:
+                if loosely and untouched:
+                    self._open[text] = False
+                    found = True
         return found
 
     def exempt(self, templates: Sequence[Template]) -> bool:

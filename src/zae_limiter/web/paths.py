@@ -71,8 +71,8 @@ class Paths(NamedTuple):
 
 def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = ()) -> Paths:
     """Read a path. The first prefix is the server's. ``more`` are texts that the app may route by besides."""
-    standing = [prefix for prefix in prefixes if prefix.is_in(path)]
-    plain = not more and _ODD.search(path) is None
+    plain = not more and is_plain(path)
+    standing = [prefix for prefix in prefixes if prefix.is_in(path)] if prefixes else ()
     if plain and not standing:
         return Paths(path)
     front = standing[0] if standing and standing[0].is_plainly_in_front(path) else None
@@ -85,6 +85,13 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     whole = [text for each in (path, *more) for text in _targets(each)]
     texts = dict.fromkeys(spelt for text in whole for cut in _cuts(text, prefixes) for spelt in spellings(cut))
     return Paths(main, tuple(text for text in texts if text != main), plain=False)
+
+
+def is_plain(path: str) -> bool:
+    """Whether all frameworks read ``path`` alike, apart from prefixes."""
+    if path.startswith("/") and not ("//" in path or "/." in path or "\n" in path):
+        return True
+    return _ODD.search(path) is None
 
 
 def normalised(path: str) -> str:

@@ -16,7 +16,7 @@ from ..core.errors import ValidationError
 from .paths import Paths, Prefix, read_path
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import MutableMapping, Sequence
 
 _DEEPEST = 32
 """How many wrappers are looked through for the app of a framework."""
@@ -57,20 +57,20 @@ class Prefixes:
             more += _texts_below_mounts(litestar, _tidied(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
-        paths = read_path(path, [*self._known(root)], more)
+        paths = read_path(path, self._known(root), more)
         # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
         return paths._replace(astray=True) if path.endswith("\n") else paths
 
-    def _known(self, root: str) -> Iterator[Prefix]:
+    def _known(self, root: str) -> Sequence[Prefix]:
         """The prefixes, the server's first. One that the app has by itself stands in place of it."""
         own = [found for found in (getattr(self._fastapi, "root_path", None), _script_name()) if found]
+        if not (root or own):
+            return self._given
+        known = [Prefix(found) for found in own if found.strip("/")]
         if root.strip("/"):
             # Litestar takes it off wherever it stands first
-            yield Prefix(root, anywhere=True, sure=all(found == root for found in own))
-        for found in own:
-            if found.strip("/"):
-                yield Prefix(found)
-        yield from self._given
+            known.insert(0, Prefix(root, anywhere=True, sure=all(found == root for found in own)))
+        return [*known, *self._given]
 
 
 def _checked(given: object) -> Iterator[str]:
