@@ -98,6 +98,12 @@ def starlette_mounted(limiter: Any, served: Served, *, where: str) -> Any:
     return Starlette(routes=[Mount(where, starlette_inside(limiter, served))])
 
 
+def starlette_mounted_twice(limiter: Any, served: Served) -> Any:
+    from starlette.routing import Mount, Router
+
+    return Router([Mount("/api", Router([Mount("/{tenant}", starlette_inside(limiter, served))]))])
+
+
 def starlette_mounted_inside(limiter: Any, served: Served, *, where: str) -> Any:
     from starlette.applications import Starlette
     from starlette.routing import Mount
@@ -321,6 +327,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Setting]]] = {
             "server's prefix": Setting(starlette_inside, root="/api"),
             "server's prefix with a slash": Setting(starlette_inside, root="/api/"),
             "mounted": Setting(_part(starlette_mounted, where="/api")),
+            "mounted, inside": Setting(_part(starlette_mounted_inside, where="/api")),
+            "mounted in a mount": Setting(starlette_mounted_twice),
             "mounted below a parameter": Setting(_part(starlette_mounted, where="/{tenant}")),
             "mounted below a parameter, inside": Setting(_part(starlette_mounted_inside, where="/{tenant}")),
         },
@@ -362,6 +370,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Setting]]] = {
             "plain": Setting(django_asgi),
             "server's prefix": Setting(django_asgi, root="/api"),
             "script name": Setting(django_asgi, around=_part(script_name, "/api")),
+            "script name with a slash": Setting(django_asgi, around=_part(script_name, "/api/")),
             "script name and server's prefix": Setting(django_asgi, root="/t", around=_part(script_name, "/api")),
         },
     ),

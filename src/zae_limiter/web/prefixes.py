@@ -32,7 +32,7 @@ class Prefixes:
         self._is_quart = False
         for each in _unwrapped(app):
             frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
-            if "fastapi" in frameworks:
+            if "fastapi" in frameworks and hasattr(each, "root_path"):
                 self._fastapi = self._fastapi or each
             if "litestar" in frameworks and hasattr(each, "routes"):
                 self._litestar = self._litestar or each
