@@ -39,7 +39,7 @@ PREFIXES = (
         "http://h/api",
         "x",
     ),
-    *("/api\n", "/%61pi", "/v1", "/health", "/health/api", "/files", "/items"),
+    *("/", "//", "/api//", "/api\n", "/%61pi", "/v1", "/health", "/health/api", "/files", "/items"),
 )
 PIECES = (
     *("/", "//", "///", "/.", "/..", "/./", "/../", ".", "..", "%2f", "%2F", "%252f", "%2e", "%2e%2e", "%5c", "\\"),
@@ -101,11 +101,11 @@ def _through(target: str, random: Random) -> str:
     return random.choice(("/static/..", "/v1/chat/..", "/health/../", "/files/x/../..", "/api/..")) + target
 
 
-def _end_the_line(target: str, random: Random) -> str:
-    return target + random.choice(("%0a", "%0a", "%0a%0a", "%0d%0a", "/%0a", "%0a/"))
+def _end(target: str, random: Random) -> str:
+    return target + random.choice(("%0a", "%0a", "%0a%0a", "%0d%0a", "/%0a", "%0a/", "//", "///"))
 
 
 CHANGES: tuple[Callable[[str, Random], str], ...] = (
     *(_insert, _insert, _insert, _append, _append, _replace_segment),
-    *(_double_slash, _encode, _change_case, _repeat, _through, _end_the_line, _end_the_line),
+    *(_double_slash, _encode, _change_case, _repeat, _through, _end, _end),
 )

@@ -148,6 +148,12 @@ def test_no_spelling_trades_one_limit_for_another(path: str, expected: set[str],
     assert expected <= charged(path, CHAT, NAME, FILES, REST, mode=mode)
 
 
+def test_slashes_in_front_may_be_one_while_those_at_the_end_stay() -> None:
+    """Flask and Quart route ``//files/raw//`` as ``/files/raw//``."""
+    raw = rule("/files/{rest:path}/raw", "raw")
+    assert charged("//files/a/raw//", raw, FILES) == {"raw", "files"}
+
+
 def test_a_typed_placeholder_leaves_what_it_may_not_be_to_the_next_rule_too() -> None:
     numbers, names = rule("/items/{n:int}", "numbers"), rule("/items/{name}", "names")
     assert charged("/items/7", numbers, names) == {"numbers"}

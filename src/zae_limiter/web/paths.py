@@ -100,7 +100,7 @@ def normalised(path: str) -> str:
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """A path as it stands, without empty segments, and with dot segments resolved as well."""
+    """A path as it stands, with one slash in front, without empty segments, and with dot segments resolved as well."""
     if not ("//" in path or "/." in path or path.endswith("/")):
         return (path,)
     solid = [segment for segment in path.split("/") if segment]
@@ -110,7 +110,7 @@ def spellings(path: str) -> tuple[str, ...]:
             del resolved[-1:]
         elif segment != ".":
             resolved.append(segment)
-    return path, f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
+    return path, f"/{path.lstrip('/')}", f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
 
 
 def _targets(path: str) -> tuple[str, ...]:
