@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 _RESPONSE = "websocket.http.response"
 _REFUSED = (1008, "refused")
-_FINAL = {413: (1009, "more than a limit ever holds"), 400: (1008, "several API keys")}
+_FINAL = {
+    400: (1008, "several API keys"),
+    413: (1009, "more than a limit ever holds"),
+    414: (1008, "the path is too long"),
+}
 """Code and reason of a refusal that no waiting helps, by the status of its answer."""
 
 
