@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -23,6 +25,11 @@ def wide(rate: int) -> RateLimitPolicy:
     return RateLimitPolicy.create(rate, WIDE)
 
 
+def drain(bucket: TokenBucket) -> tuple[TokenBucket, int]:
+    """The bucket without its tokens, and how many these were."""
+    return replace(bucket, tokens=0), bucket.tokens
+
+
 def test_a_new_bucket_is_full() -> None:
     assert TokenBucket.create(10, START_MS) == TokenBucket(10, START_MS, 10)
 
@@ -39,7 +46,7 @@ def test_looking_every_millisecond_is_like_looking_once(rate: int) -> None:
     for instant in range(START_MS, START_MS + 30_001):
         seen = seen.refill(wide(rate), instant)
     assert seen == start.refill(wide(rate), START_MS + 30_000)
-    assert abs(seen.tokens - rate / 2) <= 1
+    assert seen.tokens == rate // 2
 
 
 @given(rates, instants, st.lists(st.integers(0, 90_000), max_size=30))
@@ -50,7 +57,44 @@ def test_looking_often_is_like_looking_once(rate: int, start_ms: int, steps: lis
         now_ms += step
         seen = seen.refill(wide(rate), now_ms)
     assert seen == start.refill(wide(rate), now_ms)
-    assert abs(seen.tokens - rate * sum(steps) / 60_000) < 1
+    assert seen.tokens == rate * sum(steps) // 60_000
+
+
+@given(rates, st.integers(0, 20), instants, st.lists(st.integers(0, 3) | st.integers(0, 90_000), max_size=30))
+def test_in_any_window_no_more_than_the_capacity_and_what_the_rate_makes(
+    rate: int, burst: int, start_ms: int, steps: list[int]
+) -> None:
+    """A client that takes all it gets, at any instants: counted over every window between two of them."""
+    policy = RateLimitPolicy.create(rate, rate + burst)
+    bucket, now_ms = TokenBucket.create(rate + burst, start_ms), start_ms
+    taken: list[tuple[int, int]] = []
+    for step in (0, *steps):
+        now_ms += step
+        bucket, granted = drain(bucket.refill(policy, now_ms))
+        taken.append((now_ms, granted))
+    for first, (from_ms, _) in enumerate(taken):
+        granted = 0
+        for to_ms, more in taken[first:]:
+            granted += more
+            assert granted <= policy.bucket_capacity + Fraction(rate, 60_000) * (to_ms - from_ms)
+
+
+@given(rates, instants, st.integers(0, 90_000))
+def test_a_bucket_that_was_full_has_its_next_token_an_interval_later(rate: int, start_ms: int, idle: int) -> None:
+    policy = RateLimitPolicy.create(rate)
+    full = TokenBucket.create(rate, start_ms).refill(policy, start_ms + idle)
+    assert full == TokenBucket.create(rate, start_ms + idle)
+    empty, _ = drain(full)
+    assert empty.ready_ms(policy, start_ms + idle) == -(-60_000 // rate)
+
+
+@given(rates, instants, st.integers(0, 600_000))
+def test_a_reader_that_ignores_the_carry_is_less_than_a_millisecond_late(rate: int, start_ms: int, later: int) -> None:
+    policy = wide(rate)
+    bucket, _ = drain(TokenBucket(0, start_ms, WIDE).refill(policy, start_ms + later))
+    ignored = TokenBucket(0, bucket.last_refill_ms, WIDE)
+    now_ms = bucket.last_refill_ms
+    assert 0 <= ignored.ready_ms(policy, now_ms) - bucket.ready_ms(policy, now_ms) <= 1
 
 
 @given(rates, instants, st.integers(0, 600_000))
@@ -98,9 +142,21 @@ def test_the_capacity_of_the_policy_counts() -> None:
 
 @pytest.mark.parametrize(
     "members",
-    [(-1, 0, 10), (11, 0, 10), (0, -1, 10), (0, 0, 0), (True, 0, 10), (1.0, 0, 10), (1, None, 10), (1, 10**17, 10)],
+    [
+        (-1, 0, 10),
+        (11, 0, 10),
+        (0, -1, 10),
+        (0, 0, 0),
+        (True, 0, 10),
+        (1.0, 0, 10),
+        (1, None, 10),
+        (1, 10**17, 10),
+        (1, 0, 10, -1),
+        (1, 0, 10, 60_000),
+        (1, 0, 10, 0.5),
+    ],
     ids=repr,
 )
-def test_buckets_that_cannot_be(members: tuple[Any, Any, Any]) -> None:
+def test_buckets_that_cannot_be(members: tuple[Any, ...]) -> None:
     with pytest.raises(ValidationError):
         TokenBucket(*members)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from zae_limiter.kv import (
     DictRepository,
     EnforceRateLimit,
     RateLimitPolicy,
+    RateLimitRepository,
     RateLimitResult,
     SyncEnforceRateLimit,
     TokenBucket,
 )
+from zae_limiter.kv.state import decode, encode
 from zae_limiter.testing import ManualClock
 
 MINUTE_MS = 60_000
@@ -39,13 +42,30 @@ def test_ten_requests_and_no_more(mode: Mode, clock: ManualClock) -> None:
 def test_what_a_result_says(mode: Mode, clock: ManualClock) -> None:
     policy = RateLimitPolicy.create(10, 20)
     check = mode.check(DictRepository(clock=clock), policy, clock)
-    clock.set_ms(6_000 * 300_000_000 + 1_500)
     now_ms = clock.now_ms()
-    assert check(CLIENT) == RateLimitResult(True, 19, 0, 10, now_ms + 4_500)
+    assert check(CLIENT) == RateLimitResult(True, 19, 0, 20, now_ms + 6_000)
+    clock.advance_ms(1_500)
     for _ in range(19):
         last = check(CLIENT)
-    assert last == RateLimitResult(True, 0, 0, 10, now_ms + 4_500 + 19 * 6_000)
-    assert check(CLIENT) == RateLimitResult(False, 0, 4_500, 10, now_ms + 4_500)
+    assert last == RateLimitResult(True, 0, 0, 20, now_ms + 20 * 6_000)
+    assert check(CLIENT) == RateLimitResult(False, 0, 4_500, 20, now_ms + 6_000)
+
+
+@pytest.mark.parametrize("past_the_minute_ms", [0, 1, 30_000, 59_999])
+def test_one_a_minute_is_granted_a_minute_later_and_not_earlier(
+    past_the_minute_ms: int, mode: Mode, clock: ManualClock
+) -> None:
+    """Wherever on the clock the minute begins, for a new client and for one whose bucket has been full for a while."""
+    check = mode.check(DictRepository(clock=clock), RateLimitPolicy.create(1), clock)
+    for _ in range(3):
+        clock.set_ms((clock.now_ms() // MINUTE_MS + 2) * MINUTE_MS + past_the_minute_ms)
+        assert check(CLIENT).allowed
+        clock.advance_ms(1)
+        assert check(CLIENT).retry_after_ms == MINUTE_MS - 1
+        clock.advance_ms(MINUTE_MS - 2)
+        assert not check(CLIENT).allowed
+        clock.advance_ms(1)
+        assert check(CLIENT).allowed
 
 
 def test_clients_have_buckets_of_their_own(mode: Mode, clock: ManualClock) -> None:
@@ -74,17 +94,42 @@ def test_the_promised_moment(rate: int, mode: Mode, clock: ManualClock) -> None:
         refusal = check(CLIENT)
 
 
+class Texts:
+    """Keeps the texts that others would store, for ever."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    async def get(self, key: str) -> TokenBucket | None:
+        return decode(self.texts[key]) if key in self.texts else None
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        self.texts[key] = encode(bucket)
+
+
+def keep_texts(clock: ManualClock, policy: RateLimitPolicy) -> RateLimitRepository:
+    return Texts()
+
+
+def keep_until_full(clock: ManualClock, policy: RateLimitPolicy) -> RateLimitRepository:
+    """Forgets buckets as early as is allowed."""
+    fill_ms = policy.calculate_refill_time(policy.bucket_capacity)
+    return DictRepository(ttl_seconds=-(-fill_ms // 1000), clock=clock)
+
+
+@pytest.mark.parametrize("repository", [keep_texts, keep_until_full])
 @given(
-    st.integers(1, 30) | st.integers(1, 6_000),
-    st.integers(0, 50),
-    st.lists(st.integers(-20_000, 20_000) | st.integers(0, 400_000), min_size=1, max_size=60),
+    rate=st.integers(1, 30) | st.integers(1, 6_000),
+    burst=st.integers(0, 50),
+    steps=st.lists(st.integers(-20_000, 20_000) | st.integers(0, 400_000), min_size=1, max_size=60),
 )
-def test_never_more_than_the_policy_says(rate: int, burst: int, steps: list[int]) -> None:
+def test_never_more_than_the_policy_says(
+    repository: Callable[[ManualClock, RateLimitPolicy], RateLimitRepository], rate: int, burst: int, steps: list[int]
+) -> None:
     """Whatever the schedule, also where the clock steps back: only time that was never seen before makes tokens."""
     clock = ManualClock()
     policy = RateLimitPolicy.create(rate, rate + burst)
-    repository = DictRepository(ttl_seconds=1 + policy.calculate_refill_time(rate + burst) // 1000, clock=clock)
-    check = SyncEnforceRateLimit(repository, policy, clock).check
+    check = SyncEnforceRateLimit(repository(clock, policy), policy, clock).check
     clock.advance_ms(steps[0])
     start_ms = latest_ms = clock.now_ms()
     granted = 0
@@ -92,7 +137,7 @@ def test_never_more_than_the_policy_says(rate: int, burst: int, steps: list[int]
         clock.advance_ms(step)
         latest_ms = max(latest_ms, clock.now_ms())
         granted += sum(check(CLIENT).allowed for _ in range(10))
-        assert granted <= rate + burst + math.ceil(rate * (latest_ms - start_ms) / MINUTE_MS)
+        assert granted <= rate + burst + Fraction(rate, MINUTE_MS) * (latest_ms - start_ms)
 
 
 @given(st.integers(1, 200), st.lists(st.integers(0, 2_000), min_size=1, max_size=60))
@@ -105,7 +150,7 @@ def test_no_less_either(rate: int, steps: list[int]) -> None:
         clock.advance_ms(step)
         while check(CLIENT).allowed:
             granted += 1
-    assert abs(granted - rate - rate * sum(steps) / MINUTE_MS) < 1
+    assert granted == rate + rate * sum(steps) // MINUTE_MS
 
 
 def test_one_read_and_one_write(mode: Mode, clock: ManualClock) -> None:

@@ -1,8 +1,9 @@
 """The token bucket of the key-value limiter: whole tokens, and the instant at which the last one was made.
 
-Tokens are made at the instants at which ``produced`` of `core.bucket` grows, so what is added between two looks is a
-difference that telescopes, and ``last_refill_ms`` is moved only onto such an instant: no fraction is ever dropped,
-however often the bucket is looked at.
+Refill is counted from ``last_refill_ms``, so a bucket that was full at one instant has its next token a whole interval
+later: in any window of ``w`` no more than ``capacity + rate * w`` tokens can be taken. An interval is seldom a whole
+number of milliseconds; ``carry`` keeps the part of a token that the rest of the last millisecond has made. So no
+fraction is ever dropped, however often the bucket is looked at.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..core.bucket import between, first_instant
+from ..core.bucket import Rule, first_instant, produced
 from ..core.limit import MAX_AMOUNT, whole
+from .policy import MINUTE_MS
 
 if TYPE_CHECKING:
     from .policy import RateLimitPolicy
@@ -22,17 +24,26 @@ LAST_INSTANT_MS = 8_640_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """``0 <= tokens <= capacity``, as of ``last_refill_ms``."""
+    """``0 <= tokens <= capacity``, as of ``last_refill_ms``.
+
+    ``carry`` is the part of the next token that was made by then, in 60,000ths. A reader that ignores it gives that
+    token less than a millisecond later, never earlier.
+    """
 
     tokens: int
     last_refill_ms: int
     capacity: int
+    carry: int = 0
 
     def __post_init__(self) -> None:
         capacity = whole("capacity", self.capacity, 1, MAX_AMOUNT, "tokens")
-        tokens = whole("tokens", self.tokens, 0, capacity, "tokens")
-        last_refill_ms = whole("last_refill_ms", self.last_refill_ms, 0, LAST_INSTANT_MS, "milliseconds")
-        for field, number in (("capacity", capacity), ("tokens", tokens), ("last_refill_ms", last_refill_ms)):
+        numbers = {
+            "capacity": capacity,
+            "tokens": whole("tokens", self.tokens, 0, capacity, "tokens"),
+            "last_refill_ms": whole("last_refill_ms", self.last_refill_ms, 0, LAST_INSTANT_MS, "milliseconds"),
+            "carry": whole("carry", self.carry, 0, MINUTE_MS - 1, "60,000ths of a token"),
+        }
+        for field, number in numbers.items():
             object.__setattr__(self, field, number)
 
     @classmethod
@@ -41,14 +52,21 @@ class TokenBucket:
         return cls(capacity, now_ms, capacity)
 
     def refill(self, policy: RateLimitPolicy, now_ms: int) -> TokenBucket:
-        """The bucket at ``now_ms`` under ``policy``, whose capacity counts.
+        """Return the bucket at ``now_ms`` under ``policy``, whose capacity counts.
 
-        A clock that is behind the one that wrote the bucket neither drains it nor makes tokens.
+        A full bucket makes nothing, so its next token is counted from ``now_ms``. A clock that is behind the one that
+        wrote the bucket neither drains it nor makes tokens.
         """
-        rule = policy.rule
-        made = between(rule, self.last_refill_ms, max(now_ms, self.last_refill_ms))
-        last_ms = first_instant(rule, 0, self.last_refill_ms, made) if made else self.last_refill_ms
-        return TokenBucket(min(rule.capacity, self.tokens + made), last_ms, rule.capacity)
+        now_ms = max(now_ms, self.last_refill_ms)
+        rule = self._rule(policy)
+        made = produced(now_ms - self.last_refill_ms, rule)
+        if self.tokens + made >= rule.capacity:
+            return TokenBucket.create(rule.capacity, now_ms)
+        if not made:
+            return replace(self, capacity=rule.capacity)
+        passed_ms = first_instant(rule, 0, 0, made)
+        carry = passed_ms * rule.amount + self.carry - made * rule.period
+        return TokenBucket(self.tokens + made, self.last_refill_ms + passed_ms, rule.capacity, carry)
 
     def consume(self) -> TokenBucket | None:
         """The bucket without one token, or None if it has none."""
@@ -65,4 +83,8 @@ class TokenBucket:
     def _until(self, policy: RateLimitPolicy, tokens: int, now_ms: int) -> int:
         if self.tokens >= tokens:
             return 0
-        return max(0, first_instant(policy.rule, self.tokens, self.last_refill_ms, tokens) - now_ms)
+        return max(0, self.last_refill_ms + first_instant(self._rule(policy), self.tokens, 0, tokens) - now_ms)
+
+    def _rule(self, policy: RateLimitPolicy) -> Rule:
+        """The rule for instants that are counted from ``last_refill_ms``."""
+        return policy.rule._replace(phase=self.carry)

@@ -29,6 +29,7 @@ _LARGEST_SKEW_MS = 86_400_000
 class RateLimitResult:
     """What was decided, and what the deciding read saw of the bucket.
 
+    ``limit`` is the capacity, which ``tokens_remaining`` counts down from; the body of a 429 says the same.
     ``reset_time_ms`` is the instant at which a refused client has a token again, and for one that was allowed the
     instant at which the bucket is full. ``degraded``: the store failed, so nobody knows or nobody will remember.
     """
@@ -61,7 +62,7 @@ class EnforceRateLimit:
             found = await self._load(key)
         except Exception as error:
             _warn("reading", key, error)
-            return RateLimitResult(True, 0, 0, self.policy.requests_per_minute, self.clock.now_ms(), degraded=True)
+            return RateLimitResult(True, 0, 0, self.policy.bucket_capacity, self.clock.now_ms(), degraded=True)
         now_ms = self.clock.now_ms()
         bucket = self._current(key, found, now_ms)
         left = bucket.consume()
@@ -69,7 +70,7 @@ class EnforceRateLimit:
             return self._refused(key, bucket, now_ms)
         saved = await self._saved(key, left)
         full_ms = now_ms + left.full_ms(self.policy, now_ms)
-        return RateLimitResult(True, left.tokens, 0, self.policy.requests_per_minute, full_ms, degraded=not saved)
+        return RateLimitResult(True, left.tokens, 0, self.policy.bucket_capacity, full_ms, degraded=not saved)
 
     async def close(self) -> None:
         """Let go of the connections of the repository, if it has any of its own; closing twice is fine.
@@ -112,7 +113,7 @@ class EnforceRateLimit:
         wait_ms = bucket.ready_ms(self.policy, now_ms)
         message = "rate limit exceeded: next token in %d ms"
         tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
-        return RateLimitResult(False, 0, wait_ms, self.policy.requests_per_minute, now_ms + wait_ms)
+        return RateLimitResult(False, 0, wait_ms, self.policy.bucket_capacity, now_ms + wait_ms)
 
     async def _saved(self, key: str, bucket: TokenBucket) -> bool:
         try:

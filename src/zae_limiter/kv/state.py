@@ -1,7 +1,8 @@
 """A bucket as the text that is stored: ``{"tokens":9,"lastRefill":1800000000000,"capacity":10}``.
 
 A TypeScript worker of the same design reads what is written here, and what its ``JSON.stringify`` writes is read here.
-Members that nobody here knows are ignored, as they are there: a newer worker must not switch the limiter off.
+Members that nobody here knows are ignored, as they are there: a newer worker must not switch the limiter off. So such
+a worker ignores ``carry``, which is written only where it is not 0.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..core.errors import CorruptRecordError, ValidationError
 from .bucket import TokenBucket
 
 _MEMBERS = {"tokens": "tokens", "lastRefill": "last_refill_ms", "capacity": "capacity"}
+_CARRY = "carry"
 _LONGEST = 256
 """Characters; a state has about a hundred, and nothing longer is worth parsing."""
 
@@ -32,6 +34,8 @@ class CorruptStateError(CorruptRecordError):
 def encode(bucket: TokenBucket) -> str:
     """The text of a bucket, as ``JSON.stringify`` writes it."""
     members = {name: getattr(bucket, attribute) for name, attribute in _MEMBERS.items()}
+    if bucket.carry:
+        members[_CARRY] = bucket.carry
     return json.dumps(members, separators=(",", ":"))
 
 
@@ -41,7 +45,8 @@ def decode(state: object) -> TokenBucket:
         members = json.loads(_text(state))
         if not isinstance(members, dict):
             raise ValueError("not an object")
-        return TokenBucket(**{attribute: _whole(members, name) for name, attribute in _MEMBERS.items()})
+        known = {attribute: _whole(members, name) for name, attribute in _MEMBERS.items()}
+        return TokenBucket(**known, carry=_whole({_CARRY: 0, **members}, _CARRY))
     except ValidationError as error:
         raise CorruptStateError(f"{error.field} {error.reason}", _excerpt(state)) from None
     except ValueError as error:
