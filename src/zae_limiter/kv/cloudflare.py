@@ -51,7 +51,7 @@ class CloudflareRepository:
         account = _matching("account_id", account_id, _ID, "must be an id as the dashboard shows it")
         namespace = _matching("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
         base = _matching("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
-        self.ttl_seconds = _ttl(ttl_seconds)
+        self.ttl_seconds = check_ttl(ttl_seconds)
         self._rights = {"authorization": f"Bearer {_token(api_token)}"}
         self._values = f"{base.rstrip('/')}/accounts/{account}/storage/kv/namespaces/{namespace}/values/"
         self._timeout = seconds("timeout", timeout, zero=False)
@@ -99,7 +99,10 @@ class WorkersKVRepository:
     blocking = False
 
     def __init__(self, binding: Any, ttl_seconds: int = TTL_SECONDS) -> None:
-        self.ttl_seconds = _ttl(ttl_seconds)
+        if not all(callable(getattr(binding, verb, None)) for verb in ("get", "put")):
+            reason = "must be the binding of a KV namespace, such as env.RATE_LIMIT_KV"
+            raise ValidationError("binding", type(binding).__name__, reason)
+        self.ttl_seconds = check_ttl(ttl_seconds)
         self._binding = binding
 
     async def get(self, key: str) -> TokenBucket | None:
@@ -134,7 +137,8 @@ def _check(answer: httpx.Response) -> None:
         raise RateLimiterUnavailable(f"Workers KV answered {status}")
 
 
-def _ttl(value: object) -> int:
+def check_ttl(value: object) -> int:
+    """Check an expiry in seconds against what Workers KV takes."""
     return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS, "seconds")
 
 

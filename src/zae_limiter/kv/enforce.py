@@ -51,7 +51,7 @@ class EnforceRateLimit:
         self.repository = repository
         self.policy = policy or RateLimitPolicy.standard_ip_policy()
         self.clock: Clock = clock or SystemClock()
-        _check_expiry(repository, self.policy)
+        check_expiry(getattr(repository, "ttl_seconds", None), self.policy)
         self._closed = False
 
     async def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
@@ -61,7 +61,7 @@ class EnforceRateLimit:
         try:
             found = await self._load(key)
         except Exception as error:
-            _warn("reading", key, error)
+            warn_unavailable("reading", key, error)
             return RateLimitResult(True, 0, 0, self.policy.bucket_capacity, self.clock.now_ms(), degraded=True)
         now_ms = self.clock.now_ms()
         bucket = self._current(key, found, now_ms)
@@ -119,7 +119,7 @@ class EnforceRateLimit:
         try:
             await self.repository.save(key, bucket)
         except Exception as error:
-            _warn("writing", key, error)
+            warn_unavailable("writing", key, error)
             return False
         return True
 
@@ -166,9 +166,8 @@ class SyncEnforceRateLimit:
         self.close()
 
 
-def _check_expiry(repository: RateLimitRepository, policy: RateLimitPolicy) -> None:
-    """A bucket that expires before it is full comes back full: idling would be worth more than the rate."""
-    ttl_seconds: int | None = getattr(repository, "ttl_seconds", None)
+def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:
+    """Refuse an expiry before a bucket is full: it would come back full, and idling be worth more than the rate."""
     needed = -(-policy.calculate_refill_time(policy.bucket_capacity) // 1000)
     if ttl_seconds is not None and ttl_seconds < needed:
         reason = f"is shorter than a bucket takes to fill under {policy}; give the repository at least {needed}"
@@ -180,7 +179,8 @@ def _reset(key: str, reason: str, state: str) -> None:
     tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **details)
 
 
-def _warn(verb: str, key: str, error: Exception) -> None:
+def warn_unavailable(verb: str, key: str, error: Exception) -> None:
+    """Log that the store failed and that the request of this client is let through."""
     kind = type(error).__name__
     details = {"kv_key": key, "operation": verb, "error_type": kind}
     tell(KV_UNAVAILABLE, "%s %s failed, the request is let through: %s: %s", verb, key, kind, error, **details)

@@ -1,5 +1,7 @@
 """Middleware on the key-value limiter: every request of an address takes one token of it.
 
+`create_rate_limit_middleware` sets up all of it for a Python Worker; elsewhere it is put together:
+
 >>> from fastapi import FastAPI
 >>> from zae_limiter.kv import DictRepository, EnforceRateLimit
 >>> FastAPI().add_middleware(AsgiKVMiddleware, enforce=EnforceRateLimit(DictRepository()))
@@ -7,10 +9,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
-from ..kv import ClientIdentity, EnforceRateLimit, SyncEnforceRateLimit
+from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
+from ..kv.cloudflare import check_ttl
+from ..kv.enforce import check_expiry, warn_unavailable
+from ..kv.port import TTL_SECONDS
 from . import answers
 from .channels import respond, with_lines
 from .fields import Fields, Standing, unsaid
@@ -20,7 +26,6 @@ from .wsgi import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
 
     from ..kv import RateLimitResult
     from . import channels, wsgi
@@ -30,43 +35,70 @@ if TYPE_CHECKING:
 AppT = TypeVar("AppT")
 EnforceT = TypeVar("EnforceT", EnforceRateLimit, SyncEnforceRateLimit)
 
+PerRequest: TypeAlias = Callable[[MutableMapping[str, Any]], EnforceT]
+"""Returns the use case for one request, given its ASGI scope or WSGI environment."""
+
+WORKERS_HEADER = "cf-connecting-ip"
+"""Where Cloudflare writes the address of the client, whatever the client has sent under that name."""
+
 
 class KVMiddleware(Generic[AppT, EnforceT]):
-    """What the middlewares for ASGI and WSGI share; ``proxies`` and ``headers`` are as in `RateLimitMiddleware`."""
+    """What the middlewares for ASGI and WSGI share; ``proxies`` and ``headers`` are as in `RateLimitMiddleware`.
+
+    ``enforce`` is the use case, or a function that returns it given the scope or environment of a request, for a store
+    that arrives with each request. If that function raises, the request is let through with a warning.
+
+    ``client_header`` names the header in which the platform writes the address of the client. It is believed whoever
+    connects, so it must be one that clients cannot set themselves, such as ``cf-connecting-ip`` inside of a Worker.
+    """
 
     _wanted: type[EnforceT]
 
     def __init__(
         self,
         app: AppT,
-        enforce: EnforceT,
+        enforce: EnforceT | PerRequest[EnforceT],
         *,
+        client_header: str | None = None,
         proxies: Proxies | int | Sequence[str] | None = None,
         headers: Fields | str | Sequence[str] | None = "ietf",
     ) -> None:
-        if not isinstance(enforce, self._wanted):
-            raise ValidationError("enforce", type(enforce).__name__, f"must be of type {self._wanted.__name__}")
         self.app = app
-        self._enforce: EnforceT = enforce
-        self._clock = enforce.clock
-        self._limit = enforce.policy.to_limit()
+        self._open: PerRequest[EnforceT] = self._opener(enforce)
         self._fields = Fields.of(headers)
-        self._proxies = Proxies.of(proxies)
+        self._proxies = _proxies(client_header, proxies)
 
-    def _lines(self, result: RateLimitResult) -> list[tuple[str, str]]:
+    def _find(self, request: Request, client: ClientIdentity) -> EnforceT | None:
+        """Return the use case for a request; None, with a warning, if there is none."""
+        try:
+            found: EnforceT = self._open(request.raw)
+            if not isinstance(found, self._wanted):
+                raise ValidationError("enforce", type(found).__name__, f"must return a {self._wanted.__name__}")
+        except Exception as error:
+            warn_unavailable("opening", client.kv_key, error)
+            return None
+        return found
+
+    def _opener(self, enforce: EnforceT | PerRequest[EnforceT]) -> PerRequest[EnforceT]:
+        """What returns the use case for a request."""
+        if isinstance(enforce, self._wanted):
+            return lambda _: enforce
+        if callable(enforce) and not isinstance(enforce, type):
+            return enforce
+        reason = f"must be of type {self._wanted.__name__}, or a function that returns one for a request"
+        raise ValidationError("enforce", type(enforce).__name__, reason)
+
+    def _lines(self, enforce: EnforceT, result: RateLimitResult) -> list[tuple[str, str]]:
         """What a client is told who was let in."""
         if result.degraded:
             return []
-        return self._fields.lines([self._standing(result, None)], self._clock.now_ms())
+        now_ms = enforce.clock.now_ms()
+        return self._fields.lines([_standing(enforce, result, now_ms)], now_ms)
 
-    def _answer(self, result: RateLimitResult) -> Answer:
+    def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
         """What a refused client is told."""
-        standing = self._standing(result, result.retry_after_ms)
-        return answers.refused([standing], self._clock.now_ms(), self._fields, result.retry_after_ms)
-
-    def _standing(self, result: RateLimitResult, retry_in_ms: int | None) -> Standing:
-        full_in_ms = result.reset_time_ms - self._clock.now_ms()
-        return Standing(self._limit.name, self._limit, result.tokens_remaining, full_in_ms, retry_in_ms)
+        now_ms = enforce.clock.now_ms()
+        return answers.refused([_standing(enforce, result, now_ms)], now_ms, self._fields, result.retry_after_ms)
 
 
 class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
@@ -80,14 +112,19 @@ class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
             await self.app(scope, receive, send)
             return
         request = AsgiRequest(scope, self._proxies)
-        result = await self._enforce.check(client_of(request))
+        client = client_of(request)
+        enforce = self._find(request, client)
+        if enforce is None:
+            await self.app(scope, receive, send)
+            return
+        result = await enforce.check(client)
         if not result.allowed:
-            await respond(self._answer(result), send, bodiless=request.method == "HEAD")
+            await respond(self._answer(enforce, result), send, bodiless=request.method == "HEAD")
             return
 
         async def introduced(message: channels.Message) -> None:
             if message["type"] == "http.response.start":
-                message = with_lines(message, self._lines(result))
+                message = with_lines(message, self._lines(enforce, result))
             await send(message)
 
         await self.app(scope, receive, introduced)
@@ -101,15 +138,67 @@ class WsgiKVMiddleware(KVMiddleware["wsgi.App", SyncEnforceRateLimit]):
     def __call__(self, environ: wsgi.Environ, start_response: wsgi.StartResponse) -> Iterable[bytes]:
         """Serve one request."""
         request = WsgiRequest(environ, self._proxies)
-        result = self._enforce.check(client_of(request))
+        client = client_of(request)
+        enforce = self._find(request, client)
+        if enforce is None:
+            return self.app(environ, start_response)
+        result = enforce.check(client)
         if not result.allowed:
-            return start(self._answer(result), start_response, bodiless=request.method == "HEAD")
+            return start(self._answer(enforce, result), start_response, bodiless=request.method == "HEAD")
 
         def introduced(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            lines = unsaid(self._lines(result), {name.lower() for name, _ in headers})
+            lines = unsaid(self._lines(enforce, result), {name.lower() for name, _ in headers})
             return start_response(status, [*headers, *lines], *exc_info)
 
         return self.app(environ, introduced)
+
+
+def create_rate_limit_middleware(
+    kv: Any,
+    policy: RateLimitPolicy | None = None,
+    *,
+    ttl_seconds: int = TTL_SECONDS,
+    client_header: str | None = WORKERS_HEADER,
+    headers: Fields | str | Sequence[str] | None = "ietf",
+) -> Callable[[channels.App], AsgiKVMiddleware]:
+    """Return what puts the limiter in front of an ASGI app inside of a Python Worker.
+
+    ``kv`` is the binding of a KV namespace; or its name, if the environment comes with each request as
+    ``scope["env"]``; or a function that returns the binding given the scope. Outside of Workers put an
+    `AsgiKVMiddleware` together instead: there, clients choose what ``client_header`` says.
+
+    >>> limited = create_rate_limit_middleware("RATE_LIMIT_KV", RateLimitPolicy.create(60))
+    """
+    chosen = policy or RateLimitPolicy.standard_ip_policy()
+    check_expiry(check_ttl(ttl_seconds), chosen)
+
+    def open_use_case(binding: Any) -> EnforceRateLimit:
+        return EnforceRateLimit(WorkersKVRepository(binding, ttl_seconds), chosen)
+
+    find = _binding_finder(kv)
+    enforce = open_use_case(kv) if find is None else lambda scope: open_use_case(find(scope))
+    return lambda app: AsgiKVMiddleware(app, enforce, client_header=client_header, headers=headers)
+
+
+def _binding_finder(kv: Any) -> Callable[[MutableMapping[str, Any]], Any] | None:
+    """What finds the binding in a scope; None if ``kv`` is the binding itself."""
+    if isinstance(kv, str):
+        return lambda scope: getattr(scope["env"], kv)
+    return kv if callable(kv) and not hasattr(kv, "put") else None
+
+
+def _proxies(client_header: str | None, proxies: Proxies | int | Sequence[str] | None) -> Proxies:
+    if client_header is None:
+        return Proxies.of(proxies)
+    if proxies is not None:
+        raise ValidationError("client_header", client_header, "cannot be combined with proxies; give one of them")
+    return Proxies(1, header=client_header)
+
+
+def _standing(enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult, now_ms: int) -> Standing:
+    limit = enforce.policy.to_limit()
+    retry_in_ms = None if result.allowed else result.retry_after_ms
+    return Standing(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
 
 
 def client_of(request: Request) -> ClientIdentity:
