@@ -16,9 +16,12 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
 
+# Both runs take place, also if the first has failures; it is a failure if either has.
 test: $(VENV)/.dev $(AWS)/.ready
-	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder
-	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
+	status=0; \
+	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder || status=$$?; \
+	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests) || status=$$?; \
+	exit $$status
 
 check: lint types layers
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import deadlines
 from tests.aws import engine
 from tests.backends import BACKENDS, Backend
 
@@ -27,6 +28,7 @@ settings.register_profile(
 settings.register_profile("deep", parent=settings.get_profile("default"), derandomize=False, max_examples=2000)
 settings.load_profile("default")
 
+deadlines.lengthen()
 
 if engine.URL not in os.environ:  # no test can ever reach somebody's account
     for name in [name for name in os.environ if name.startswith("AWS_")]:

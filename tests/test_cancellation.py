@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
@@ -170,7 +171,7 @@ def test_cancelled_among_merged(opener: Opener, victims: set[int]) -> None:
                 await asyncio.sleep(0)
             for victim in victims:
                 tasks[victim].cancel()
-            results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+            results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
             granted = sum(result is True for result in results)
             assert before - (await limiter.available("key", "gpt-4"))["rpm"] == granted
             assert all(result is True for position, result in enumerate(results) if position not in victims)
@@ -201,7 +202,7 @@ def test_cancelled_waiter_hands_the_line_on(opener: Opener) -> None:
         await asyncio.sleep(0)
         tasks[0].cancel()
         tasks[3].cancel()
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
         assert [type(result) for result in results if result is not None] == [asyncio.CancelledError] * 2
         assert order == [1, 2, 4]
         with pytest.raises(RateLimitExceeded):

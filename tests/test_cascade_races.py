@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import BlockingRuntime, run
 from zae_limiter.stores.memory import MemoryStore
@@ -105,5 +106,5 @@ def test_together_may_be_used_inside_together() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert answers == [[2, 4, 6]] * 48

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from tests.test_cli import Terminal, fresh, words
 from zae_limiter import Limit, SyncRateLimiter
 
@@ -143,7 +144,7 @@ def interrupted(running: subprocess.Popen[str]) -> None:
     """Ctrl-C, as a terminal sends it, and no complaint about it."""
     running.send_signal(signal.SIGINT)
     try:
-        assert running.wait(30) == 0
+        assert running.wait(PATIENCE) == 0
     finally:
         running.kill()
     assert running.stderr is not None
@@ -174,7 +175,7 @@ def test_on_a_terminal_it_is_drawn_in_place_and_the_cursor_comes_back(terminal: 
         if running.poll() is None and shown.count("namespace default") == 3:
             interrupted(running)
     os.close(ours)
-    assert running.wait(30) == 0
+    assert running.wait(PATIENCE) == 0
     assert shown.index("\x1b[?25l") < shown.index("debtor") < shown.rindex("\x1b[?25h")
     assert "\x1b[1A" in shown, "the picture before is drawn over"
     assert ("48;5;" in shown) is coloured
@@ -192,7 +193,7 @@ def shown_at(terminal: Terminal, columns: int, lines: int = 12) -> list[str]:
         if running.poll() is None and shown.count("namespace") >= 2:
             interrupted(running)
     os.close(ours)
-    assert running.wait(30) == 0
+    assert running.wait(PATIENCE) == 0
     looks = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).split("UTC, namespace")
     return [line.rstrip() for line in looks[2].splitlines()]
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.aws import engine
 from tests.backends import REGION, dynamodb_table
+from tests.deadlines import PATIENCE
 from tests.test_cli import Terminal, fresh, words
 from tests.test_cli_errors import run as run_command
 from tests.test_cli_top import parts
@@ -295,7 +296,7 @@ def on_a_terminal(arguments: Sequence[str], env: Mapping[str, str]) -> str:
     os.close(theirs)
     shown = "".join(parts(ours))
     os.close(ours)
-    assert running.wait(30) == 0
+    assert running.wait(PATIENCE) == 0
     return shown
 
 

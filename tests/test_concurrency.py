@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from zae_limiter import (
     CapacityExceeded,
     Limit,
@@ -388,7 +389,7 @@ def test_trap_16_grants_of_a_child_outlive_the_parents_connection(tmp_path: Path
         return [*mine, *(take_blocking(limiter) for _ in range(9))]
 
     result = in_a_fork(child)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while limiter.available("key", "gpt-4", LIMITS) == {"rpm": 99} and time.monotonic() < deadline:
         time.sleep(0.005)
     limiter.close()

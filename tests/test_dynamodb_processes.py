@@ -24,7 +24,7 @@ CLIENT = """
 import json, sys
 from zae_limiter import RateLimitExceeded, SyncRateLimiter
 
-limiter = SyncRateLimiter(sys.argv[1], timeout=10)
+limiter = SyncRateLimiter(sys.argv[1], timeout=60)
 limiter.available("key", "gpt-4")
 print("ready", flush=True)
 sys.stdin.readline()

@@ -105,7 +105,7 @@ def consumed(url: str) -> int:
 
 def test_eight_processes_share_one_bucket_exactly(tmp_path: Path) -> None:
     code = """
-limiter = SyncRateLimiter(url, refusal_ttl=0)
+limiter = SyncRateLimiter(url, refusal_ttl=0, timeout=60)
 ready()
 left = []
 for _ in range(250):
@@ -128,7 +128,7 @@ def test_eight_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     code = """
 for number in range(4):
     ready()
-    limiter = SyncRateLimiter(f"{url}-{number}")
+    limiter = SyncRateLimiter(f"{url}-{number}", timeout=60)
     with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=[Limit.custom("rpm", 100, 1, slow)]) as lease:
         print(lease.available["rpm"], flush=True)
 """
@@ -145,7 +145,7 @@ for number in range(4):
 def test_kill_9_in_the_middle_loses_no_grant_and_counts_none_twice(tmp_path: Path) -> None:
     code = """
 log = os.open(sys.argv[2] + str(os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-limiter = SyncRateLimiter(url)
+limiter = SyncRateLimiter(url, timeout=60)
 ready()
 while True:
     with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=[Limit.custom("rpm", 10**9, 1, slow)]):
@@ -288,7 +288,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     code = """
 import resource
 from zae_limiter import RateLimiterUnavailable
-limiter = SyncRateLimiter(url)
+limiter = SyncRateLimiter(url, timeout=60)
 limiter.set_system_defaults([Limit.custom("rpm", 100, 1, slow)])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 ready()

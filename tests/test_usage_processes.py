@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 def url_of(kind: str, folder: Path) -> str:
     fresh = uuid.uuid4().hex[:8]
     urls = {
-        "sqlite": lambda: f"sqlite:///{folder}/usage.db?timeout=30",
+        "sqlite": lambda: f"sqlite:///{folder}/usage.db",
         "redis": lambda: f"{shared.server().url}?prefix=u{fresh}",
         "redis-cluster": lambda: f"{shared.cluster().url}?prefix=u{fresh}",
         "dynamodb": lambda: f"dynamodb://usage-{fresh}?region=us-east-1&endpoint_url={engine.endpoint()}",

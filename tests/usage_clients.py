@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests import deadlines
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.opening import open_store
 from zae_limiter.stores.redis.settings import parse
@@ -87,6 +88,7 @@ def prepare(limiter: SyncRateLimiter) -> None:
 
 def main(url: str) -> None:
     """Fork the clients, and print what each has used, a line of JSON each."""
+    deadlines.lengthen()
     children = []
     for seed in range(PROCESSES):
         child = os.fork()

@@ -7,6 +7,8 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.deadlines import PATIENCE
+
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=test/20300101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 
 
@@ -15,7 +17,7 @@ class Plain:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
         self.date: str | None = None
 
     def call(self, operation: str, **request: Any) -> tuple[int, dict[str, Any]]:

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, usable
+from tests.deadlines import PATIENCE
 from tests.test_cli_errors import run
 from zae_limiter import (
     AccessDeniedError,
@@ -215,7 +216,7 @@ def test_a_killed_deployment_can_be_repeated(name: str, moment: str) -> None:
         assert child.stdout is not None
         assert child.stdout.readline().strip() == there
         child.send_signal(signal.SIGKILL)
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait(PATIENCE) == -signal.SIGKILL
     done = deployment.deploy(aws(), name, StackOptions())
     assert done.code == "uploaded"
     assert status(name) in ("CREATE_COMPLETE", "UPDATE_COMPLETE")

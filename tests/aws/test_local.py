@@ -17,6 +17,7 @@ import pytest
 
 from tests.aws import engine as tested
 from tests.aws.local_home import Place, placed
+from tests.deadlines import PATIENCE
 from zae_limiter.aws.local import engine, home, installation, lifecycle, logs, record
 from zae_limiter.aws.local.processes import Process, birth
 from zae_limiter.aws.local.turn import turn
@@ -226,7 +227,7 @@ def test_turns_follow_each_other_even_when_the_lock_is_purged(place: Place) -> N
     other = threading.Thread(target=second)
     with turn(place.home, place.said.append):
         other.start()
-        assert waiting.wait(10)
+        assert waiting.wait(PATIENCE)
         order.append("first")
         place.home.lock.unlink()
     other.join()

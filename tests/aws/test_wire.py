@@ -15,6 +15,7 @@ import pytest
 from tests.aws import engine
 from tests.aws.plain import Plain
 from tests.aws.wire import Wire
+from tests.deadlines import PATIENCE
 
 _COUNT = itertools.count()
 LOST = (http.client.RemoteDisconnected, ConnectionError)
@@ -111,7 +112,7 @@ def test_an_answer_can_be_kept_back(wire: Wire, client: Plain, table: str) -> No
     heard: list[int] = []
     caller = threading.Thread(target=lambda: heard.append(add(client, table)[0]))
     caller.start()
-    assert hold.reached.wait(10)
+    assert hold.reached.wait(PATIENCE)
     assert (count(table), heard) == (1, [])
     hold.release()
     caller.join()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from tests.aws.http1 import Message, receive
+from tests.deadlines import PATIENCE
 
 T = TypeVar("T")
 Forward = Callable[[], Awaitable[Message]]
@@ -26,7 +27,6 @@ Fault = Callable[[Forward], Awaitable[Message | None]]
 """What happens instead of plain forwarding; None closes the connection without an answer."""
 
 READS = frozenset({"GetItem", "BatchGetItem", "Query", "Scan"})
-PATIENCE = 10.0
 """Seconds after which a fault that waits for a test goes on by itself, so that a failing test ends."""
 
 JSON = "application/x-amz-json-1.0"
@@ -93,7 +93,7 @@ class Together:
         if self._missing == 0:
             self._all.set()
         try:
-            await asyncio.wait_for(self._all.wait(), PATIENCE / 5)
+            await asyncio.wait_for(self._all.wait(), PATIENCE)
         except TimeoutError:
             self.met = False
         return await forward()

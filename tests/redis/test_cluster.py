@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pytest
 from redis.crc import key_slot
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig import shared
 from zae_limiter import Limit
 from zae_limiter.records import keys
@@ -122,7 +123,7 @@ class Monitor:
 
     def __init__(self, node: Server) -> None:
         self._node = node
-        self._socket = socket.create_connection((node.host, node.port), timeout=10)
+        self._socket = socket.create_connection((node.host, node.port), timeout=PATIENCE)
         self._lines = self._socket.makefile("rb")
         self._socket.sendall(b"MONITOR\r\n")
         assert self._lines.readline() == b"+OK\r\n"

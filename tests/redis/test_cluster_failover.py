@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig.cluster import Cluster
-from tests.redis.rig.waiting import PATIENCE, until
+from tests.redis.rig.waiting import until
 from tests.redis.test_cluster import LIMIT, apart, line, opened
 from tests.redis.test_cluster_laws import took
 from zae_limiter import RateLimiterUnavailable

@@ -343,7 +343,7 @@ def test_a_fork_of_a_loop_leaves_its_parents_connections_alone(server: Server, p
 
             for way in (child, lambda: asyncio.run(limiter.close())):
                 assert in_a_fork(way)
-                assert await take(limiter, timeout=2) == "granted"
+                assert await take(limiter) == "granted"
 
     asyncio.run(work())
     with driven("blocking") as aside:

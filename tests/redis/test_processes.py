@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig import shared
 from tests.test_dynamodb_processes import LIMIT, PROCESSES
 from tests.test_shards_simulation import worst_balance
@@ -25,7 +26,6 @@ ALONE_SECONDS = 10
 CASCADE_SECONDS = 3
 ORG = LIMIT
 KEY = Limit.per_second("rps", 30, burst=10)
-PATIENCE = 60
 
 CLIENT = """
 import json, sys
@@ -38,7 +38,7 @@ def bound(write):
             return value[1] if op == "between" else value
 
 url, seconds, entity = sys.argv[1:]
-with SyncRateLimiter(url, timeout=10) as limiter:
+with SyncRateLimiter(url, timeout=60) as limiter:
     store = limiter._inner._backend.store
     clock, commit, bounds = store.clock, store.commit, {}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import deadlines
 from tests.web.servers import asgi_apps, wsgi_apps
 from tests.web.servers.calls import AsgiCall, WsgiCall
 from tests.web.servers.stage import Stage
@@ -142,9 +143,11 @@ def _last(path: str) -> str:
 
 def asgi_in_file(url: str, folder: str) -> Any:
     """The site of a server process."""
+    deadlines.lengthen()
     return asgi_site(Stores.in_file(url, RateLimiter), Stage(Path(folder)))
 
 
 def wsgi_in_file(url: str, folder: str) -> Any:
     """The site of a server process."""
+    deadlines.lengthen()
     return wsgi_site(Stores.in_file(url, SyncRateLimiter), Stage(Path(folder)))

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig import reaper
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
 
 
 def steps(text: str) -> list[tuple[str, list[str]]]:

@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from tests.deadlines import PATIENCE
 from tests.web.apps import CHAT, COST
 from tests.web.servers import http2, laws
 from tests.web.servers.calls import HELLO, PER_CHUNK
@@ -110,7 +111,7 @@ class TestWebsockets:
             assert websocket.response.headers["x-app"] == "kept"
             for message in ("text", b"\x00bytes", "x" * 100_000, ""):
                 websocket.send(message)
-                assert websocket.recv(timeout=5) == message
+                assert websocket.recv(timeout=PATIENCE) == message
         assert len(visit.hear("left")) == 1
         visit.settled()
 
@@ -118,7 +119,7 @@ class TestWebsockets:
         with dialled(visit, "/chats") as websocket:
             for number in range(3):
                 websocket.send(f"{number}")
-                assert websocket.recv(timeout=5) == f"{number}"
+                assert websocket.recv(timeout=PATIENCE) == f"{number}"
             websocket.send("one too many")
             assert closed_with(websocket) == 1013
         visit.hear("over")
@@ -138,7 +139,7 @@ def dialled(visit: Visit, path: str) -> ClientConnection:
 def closed_with(websocket: ClientConnection) -> int | None:
     """The code with which the server closes it."""
     with pytest.raises(ConnectionClosed) as closed:
-        websocket.recv(timeout=5)
+        websocket.recv(timeout=PATIENCE)
     return None if closed.value.rcvd is None else closed.value.rcvd.code
 
 

@@ -19,6 +19,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tests.deadlines import PATIENCE
 from tests.test_cancellation import CancelAt
 from tests.web.drive import Call, call_asgi
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
@@ -299,7 +300,7 @@ def test_behind_and_before_a_middleware_with_a_task_group(opener: Opener, stays:
         )
         outer: Any = Around(limited) if around != "inside" else limited
         progress.scope = Call().scope()
-        await asyncio.wait_for(call_asgi(outer, Call(stays=stays), progress.scope), 20)
+        await asyncio.wait_for(call_asgi(outer, Call(stays=stays), progress.scope), PATIENCE)
         await progress.check(0)
         await progress.limiter.close()
 
@@ -331,7 +332,7 @@ def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
                 task.cancel()
             if number % 4 == 0:
                 await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
         assert all(result is None for result in results[::3])
         left = (await limiter.available("all", "http", limits=[TPM]))["tpm"]
         assert 1_000 - left == len(reached)

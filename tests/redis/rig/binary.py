@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import PATIENCE
+
 VARIABLE = "ZAE_TEST_REDIS_SERVER"
 NAMES = ("redis-server", "valkey-server")
 
@@ -43,7 +45,7 @@ def version(path: str | None = None) -> tuple[int, ...]:
 
 @functools.cache
 def _version(path: str) -> tuple[int, ...]:
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=10).stdout
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     number = re.search(r"\bv=(\d+(?:\.\d+)*)", said)
     if number is None:
         raise ServerMissing(f"{path} is no redis-server: it says {said.strip()!r} about its version")

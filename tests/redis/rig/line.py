@@ -12,7 +12,7 @@ from redis.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as Disconnected, TimeoutError as TooLate
 from redis.retry import Retry
 
-TIMEOUT = 5.0
+from tests.deadlines import PATIENCE
 
 _PARAMETERS = inspect.signature(AbstractConnection.__init__).parameters
 NAMELESS = dict.fromkeys(("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version"))
@@ -57,8 +57,8 @@ class Line:
             protocol=2,
             decode_responses=True,
             encoding_errors="surrogateescape",
-            socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT,
+            socket_timeout=PATIENCE,
+            socket_connect_timeout=PATIENCE,
             retry=Retry(NoBackoff(), 0),
             **NAMELESS,
         )

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig import ports
 from tests.redis.rig.endpoint import Endpoint
 from tests.redis.rig.resp import Frames, command_name, is_answer
@@ -21,7 +22,6 @@ from tests.redis.rig.resp import Frames, command_name, is_answer
 CERTIFICATE = Path(__file__).parents[2] / "localhost.pem"
 """Self-signed for localhost and 127.0.0.1, with its key: for nothing but these tests."""
 
-PATIENCE = 10.0
 CHUNK = 65536
 
 

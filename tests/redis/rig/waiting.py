@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from tests.deadlines import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAUSE = 0.005
-PATIENCE = 20.0
-"""Seconds: far more than anything here takes, so that only what will never happen runs into it."""
 
 
 class NeverHappened(Exception):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE = 10.0
+from tests.deadlines import PATIENCE
+
 PIECE = 65_536
 
 

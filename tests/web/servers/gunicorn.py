@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.deadlines import PATIENCE
 from tests.redis.rig import reaper
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 20.0
 
 
 @contextlib.contextmanager

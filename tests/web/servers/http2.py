@@ -17,7 +17,7 @@ from h2.events import (
     TrailersReceived,
 )
 
-PATIENCE = 10.0
+from tests.deadlines import PATIENCE
 
 
 @dataclass

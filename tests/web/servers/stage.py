@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from tests.deadlines import PATIENCE
+
 T = TypeVar("T")
 
-PATIENCE = 5.0
-"""Seconds: far more than anything here takes, so that only what will never happen runs into it."""
 PAUSE = 0.002
 
 
