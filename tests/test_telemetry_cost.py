@@ -61,6 +61,8 @@ def awaited() -> tuple[RateLimiter, Callable[[], None]]:
         async with limiter.acquire("key-1", "gpt-4", COST) as lease:
             await lease.adjust(rpm=1)
 
+    asyncio.run(take())  # what is known by now needs no event loop
+
     def work() -> None:
         coroutine = take()
         with pytest.raises(StopIteration):

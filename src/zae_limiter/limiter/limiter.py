@@ -150,7 +150,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         self._lines.stir_all()
 
     async def __aenter__(self) -> RateLimiter:
-        self._backend.check_open()
+        self._backend.check_usable()
         return self
 
     async def __aexit__(
@@ -185,6 +185,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
+        self._backend.runtime.check_running()
         given, _, _, timeout, atomic, _ = lease._terms
         name = (lease._entity_id, lease._resource, given)
         deadline, lease._deadline = lease._deadline or self._backend.deadline(timeout), None

@@ -103,6 +103,7 @@ class LookOperations(Operations):
 
     async def is_available(self, timeout: float = 1.0) -> bool:
         """Whether the store answers within ``timeout`` seconds."""
+        self._backend.runtime.check_running()
         try:
             await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
         except RateLimiterUnavailable:

@@ -65,8 +65,9 @@ class Backend:
         """Return the deadline of a call that begins now."""
         return Deadline(self.timeout if seconds is None else seconds, self.stopwatch)
 
-    def check_open(self) -> None:
-        """Raise `RateLimiterClosedError` after `close`."""
+    def check_usable(self) -> None:
+        """Raise RuntimeError where the caller cannot wait for the store, `RateLimiterClosedError` after `close`."""
+        self.runtime.check_running()
         if self.closed:
             raise RateLimiterClosedError
 
@@ -75,6 +76,7 @@ class Backend:
 
         With the cached config goes every remembered chain of levels, so that an acquire has to come to `ns` first.
         """
+        self.runtime.check_running()
         self.closed = True
         self.cache.clear()
         await self.store.close()
@@ -84,7 +86,7 @@ class Backend:
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
-        self.check_open()
+        self.check_usable()
         if self._namespace_id is None:
             if self.prepared is not None:
                 await self.prepared.finish(deadline)
@@ -156,7 +158,7 @@ class Backend:
 
     def _left(self, deadline: Deadline | None) -> float:
         """Return the seconds that a call to the store has; refuse it once the backend is closed."""
-        self.check_open()
+        self.check_usable()
         return self.timeout if deadline is None else deadline.left()
 
     async def change(

@@ -139,7 +139,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
-        self._backend.check_open()
+        self._backend.check_usable()
         store = self._backend.store
         if isinstance(store, Provisioned):
             await store.create_table(tags=tags, deletion_protection=deletion_protection)
@@ -150,7 +150,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
         once. Without them nothing is created, so a mistyped name provisions nothing.
         """
-        self._backend.check_open()
+        self._backend.check_usable()
         if self._backend.prepared is not None:
             self._backend.prepared.done = False
             await self._backend.prepared.finish()
@@ -160,6 +160,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def _prepare(self) -> None:
         """The stack, where there are options for one, and the namespace."""
+        self._backend.runtime.check_running()
         if self._backend.prepared is not None:
             await self._backend.prepared.finish()
         await self.register_namespace(self.namespace)
@@ -191,7 +192,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         await self._backend.close()
 
     async def __aenter__(self) -> Repository:
-        self._backend.check_open()
+        self._backend.check_usable()
         return self
 
     async def __aexit__(

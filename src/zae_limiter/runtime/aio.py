@@ -10,6 +10,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NEEDS_ASYNCIO = (
+    "The async limiter needs asyncio, and no asyncio task is running here. Under trio, also by way of anyio, use "
+    "SyncRateLimiter in a thread: anyio.to_thread.run_sync or trio.to_thread.run_sync."
+)
+
 
 class LoopGate:
     """A gate on which a task waits; it may be opened from another loop's thread."""
@@ -54,8 +59,18 @@ class AsyncioRuntime:
         """The running loop."""
         return asyncio.get_running_loop()
 
+    def check_running(self) -> None:
+        """Raise RuntimeError unless a task of asyncio is running: another library cannot wait for what asyncio does."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is None:
+            raise RuntimeError(_NEEDS_ASYNCIO)
+
     def gate(self) -> LoopGate:
         """A new, closed gate."""
+        self.check_running()
         return LoopGate()
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:

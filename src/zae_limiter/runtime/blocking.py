@@ -46,6 +46,9 @@ class BlockingRuntime:
         """One for all threads."""
         return BlockingRuntime
 
+    def check_running(self) -> None:
+        """A thread can always wait."""
+
     def gate(self) -> ThreadGate:
         """A new, closed gate."""
         return ThreadGate()

@@ -37,6 +37,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def check_running(self) -> None:
+        """Raise RuntimeError where this runtime cannot wait for anything; called before any I/O."""
+        ...
+
     def gate(self) -> Gate:
         """A new, closed gate for one waiter."""
         ...

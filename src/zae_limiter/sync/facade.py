@@ -131,7 +131,7 @@ class SyncRepository(
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
-        self._inner._backend.check_open()
+        self._inner._backend.check_usable()
         return self
 
     def __exit__(
@@ -212,7 +212,7 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         run(self._inner.close())
 
     def __enter__(self) -> SyncRateLimiter:
-        self._inner._backend.check_open()
+        self._inner._backend.check_usable()
         return self
 
     def __exit__(
