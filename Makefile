@@ -11,7 +11,7 @@ PIP := pip install --quiet --disable-pip-version-check
 export PIP_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lint types layers bench plots docs environments clean
+.PHONY: demo test test-pythons check lint types layers bench plots docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
@@ -22,6 +22,10 @@ test: $(VENV)/.dev $(AWS)/.ready
 	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder || status=$$?; \
 	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests) || status=$$?; \
 	exit $$status
+
+# On each newer Python that is found; what is not found is said.
+test-pythons:
+	$(PYTHON) -m tests.interpreters
 
 check: lint types layers
 
@@ -81,4 +85,4 @@ $(DOCS)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(AWS) $(BENCH) $(REFERENCE) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
