@@ -19,7 +19,7 @@ def test_pages_with_commands_are_found() -> None:
 
 @pytest.mark.parametrize(("page", "blocks"), WALKED.items(), ids=WALKED)
 def test_a_page_can_be_followed(page: str, blocks: list[Block], tmp_path: Path) -> None:
-    typed = followed(blocks, tmp_path, f"docs-{Path(page).stem}")
+    typed = followed(blocks, tmp_path, f"docs-{Path(page).stem}", in_full=page == START)
     assert typed
 
 

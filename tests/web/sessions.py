@@ -16,15 +16,16 @@ from tests.deadlines import PATIENCE
 from tests.redis.rig import reaper
 
 ROOT = Path(__file__).parents[2]
+GAP = "..."
 
 
 def steps(text: str) -> list[tuple[str, list[str]]]:
-    """The commands of a session, each with the lines that are shown of its output."""
+    """The commands of a session, each with the lines that are shown of its output; `GAP` stands for any others."""
     found: list[tuple[str, list[str]]] = []
     for line in text.replace("\\\n", "").splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
-        elif line and line != "...":
+        elif line:
             found[-1][1].append(line)
     return found
 
@@ -36,7 +37,7 @@ def replay(session: Sequence[tuple[str, list[str]]], documented: int, port: int)
         script = command.replace(f"localhost:{documented}", f"127.0.0.1:{port}")
         run = subprocess.run(["bash", "-c", script], env=environment(), capture_output=True, text=True, check=True)
         lines = iter([phrased(line) for line in run.stdout.splitlines()])
-        for line in shown:
+        for line in filter(GAP.__ne__, shown):
             assert phrased(line) in lines, f"{command}\ndoes not show, in this place: {line}\n{run.stdout}"
 
 
