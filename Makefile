@@ -11,7 +11,7 @@ PIP := pip install --quiet --disable-pip-version-check
 export PIP_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-pythons check lint types layers bench plots docs environments clean
+.PHONY: demo test test-pythons check lint types layers bench plots picture docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
@@ -44,6 +44,9 @@ bench: $(BENCH)/.ready $(REFERENCE)/.ready $(AWS)/.ready
 
 plots: $(BENCH)/.ready
 	$(BENCH)/bin/python -m bench.laws
+
+picture: $(VENV)/.runtime
+	$(VENV)/bin/python -m docs_hooks.demo_picture
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import json
+import re
 from types import ModuleType
 from typing import Any
 
@@ -14,10 +15,11 @@ from bench.dynamodb import billing
 from bench.hammering import Grant, Log
 from bench.oracle import Bound, verdict, worst_excess
 from bench.report import judging, tables
-from bench.report.__main__ import PAGE, PLOTS, RESULTS
+from bench.report.__main__ import PAGE, PLOTS, README, RESULTS
 from bench.report.comparing import behind, comparisons
 from bench.report.judging import KEEPS, judged
 from bench.report.page import page
+from bench.report.readme import with_figures
 
 SECOND = 1_000_000_000
 RESULTS_NOW: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -32,6 +34,56 @@ def results() -> dict[str, Any]:
 
 def test_the_page_is_what_the_results_render_to() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(RESULTS_NOW), "run `python -m bench.report`"
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text == with_figures(text, RESULTS_NOW), "run `python -m bench.report`"
+
+
+def test_the_figures_of_the_readme_follow_the_results(results: dict[str, Any]) -> None:
+    text = README.read_text(encoding="utf-8")
+    results["redis"]["works"]["two limits"]["async"][OURS]["wall_us"] = 7_777.0
+    results["http"]["asgi"]["sockets"]["slowapi, headers"]["overhead_us"] = 8_888.0
+    results["dynamodb"]["write_units"]["reference async"] = 9_999
+    results["calls_per_decision"]["steady acquire"] = 6_666.0
+    for verdicts in results["memory"]["contention"]["saturated"].values():
+        verdicts[OURS]["excess"] = 50.0
+    changed = with_figures(text, results)
+    for told in ("7,777 µs|ours 7,777", "8,888 µs", "9999 write units", "steady acquire: 6666", "crowds, ours in 5"):
+        assert any(each in changed for each in told.split("|")), told
+        assert not any(each in text for each in told.split("|")), told
+
+
+@pytest.mark.parametrize("mark", ["<!-- figures: ", "<!-- end of alternatives -->"], ids=["opening", "end"])
+def test_a_readme_that_has_lost_a_mark_is_an_error(mark: str, results: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="marked 0 times"):
+        with_figures(README.read_text(encoding="utf-8").replace(mark, "<!-- "), results)
+
+
+def test_the_readme_compares_with_five_others_and_every_figure_links_to_its_proof() -> None:
+    text = README.read_text(encoding="utf-8")
+    rows = text.partition("<!-- alternatives")[2].partition("<!-- end of")[0].strip().splitlines()[4:]
+    others = ("limits", "slowapi", "LiteLLM", "Pyrate", "0.17")
+    assert all(name in row.split(" | ")[0] for name, row in zip(others, rows, strict=True))
+    headings = {_anchor(line) for line in page(RESULTS_NOW).splitlines() if line.startswith("#")}
+    links = re.findall(r"docs/benchmarks\.md#([\w-]+)", text)
+    assert len(links) > 5
+    assert set(links) <= headings
+    for row in rows:
+        assert "docs/benchmarks.md#" in row or "not measured" in row, row
+
+
+def _anchor(heading: str) -> str:
+    """The name that a heading has in a link."""
+    return re.sub(r"[^\w-]", "", heading.lstrip("# ").lower().replace(" ", "-"))
+
+
+def test_the_page_opens_with_its_table_then_the_method_then_where_a_rival_is_ahead(results: dict[str, Any]) -> None:
+    text = page(results)
+    places = [text.index(part) for part in (f"| {OURS}", "## Method", "## Where a rival is ahead", "## In memory")]
+    assert places == sorted(places)
+    assert "##" not in text[2 : places[0]]
 
 
 def test_every_plot_of_the_page_and_of_the_laws_is_there_and_small() -> None:
@@ -56,7 +108,7 @@ def test_every_rival_is_compared_in_every_kind_of_work_on_both_stores(results: d
 def test_a_rival_that_needs_less_is_named_with_both_figures(results: dict[str, Any]) -> None:
     figures = results["memory"]["works"]["one limit"]["blocking"]
     figures[OURS]["wall_us"], figures[RIVAL]["wall_us"] = 30.0, 20.0
-    (sentence,) = [each for each in behind(results) if f"**{RIVAL}** is ahead in memory in time, us" in each]
+    (sentence,) = [each for each in behind(results) if f"**{RIVAL}** is ahead in memory in time, µs" in each]
     assert "one limit, blocking: 20.0 to our 30.0" in sentence
     assert f"- {sentence}" in page(results).splitlines()
 
@@ -65,7 +117,7 @@ def test_a_rival_that_needs_less_is_named_with_both_figures(results: dict[str, A
 def test_a_rival_that_does_not_need_less_is_not_named(results: dict[str, Any], theirs: float) -> None:
     figures = results["memory"]["works"]["one limit"]["blocking"]
     figures[OURS]["wall_us"], figures[RIVAL]["wall_us"] = 30.0, theirs
-    told = [each for each in behind(results) if f"**{RIVAL}** is ahead in memory in time, us" in each]
+    told = [each for each in behind(results) if f"**{RIVAL}** is ahead in memory in time, µs" in each]
     assert not any("one limit, blocking" in each for each in told)
 
 

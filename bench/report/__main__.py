@@ -1,4 +1,4 @@
-"""``python -m bench.report``: writes docs/benchmarks.md and its plots from bench/results.json."""
+"""``python -m bench.report``: writes docs/benchmarks.md, its plots and the README's figures from bench/results.json."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from bench.report.page import page
+from bench.report.readme import with_figures
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results.json"
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "plots"
 
 
 def written(results: Mapping[str, Any]) -> None:
-    """Write the page and draw the plots."""
+    """Write the page and the figures of the README, and draw the plots."""
     from bench.report.plots import draw  # needs matplotlib, which only the benchmark's own environment has
 
     PAGE.write_text(page(results), encoding="utf-8")
+    README.write_text(with_figures(README.read_text(encoding="utf-8"), results), encoding="utf-8")
     draw(results, PLOTS)
 
 

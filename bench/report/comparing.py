@@ -13,11 +13,11 @@ LEVEL = 0.02
 """Figures this close to each other are level."""
 STORES = {"memory": "in memory", "redis": "on Redis"}
 MEASURES = {
-    "wall_us": "time, us",
-    "cpu_us": "client CPU, us",
+    "wall_us": "time, µs",
+    "cpu_us": "client CPU, µs",
     "commands": "commands",
     "bytes": "bytes",
-    "server_us": "server CPU, us",
+    "server_us": "server CPU, µs",
 }
 REFERENCE = "the reference"
 

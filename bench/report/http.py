@@ -23,7 +23,7 @@ def overheads(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, fl
                     yield (
                         name,
                         "over HTTP",
-                        "CPU per request, us",
+                        "CPU per request, µs",
                         case,
                         figures[our]["overhead_us"],
                         row["overhead_us"],
@@ -44,7 +44,7 @@ def section(found: Mapping[str, Any]) -> str:
 
 def _kind(found: Mapping[str, Any], kind: str) -> str:
     sockets, alone, scarce = (found[kind][way] for way in ("sockets", "in_process", "scarce"))
-    head = [kind.upper(), "CPU, us", "overhead, us", "x ours", "requests/s", "overhead without a server, us", "x ours"]
+    head = [kind.upper(), "CPU, µs", "overhead, µs", "x ours", "requests/s", "overhead without a server, µs", "x ours"]
     rows = [
         [
             name,

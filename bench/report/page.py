@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.report import http, prose, sections
+from bench.report import http, prose, sections, summary
 from bench.report.comparing import behind
 
 
@@ -15,6 +15,10 @@ def page(results: Mapping[str, Any]) -> str:
     memory, redis = results["memory"], results["redis"]
     parts = [
         "# Benchmarks",
+        prose.OPENING,
+        summary.figures(results),
+        f"{summary.standing(results)}: [the list](#where-a-rival-is-ahead).",
+        "## Method",
         prose.METHOD,
         sections.versions(results),
         "## Where a rival is ahead",

@@ -1,8 +1,14 @@
 """What the page says around its tables."""
 
+OPENING = """\
+What a decision takes, beside other libraries, on the same machine in the same run. Less is better, but in the last row:
+in a *crowd* more is asked for than the limit gives, and what was due was granted if no window got more than the bound
+and at least 95 % of it was given out."""
+
 METHOD = """\
-`make bench` measures all of this in one run and writes `bench/results.json`, this page and its plots. Do not edit
-the page: change `bench/` and run it again.
+`make bench` measures all of this in one run and writes `bench/results.json`, this page, its plots and the figures of
+the README. Do not edit the page: change `bench/` and run it again, or `python -m bench.report` where nothing has to be
+measured anew.
 
 - **Same work.** Every limiter is asked the same through one adapter with one method, `take(key, cost)`. All share
   one redis-py and one Redis server on the same machine. A limit is a number per period with a capacity of the same

@@ -78,7 +78,7 @@ def losses(results: Mapping[str, Any]) -> str:
 
 def dynamodb(found: Mapping[str, Any]) -> str:
     """Three tables: a steady acquire, the wire, the crowd."""
-    head = ["side", "time, us", "client CPU, us", "write units"]
+    head = ["side", "time, µs", "client CPU, µs", "write units"]
     steady = [
         [side, number(figures["wall_us"]), number(figures["cpu_us"]), number(found["write_units"][side])]
         for side, figures in found["steady"].items()
