@@ -79,11 +79,20 @@ def test_what_is_set_up_elsewhere_exists(command: str) -> None:
     """Targets of the Makefile and extras of the package: CI uses the one and the tests need the other."""
     known = {"make": r"^([\w-]+):", "pip": r"^([\w-]+) = \["}
     source = {"make": ROOT / "Makefile", "pip": ROOT / "pyproject.toml"}[command].read_text(encoding="utf-8")
-    mentions = {"make": r"^\$ make ([\w-]+)", "pip": r"zae-limiter\[([\w,-]+)\]"}[command]
+    mentions = {"make": r"^\$ make ([\w-]+)", "pip": r"(?:zae-limiter|\"\.)\[([\w,-]+)\]"}[command]
     told = {name for page in PAGES for name in re.findall(mentions, page.read_text(encoding="utf-8"), re.MULTILINE)}
     wanted = {each for name in told for each in name.split(",")}
     assert wanted
     assert wanted <= set(re.findall(known[command], source, re.MULTILINE))
+
+
+def test_what_the_readme_installs_is_this_program() -> None:
+    """Until this version is released the name alone is that of another one."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    installed = re.findall(r"pip install (\S+)", text)
+    assert installed[0] == "."
+    assert [each for each in installed if not each.startswith((".", '".'))] == ["zae-limiter`"]
+    assert "`pip install zae-limiter` brings 0.17" in text
 
 
 MENTIONED = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md")]
