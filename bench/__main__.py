@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import calls, imports, measuring
+from bench import calls, flood, imports, measuring
 from bench.dynamodb import beside
 from bench.machine import machine, rivals
 from bench.report.__main__ import RESULTS, written
@@ -23,6 +23,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "http": overhead.measure,
     "calls_per_decision": calls.measure,
     "import_ms": imports.measure,
+    "flood": flood.measure_all,
 }
 
 

@@ -12,7 +12,9 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepositor
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Key, Query, Write
 from zae_limiter.runtime.blocking import run
+from zae_limiter.stores.eviction import MOST_LOOKS
 from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.stores.table import is_bucket, key_of
 from zae_limiter.testing import ManualClock
 
 HOURLY = [Limit.per_hour("rpm", 100)]
@@ -38,7 +40,7 @@ class Bounded:
 
     def held(self) -> set[str]:
         """The entities that have a bucket."""
-        return {key.pk.split("#")[1] for key in self.store._items if key.sk == keys.STATE}
+        return {key_of(name).pk.split("#")[1] for name in self.store._table.names() if is_bucket(name)}
 
 
 def test_full_buckets_go_first_and_nothing_is_lost() -> None:
@@ -96,9 +98,10 @@ def test_row_15_neither_records_nor_indexes_grow_without_bound() -> None:
         here.take(f"key-{number}", 1)
         assert len(here.store) <= others + 10 + 10, "buckets, and what those that went had used"
     assert here.store.dropped_usage > 0
-    for index in (here.store._partitions, *here.store._indexes.values()):
-        assert all(index.values()), "an empty group stays behind"
-        assert sum(map(len, index.values())) <= len(here.store)
+    for groups in (here.store._table._partitions, *here.store._table._indexes.values()):
+        assert len(groups) == len({group for group in groups._members if groups.get(group)}), "an empty group stays"
+        assert sum(len(groups.get(group)) for group in groups._members) <= len(here.store)
+    assert len(here.store._queue) <= 2 * 10 + MOST_LOOKS
 
 
 @pytest.mark.parametrize("poison", ["lots", 0.5, None, True])
@@ -185,11 +188,13 @@ def test_threads_on_one_store_keep_records_and_indexes_whole() -> None:
 
     with ThreadPoolExecutor(workers) as pool:
         assert sum(pool.map(work, range(workers))) == 100
-    store = here.store
-    assert sum(map(len, store._partitions.values())) == len(store)
-    indexed = {key for group in store._indexes["GSI4"].values() for key in group}
-    assert indexed == {key for key, image in store._items.items() if "GSI4PK" in image}
-    assert store._buckets == len(here.held()) <= 40
+    table = here.store._table
+    for attribute, groups in table._indexes.items():
+        indexed = {name for group in groups._members for name in groups.get(group)}
+        assert indexed == {name for name in table.names() if attribute in (table.get(name) or {})}
+    partitioned = {name for group in table._partitions._members for name in table._partitions.get(group)}
+    assert partitioned == {name for name in table.names() if not is_bucket(name)}
+    assert table.buckets == len(here.held()) <= 40
     kept = {f"{worker}-{number}" for worker in range(workers) for number in range(rounds) if number % 3}
     assert all(here.limiter.get_entity(entity) is not None for entity in kept)
 

@@ -227,6 +227,7 @@ def test_the_builders_take_the_same_steps() -> None:
         "stack_options": StackOptions(),
         "namespace": "prod",
         "config_cache_ttl": 5,
+        "max_cached_keys": 100,
         "clock": ManualClock(),
         "url": "memory://",
     }

@@ -46,6 +46,7 @@ def page(results: Mapping[str, Any]) -> str:
         sections.counted(results["calls_per_decision"]),
         "## Import",
         sections.imports(results["import_ms"]),
+        *(["## A flood of new keys", sections.floods(results["flood"])] if "flood" in results else []),
     ]
     return "\n\n".join(parts) + "\n"
 

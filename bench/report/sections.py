@@ -110,3 +110,19 @@ def counted(found: Mapping[str, float]) -> str:
 def imports(found: Mapping[str, float]) -> str:
     """Fresh interpreters."""
     return table(["statement", "ms"], [[f"`{name}`", number(milliseconds)] for name, milliseconds in found.items()])
+
+
+def floods(found: Mapping[str, Mapping[str, float]]) -> str:
+    """New keys on the memory store, each used once."""
+    head = ["case", "us per key", "CPU us per key", "longest, ms", "longest, CPU ms", "longest collection, ms"]
+    shown = (
+        "wall_us",
+        "cpu_us",
+        "longest_ms",
+        "longest_cpu_ms",
+        "longest_collection_ms",
+        "rss_mb",
+        "bytes_per_live_key",
+    )
+    rows = [[name, *(number(figures[each]) for each in shown)] for name, figures in found.items()]
+    return table([*head, "RSS, MB", "bytes per live key"], rows)

@@ -34,3 +34,12 @@ def resolve(levels: Sequence[tuple[tuple[Limit, ...] | None, int]]) -> Resolved:
         if limits:
             return Resolved(limits, source, version)
     return Resolved(None, None, version)
+
+
+def override(defaults: Resolved, own: Sequence[tuple[tuple[Limit, ...] | None, int]], version: int) -> Resolved:
+    """Put the ``(limits, version)`` of an entity's own levels, and its version, over what is in force without them."""
+    total = defaults.version + version + sum(number for _, number in own)
+    for source, (limits, _) in zip(SOURCES, own, strict=False):
+        if limits:
+            return Resolved(limits, source, total)
+    return defaults._replace(version=total)

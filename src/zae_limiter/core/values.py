@@ -202,6 +202,7 @@ class CacheStats:
     hits: int
     misses: int
     size: int
+    """Of how many entities something is remembered, also that they have nothing."""
     ttl_seconds: float
 
 

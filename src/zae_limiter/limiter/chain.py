@@ -10,7 +10,7 @@ from ..records.level import SHARDS, Level
 from .lane import Lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Set
 
     from ..core.decide import Reading
     from ..core.limit import Limit
@@ -91,11 +91,9 @@ class Chain:
     """
 
     __slots__ = (
+        "_lanes",
         "generation",
         "given",
-        "lanes",
-        "levels",
-        "names",
         "rungs",
         "sharded",
         "since_ms",
@@ -113,20 +111,37 @@ class Chain:
         lanes: Lanes | None = None,
     ) -> None:
         self.rungs = rungs
-        self.steps = tuple(rung.home for rung in rungs)
-        self.levels = tuple(step.level for step in self.steps)
-        self.sharded = any(level.count > 1 for level in self.levels)
+        self.steps = _homes(rungs)
+        self.sharded = any(step.level.count > 1 for step in self.steps)
         """Whether one of the buckets is split."""
-        self.names = frozenset(name for level in self.levels for name in level.slots)
         self.given = given
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
-        self.lanes = lanes or Lanes()
+        self._lanes = lanes
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the steps."""
+        return tuple([step.level for step in self.steps])
+
+    @property
+    def names(self) -> Set[str]:
+        """The limits of all levels, by name."""
+        if len(self.steps) == 1:
+            return self.steps[0].level.slots.keys()
+        return {name for step in self.steps for name in step.level.slots}
+
+    @property
+    def lanes(self) -> Lanes:
+        """The lanes, made on first use; two threads that make them each only merge less."""
+        if self._lanes is None:
+            self._lanes = Lanes()
+        return self._lanes
 
     def with_rungs(self, rungs: tuple[Rung, ...]) -> Chain:
         """The same chain over other shards."""
-        return Chain(rungs, self.given, self.since_ms, self.valid_until_ms, self.generation, self.lanes)
+        return Chain(rungs, self.given, self.since_ms, self.valid_until_ms, self.generation, self._lanes)
 
     @property
     def roots(self) -> tuple[Key, ...]:
@@ -160,3 +175,10 @@ class Chain:
             if level.key in images:
                 image = images[level.key]
                 sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
+
+
+def _homes(rungs: tuple[Rung, ...]) -> tuple[Step, ...]:
+    """The home of every rung: of a single one with a single shard the tuple that is there already."""
+    if len(rungs) == 1 and rungs[0].shards == (rungs[0].home,):
+        return rungs[0].shards
+    return tuple(rung.home for rung in rungs)

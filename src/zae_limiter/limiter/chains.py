@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
@@ -15,6 +15,7 @@ from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
 from ..runtime.port import has_ended
+from ..stores.bounded import BoundedMap
 from . import shards
 from .chain import Chain, Rung, Step
 
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 class Chains:
     """Resolves chains and remembers them while the config they come from is cached."""
 
-    def __init__(self, backend: Backend, ttl_multiplier: int, max_entries: int = 20_000) -> None:
+    def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
         self._backend = backend
         self._cache = backend.cache
         self._sights = backend.sights
         self._ttl_multiplier = ttl_multiplier
-        self._max_entries = max_entries
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
-        self._known: OrderedDict[Name, Chain] = OrderedDict()
+        self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
+        self._get = self._known.get
         self.resolving: dict[Turn, deque[Gate]] = {}
         """Who waits for which chain, by event loop; empty nearly always."""
         protect(self)
@@ -49,7 +50,7 @@ class Chains:
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
         """The remembered chain, if nothing says that it is out of date."""
         try:
-            chain = self._known.get((entity_id, resource, given))
+            chain = self._get((entity_id, resource, given))
         except TypeError:  # not hashable: no name, as `resolve` will say
             return None
         cache = self._cache
@@ -171,14 +172,15 @@ class Chains:
             policy = await read_policy(self._backend, who, resource, None if sight.image else key, deadline)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
-            level = self._level(ns, who, resource, policy, given, own=not policies, seen=seen.get(who, 0))
+            level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
                 step = Step(level, sight)
-                rungs.append(await shards.at_home(self._backend, Rung(step, (step,)), deadline))
+                rung = Rung(step, (step,))
+                rungs.append(await shards.at_home(self._backend, rung, deadline) if step.outgrown else rung)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = min(policy.valid_until_ms for policy in policies)
+        valid_until_ms = min([policy.valid_until_ms for policy in policies])
         chain = Chain(tuple(rungs), given, since_ms, valid_until_ms, generation)
         self._remember((entity_id, resource, given), chain)
         return chain
@@ -187,6 +189,7 @@ class Chains:
         self,
         ns: str,
         entity_id: str,
+        key: Key,
         resource: str,
         policy: Policy,
         given: tuple[Limit, ...] | None,
@@ -221,6 +224,7 @@ class Chains:
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
             usage_days=able.usage_retention_days,
+            key=key,
         )
 
     def _lifetime_ms(self, limits: tuple[Limit, ...], source: str) -> int:
@@ -232,17 +236,12 @@ class Chains:
         return lifetime_ms and max(lifetime_ms, kept_ms)
 
     def _remember(self, name: Name, chain: Chain) -> None:
-        if self._cache.ttl_ms == 0:
-            return
-        with self._lock:
-            self._known.pop(name, None)
-            while len(self._known) >= self._max_entries:
-                self._known.popitem(last=False)
-            self._known[name] = chain
+        if self._cache.ttl_ms:
+            self._known.put(name, chain)
 
     def forget(self) -> None:
         """Start afresh: in a forked child no write of the parent's is in flight."""
-        self._known = OrderedDict()
+        self._known.clear()
         self.resolving = {}
 
     def __len__(self) -> int:

@@ -127,8 +127,12 @@ class Engine:
             await self._charge(chain, [ask], deadline)
         else:
             await self._queue(chain.lanes.of(self._runtime.home()) if self._merges else Lane(), chain, ask)
-        if ask.error is not None:
-            raise ask.error
+        error, ask.error = ask.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it holds this frame, which must not hold it as well
         assert ask.grant is not None  # an ask without an error was granted
         return ask.grant
 
@@ -136,7 +140,10 @@ class Engine:
         """Raise the refusal that is known without asking the store, if there is one."""
         repeated = repeated_refusal(chain, cost, chain.instant(self._clock.now_ms()), self._refusal_ttl_ms)
         if repeated is not None:
-            raise repeated
+            try:
+                raise repeated
+            finally:
+                del repeated  # it holds this frame, which must not hold it as well
 
     def refuse_unasked(self, chain: Chain, cost: Mapping[str, int]) -> None:
         """Raise what can be said while the store does not answer: a refusal that is known, or that it never fits."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.decide import refusal
+from ..records.algebra import applied
 from ..records.bucket import current_reading
-from ..records.charging import is_ahead, is_current, spend
+from ..records.charging import first_charge, is_ahead, is_current, spend
 from ..runtime.blocking import run
 from ..stores.port import Lender
 from .committing import commit_parts
 from .engine import seen_grant
-from .planning import plan
+from .planning import plan, serials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,14 +51,18 @@ class Lent:
         self._exchange = lender.exchange
 
     def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline | None) -> Grant | None:
-        """Take ``cost`` from a chain of one level."""
+        """Take ``cost`` from a chain of one level; a bucket that is not there is made."""
         steps = chain.steps
         if len(steps) != 1:
             return None
         level, sight = steps[0]
         if now_ms < sight.seen_ms:
             now_ms = sight.seen_ms  # the clock has stepped back
-        image = self._exchange(level.key, now_ms, spend, level, cost, now_ms)
+        image = None
+        if sight.image is None:
+            image = self._exchange(level.key, now_ms, _make, level, cost, now_ms)
+        if image is None:
+            image = self._exchange(level.key, now_ms, spend, level, cost, now_ms)
         if image is not None:
             return seen_grant(chain, cost, image, now_ms)
         if cost.keys() <= level.slots.keys():
@@ -72,7 +77,18 @@ class Lent:
             error = refusal((current_reading(level, seen[0]),), cost, now_ms)
             if error is not None:
                 sight.show(seen[0], now_ms)
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # it holds this frame, which must not hold it as well
+
+
+def _make(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
+    """Return a new bucket from which ``cost`` was taken, if there is none and it fits; None: ask the engine."""
+    if image is not None or level.count > 1 or not cost.keys() <= level.slots.keys():
+        return None
+    write = first_charge(level, cost, now_ms, 1, next(serials))
+    return None if write is None else applied(None, write)
 
 
 def _look(image: Image | None, seen: list[Image]) -> None:

@@ -14,6 +14,7 @@ from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
+from ..runtime.blocking import run
 from .amounts import check_amounts, check_known
 from .breaker import Breaker
 from .chains import Chains
@@ -263,9 +264,11 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             deadline, answers = self._backend.deadline(terms.timeout), self._breaker.answers
         now_ms = self._backend.clock.now_ms()
         chain = self._chains.known(lease._entity_id, lease._resource, terms.given, now_ms)
-        if chain is None:
+        if chain is None and not self._engine.never_suspends:
             return None
         try:
+            if chain is None:
+                chain = run(self._chains.resolve(lease._entity_id, lease._resource, terms.given, self._deadline()))
             grant = express.take(chain, cost, now_ms, deadline)
         except RateLimiterUnavailable as error:
             self._tell(lease, error, deadline, answers)

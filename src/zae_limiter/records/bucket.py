@@ -136,14 +136,27 @@ def stored_pots(shards: Shards, name: str) -> list[Pot]:
 
 def full_at(image: Image) -> int:
     """The instant from which every limit of the bucket is full: forgetting it then loses nothing."""
-    rules = ((name, stored_rule(image, name)) for name in stored_names(image))
-    return max(
-        (
-            first_instant(rule, image[attribute(name, "tk")], image[ANCHOR], rule.capacity)
-            for name, rule in rules
-            if rule is not None
-        ),
-        default=0,
+    count = image.get(SHARDS, 1)
+    instants = []
+    for tk, cp, ra, rp in _limit_attributes(tuple(image)):
+        capacity, amount, period = image.get(cp), image.get(ra), image.get(rp)
+        if capacity is None or amount is None or period is None:
+            continue
+        if count == 1:
+            missing = image[ANCHOR] * amount // period + capacity - image[tk]
+            instants.append(-(-missing * period // amount))
+        else:
+            share = Rule(capacity, amount, period).share(0, count)
+            instants.append(first_instant(share, image[tk], image[ANCHOR], share.capacity))
+    return max(instants, default=0)
+
+
+@lru_cache(maxsize=1024)
+def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str], ...]:
+    """The attributes of each limit that a bucket with these attributes holds: its tokens and its rule."""
+    names = (attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk"))
+    return tuple(
+        (attribute(name, "tk"), attribute(name, "cp"), attribute(name, "ra"), attribute(name, "rp")) for name in names
     )
 
 

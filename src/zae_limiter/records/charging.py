@@ -50,13 +50,21 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
         CONFIG_VERSION: level.version or 0,
         **pressure.fresh(level, now_ms, pressure.WRITE),
     }
+    expires = now_ms + level.lifetime_ms
+    outlives = False
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
-        put |= {slot.tk: slot.rule.capacity - taken, slot.tc: taken, slot.cr: 0, slot.hi: 0, **dict(slot.shape)}
+        capacity, amount, period, _ = slot.rule
+        outlives = outlives or taken * period // amount >= level.lifetime_ms
+        put[slot.tk] = capacity - taken
+        put[slot.tc] = taken
+        put[slot.cr] = put[slot.hi] = 0
+        put.update(slot.shape)
     if level.usage_days:
         put |= opened(now_ms, changes if level.charges(cost) else 0)
-    expires = max(now_ms + level.lifetime_ms, full_at(put)) if level.lifetime_ms else None
-    return Write(level.key, (ABSENT,), put, expires_at_ms=expires)
+    if outlives:
+        expires = max(expires, full_at(put))
+    return Write(level.key, (ABSENT,), put, expires_at_ms=expires if level.lifetime_ms else None)
 
 
 def identity(level: Level) -> dict[str, Any]:

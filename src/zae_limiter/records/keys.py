@@ -6,6 +6,7 @@ id contains no ``/``, so every key can be taken apart in one way only.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..core.names import RESERVED_NAMESPACE
@@ -26,11 +27,16 @@ NSID_PREFIX = "#NSID#"
 
 AUDIT_SYSTEM = "$SYSTEM"
 
+_shared = lru_cache(maxsize=1024)
+"""For parts that many records have: one string for all of them."""
 
+
+@_shared
 def pk_system(ns: str) -> str:
     return f"{ns}/SYSTEM#"
 
 
+@_shared
 def pk_resource(ns: str, resource: str) -> str:
     return f"{ns}/RESOURCE#{resource}"
 
@@ -55,6 +61,7 @@ def sk_meta() -> str:
     return META
 
 
+@_shared
 def sk_config(resource: str | None = None) -> str:
     return CONFIG if resource is None else f"{CONFIG}#{resource}"
 
@@ -104,6 +111,7 @@ def gsi1_sk_child(entity_id: str) -> str:
     return f"CHILD#{entity_id}"
 
 
+@_shared
 def gsi2_pk_resource(ns: str, resource: str) -> str:
     return f"{ns}/RESOURCE#{resource}"
 
@@ -124,6 +132,7 @@ def gsi3_pk_entity(ns: str, entity_id: str) -> str:
     return f"{ns}/ENTITY#{entity_id}"
 
 
+@_shared
 def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
     return f"{gsi3_bucket_prefix(resource)}{shard_id}"
 
@@ -133,6 +142,7 @@ def gsi3_bucket_prefix(resource: str) -> str:
     return f"{BUCKETS}{resource}#"
 
 
+@_shared
 def gsi4_buckets(ns: str) -> str:
     """What the partition keys of all buckets start with, by which the index of the namespace is sorted."""
     return f"{ns}/{BUCKETS}"

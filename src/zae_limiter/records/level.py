@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import Rule
@@ -91,11 +92,13 @@ class Level:
         usage_days: int = 0,
         shard: int = 0,
         count: int = 1,
+        key: Key | None = None,
     ) -> None:
+        """``key`` is that of the bucket, where it is known already."""
         self.namespace_id = namespace_id
         self.entity_id = entity_id
         self.resource = resource
-        self.key: Key = keys.bucket(namespace_id, entity_id, resource, shard)
+        self.key: Key = key or keys.bucket(namespace_id, entity_id, resource, shard)
         self.limits = limits
         self.source = source
         self.version = version
@@ -106,10 +109,10 @@ class Level:
         self.usage_days = usage_days
         self.shard = shard
         self.count = count
-        self.slots: Slots = {limit.name: _slot(limit) for limit in limits}
+        self.slots: Slots = _slots(limits)
         self.anchored: Anchor | None = None
         self.trusted: tuple[Image, Anchor] | None = None
-        self._shares: dict[int, Slots] = {1: self.slots}
+        self._shares: dict[int, Slots] | None = None
 
     def at(self, shard: int, count: int) -> Level:
         """Another shard of the same bucket."""
@@ -138,6 +141,10 @@ class Level:
     def slots_of(self, image: Image) -> Slots:
         """The limits with the share that the record has by its own account."""
         count = image.get(SHARDS, 1)
+        if count == 1:
+            return self.slots
+        if self._shares is None:
+            self._shares = {}
         found = self._shares.get(count)
         if found is None:
             shared = {name: slot._replace(rule=slot.rule.share(self.shard, count)) for name, slot in self.slots.items()}
@@ -148,6 +155,12 @@ class Level:
 def attribute(limit_name: str, field: str) -> str:
     """The attribute of a limit's field; injective, as a field has two letters and no underscore."""
     return f"b_{limit_name}_{field}"
+
+
+@lru_cache(maxsize=1024)
+def _slots(limits: tuple[Limit, ...]) -> Slots:
+    """The slots of some limits: one object for all levels that have the same."""
+    return {limit.name: _slot(limit) for limit in limits}
 
 
 def _slot(limit: Limit) -> Slot:

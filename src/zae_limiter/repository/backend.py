@@ -12,8 +12,9 @@ from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Image, Key, Page, Query, Write
 from ..records.instants import iso
 from ..runtime.deadline import Deadline, stopwatch
+from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Replaceable
+from ..stores.port import Rememberer, Replaceable
 from . import compatibility
 from .cache import ConfigCache
 from .once import Once
@@ -43,6 +44,7 @@ class Backend:
         config_cache_ttl: float,
         timeout: float | None,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        max_cached_keys: int = MAX_CACHED_KEYS,
     ) -> None:
         """``prepare`` is done before the store is first used."""
         self.store = store
@@ -52,8 +54,11 @@ class Backend:
         self.namespace_name = namespace_name
         self.timeout = store.capabilities.timeout if timeout is None else timeout
         self.stopwatch = stopwatch(self.clock)
-        self.cache = ConfigCache(config_cache_ttl)
-        self.sights = Sights()
+        self.max_cached_keys = max_cached_keys
+        if isinstance(store, Rememberer):
+            store.remember_at_most(max_cached_keys)
+        self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
+        self.sights = Sights(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.closed = False
         self._namespace_id: str | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
-from ..core.config import Resolved, resolve
+from ..core.config import Resolved, override, resolve
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.values import AuditAction, OnUnavailable
@@ -13,6 +14,7 @@ from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
 from . import cursors
 from .base import MAX_PAGE, Operations
+from .cache import Defaults, Known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,40 +38,66 @@ async def read_policy(
     backend: Backend, entity_id: str, resource: str, extra: Key | None = None, deadline: Deadline | None = None
 ) -> Policy:
     """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
-    generation = backend.cache.generation
+    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
     deadline = deadline or backend.deadline()
     ns = await backend.ns(deadline)
-    meta = keys.meta(ns, entity_id)
-    levels = (
-        keys.entity_config(ns, entity_id, resource),
-        keys.entity_config(ns, entity_id, names.DEFAULT_RESOURCE),
-        keys.resource_config(ns, resource),
-        keys.system_config(ns),
-    )
-    now_ms = backend.clock.now_ms()
-    known = {key: backend.cache.get(key, now_ms) for key in (meta, *levels)}
-    missing = [key for key, entry in known.items() if entry is None]
+    whose, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
+    own, defaults = cache.get(whose, now_ms), cache.get_defaults(resource, now_ms)
+    missing = [Key(whose, sk) for sk in sks if own is None or sk not in own.images]
+    shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
-    if missing:
-        wanted = missing if extra is None else [*missing, extra]
-        images = await backend.read(wanted, deadline)
-        if extra is not None:
-            beside = images.pop()
-        for key, image in zip(missing, images, strict=True):
-            backend.cache.put(key, image, now_ms, generation)
-            known[key] = (image, now_ms)
-    found = {key: entry for key, entry in known.items() if entry is not None}
-    configs = [config.decode(key, found[key][0]) for key in levels]
-    who = found[meta][0] or {}
-    resolved = resolve([(each.limits, each.version) for each in configs])
-    return Policy(
-        cascade=bool(who.get("cascade")),
-        parent_id=who.get("parent_id"),
-        resolved=resolved._replace(version=resolved.version + who.get("version", 0)),
-        on_unavailable=configs[3].on_unavailable,
-        valid_until_ms=min(read_ms for _, read_ms in found.values()) + backend.cache.ttl_ms,
-        extra=beside,
-    )
+    if missing or shared:
+        images = await backend.read([*missing, *shared, *([] if extra is None else [extra])], deadline)
+        beside = None if extra is None else images.pop()
+        if defaults is None:
+            defaults = _decoded(shared, images[len(missing) :], now_ms)
+            cache.put_defaults(resource, defaults, generation)
+        if own is None or missing:
+            own = _merged(own, [key.sk for key in missing], images, now_ms)
+            cache.put(whose, own, generation)
+    assert own is not None  # whatever was missing was read
+    assert defaults is not None
+    valid_until_ms = min(own.read_ms, defaults.read_ms) + cache.ttl_ms
+    if own.images is _absent(sks):
+        return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside)
+    meta = own.images[sks[0]] or {}
+    levels = [config.decode(Key(whose, sk), own.images[sk]) for sk in sks[1:]]
+    resolved = override(defaults.resolved, [(each.limits, each.version) for each in levels], meta.get("version", 0))
+    cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
+    return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
+
+
+def _merged(known: Known | None, sks: Sequence[str], images: Sequence[Image | None], now_ms: int) -> Known:
+    """Return what is known of an entity with the records that were read besides, as old as the oldest of them."""
+    added = images[: len(sks)]
+    found = dict(zip(sks, added, strict=True)) if any(added) else _absent(tuple(sks))
+    if known is not None and len(known.images) < _MOST_RECORDS:
+        return Known({**known.images, **found}, known.read_ms)
+    return Known(found, now_ms)
+
+
+@lru_cache(maxsize=1024)
+def _absent(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
+    """Return what is known of an entity without these records: one object for all such entities."""
+    return dict.fromkeys(sks)
+
+
+@lru_cache(maxsize=1024)
+def _entity_records(resource: str) -> tuple[str, str, str]:
+    """Return the sort keys of what an entity may have: itself, and limits for one and for all resources."""
+    return keys.META, keys.sk_config(resource), keys.sk_config(names.DEFAULT_RESOURCE)
+
+
+def _decoded(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
+    """Return what the config records of a resource and of the system come to."""
+    of_resource, of_system = map(config.decode, shared, images)
+    levels = [(each.limits, each.version) for each in (of_resource, of_system)]
+    return Defaults(resolve([_NOTHING, _NOTHING, *levels]), of_system.on_unavailable, now_ms)
+
+
+_NOTHING = (None, 0)
+_MOST_RECORDS = 64
+"""How many records of one entity are remembered together, before the older ones are forgotten."""
 
 
 class ConfigOperations(Operations):

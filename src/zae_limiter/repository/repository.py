@@ -10,10 +10,11 @@ from .._version import __version__
 from ..clock import Clock
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..core.limit import seconds
+from ..core.limit import MAX_AMOUNT, seconds, whole
 from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
+from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opening import open_store, store_url
 from ..stores.provisioning import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
@@ -39,6 +40,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
     ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
     without ``://`` the name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
 
+    ``max_cached_keys`` is for how many keys (an entity and a resource) it is remembered which limits they have, for
+    ``config_cache_ttl`` seconds at most, and what was last seen of their buckets.
     ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
     its own decides by that one, and a difference between the two is reported.
     """
@@ -55,18 +58,20 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         namespace: str = DEFAULT_NAMESPACE,
         stack_options: StackOptions | None = None,
         config_cache_ttl: float = 60,
+        max_cached_keys: int = MAX_CACHED_KEYS,
         clock: Clock | None = None,
         timeout: float | None = None,
     ) -> None:
         names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
+        max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
         store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
         self._skew_ms = _skew(store, clock)
         self._stack_options = stack_options
         prepare = None if stack_options is None else self._deploy
-        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare)
+        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare, max_cached_keys)
 
     def _opened(
         self,
@@ -260,6 +265,10 @@ class RepositoryOptions:
     def config_cache_ttl(self, seconds: float) -> Self:
         """How long config is cached."""
         return self._with(config_cache_ttl=seconds)
+
+    def max_cached_keys(self, count: int) -> Self:
+        """How many keys are remembered."""
+        return self._with(max_cached_keys=count)
 
     def clock(self, clock: Clock) -> Self:
         """The clock to use."""

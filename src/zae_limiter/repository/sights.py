@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..forks import protect
+from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
     from ..core.give_back import Order
@@ -29,6 +27,7 @@ class Return(NamedTuple):
 
 
 _MOST_RETURNS = 32
+_NONE: frozenset[str] = frozenset()
 
 
 class Sight:
@@ -48,7 +47,7 @@ class Sight:
         self.image: Image | None = None
         self.seen_ms = 0
         self.refused = False
-        self.hot: frozenset[str] = frozenset()
+        self.hot = _NONE
         self.lost = 0
         self.returns: tuple[Return, ...] = ()
 
@@ -83,27 +82,18 @@ class Sight:
 
 
 class Sights:
-    """One sight per bucket; bounded, the oldest go first."""
+    """One sight per bucket; bounded. Whoever holds one that is forgotten goes on with it."""
 
-    def __init__(self, max_entries: int = 50_000) -> None:
-        self._max_entries = max_entries
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Key, Sight] = OrderedDict()
-        protect(self)
+    def __init__(self, max_entries: int = MAX_CACHED_KEYS) -> None:
+        self._known: BoundedMap[str, Sight] = BoundedMap(max_entries)
 
     def of(self, key: Key) -> Sight:
         """The sight of a bucket, a blank one if it is new."""
-        sight = self._known.get(key)
-        if sight is None:
-            with self._lock:
-                while len(self._known) >= self._max_entries:
-                    self._known.popitem(last=False)
-                sight = self._known.setdefault(key, Sight())
-        return sight
+        return self._known.get_or_make(key.pk, Sight)
 
     def forget(self, key: Key) -> None:
         """Blank what is known of a bucket, also for those who hold its sight."""
-        sight = self._known.get(key)
+        sight = self._known.get(key.pk)
         if sight is not None:
             sight.blank()
 

@@ -4,25 +4,30 @@ Bounded: at most ``max_buckets`` buckets. When there are more, full ones go firs
 none is full, those nearest to full go and are counted in ``evicted_unfull``. So a flood of new keys cannot
 wash out the empty bucket of whoever sends it. What they had used is kept, in at most as many usage records as there
 may be buckets: the oldest windows go and are counted in ``dropped_usage``. Expired records are dropped when met.
+
+Nothing that an acquire does depends on how many buckets there are, but for the heap that says which goes first. Where
+that takes long (everybody has been here again since), a commit leaves the rest to the next one, and for that moment
+there are a few buckets more, at most one in a thousand.
 """
 
 from __future__ import annotations
 
-import contextlib
+import heapq
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..clock import Clock, SystemClock
-from ..core.errors import CorruptRecordError
 from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import BackendCapabilities
 from ..forks import protect
-from ..records import bucket, ledger
 from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
-from ..records.keys import STATE, USAGE_PREFIX
+from ..records.keys import USAGE_PREFIX
 from ..records.usage import USAGE_RETENTION_DAYS
-from .ranges import INDEXES, index_entry, page_of
+from .eviction import EvictionQueue, full_at
+from .ranges import INDEXES, page_of
+from .table import Name, Table, is_bucket, key_of, name_of
+from .unbooked import Unbooked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -56,53 +61,67 @@ class MemoryStore:
         self.evicted_unfull = 0
         self.dropped_usage = 0
         self._lock = threading.Lock()
-        self._items: dict[Key, Image] = {}
-        self._partitions: dict[str, set[Key]] = {}
-        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in INDEXES}
-        self._buckets = 0
-        self._windows = 0
+        self._table = Table()
+        self._queue = EvictionQueue(self._table.get)
+        self._unbooked = Unbooked(usage_retention_days, self._table.packer)
+        self._windows: list[tuple[str, str]] = []
+        """Usage records by the end of their window, as a heap; some of them are gone."""
         protect(self)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            return [self._live(key, now_ms) for key in keys]
+            if self._unbooked:
+                self._book_usage(keys, now_ms)
+            return [self._live(name_of(key), now_ms) for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            before = {write.key: self._live(write.key, now_ms) for write in writes}
+            if self._unbooked:
+                self._book_usage([write.key for write in writes], now_ms)
+            before = {write.key: self._live(name_of(write.key), now_ms) for write in writes}
             if not all(holds(before[write.key], write.guards) for write in writes):
                 return Conflict(before)
             images = tuple([self._apply(write, before[write.key]) for write in writes])
-            if self._buckets > self.max_buckets or self._windows > self.max_buckets:
-                self._make_room({write.key for write in writes}, now_ms)
+            self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
 
     def exchange(
         self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
     ) -> Image | None:
-        """Lend out one record: ``change`` gets its image and answers with the next one, or None for no change.
+        """Lend out one bucket: ``change`` gets its image and answers with the next one, or None for no change.
 
-        The new image must not differ in its index attributes.
+        Where there is none yet, what ``change`` answers with is the new bucket. Otherwise the new image must not
+        differ in its index attributes.
         """
+        name = key.pk
+        images = self._table.images
         with self._lock:
-            image = self._items.get(key)
+            image = images.get(name)
+            if image is None:
+                image = self._table.use(name)
             if image is not None and TTL in image and not is_live(image, now_ms):
+                self._table.drop(name, image)
                 image = None
             new = change(image, *args)
             if new is not None:
-                self._items[key] = new
+                if image is not None:
+                    images[name] = new
+                else:
+                    self._insert(name, new)
+                    self._make_room((name,), now_ms)
             return new
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            held = self._partitions if query.gsi is None else self._indexes[query.gsi]
-            found = ((key, self._live(key, now_ms)) for key in tuple(held.get(query.pk, ())))
+            for entity in (query.pk,) if query.gsi is None else self._unbooked.entities():
+                self._book(entity, now_ms)
+            found = ((key_of(name), self._live(name, now_ms)) for name in self._table.find(query))
             rows = [(key, image) for key, image in found if image is not None]
         return page_of(rows, query)
 
@@ -110,109 +129,101 @@ class MemoryStore:
         """Nothing is held."""
 
     def __len__(self) -> int:
-        """How many records are held."""
-        return len(self._items)
+        """How many records are held, those of usage included that are made when somebody asks."""
+        return len(self._table) + self._unbooked.windows
 
-    def _live(self, key: Key, now_ms: int) -> Image | None:
-        image = self._items.get(key)
+    def _live(self, name: Name, now_ms: int) -> Image | None:
+        image = self._table.get(name)
         if image is not None and TTL in image and not is_live(image, now_ms):
-            self._drop(key, image)
+            self._table.drop(name, image)
             return None
         return image
 
     def _apply(self, write: Write, old: Image | None) -> Image | None:
         if old is None and write.is_check:
             return None
-        new = applied(old, write)
-        if old is not None and new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
-            self._items[write.key] = new
-            return new
-        if old is not None:
-            self._drop(write.key, old)
-        if new is not None:
-            self._insert(write.key, new)
+        name, new = name_of(write.key), applied(old, write)
+        if old is None:
+            if new is not None:
+                self._insert(name, new)
+        elif new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
+            self._table.replace(name, new)
+            self._note_refill(name, old, new)
+        else:
+            self._table.drop(name, old)
+            if new is not None:
+                self._insert(name, new)
         return new
 
-    def _insert(self, key: Key, image: Image) -> None:
-        self._items[key] = image
-        self._partitions.setdefault(key.pk, set()).add(key)
-        for name in INDEXES:
-            entry = index_entry(name, image)
-            if entry is not None:
-                self._indexes[name].setdefault(entry[0], set()).add(key)
-        if key.sk == STATE:
-            self._buckets += 1
-        elif key.sk.startswith(USAGE_PREFIX):
-            self._windows += 1
+    def _insert(self, name: Name, image: Image) -> None:
+        self._table.insert(name, image)
+        if not isinstance(name, str):
+            return
+        if is_bucket(name):
+            self._queue.note(name, full_at(image))
+            self._queue.tidy(self._table.buckets)
+        else:
+            heapq.heappush(self._windows, (str(image.get("window_end", "")), name))
+            if len(self._windows) > 2 * self._table.windows + _SPARE:
+                self._windows = [entry for entry in set(self._windows) if entry[1] in self._table]
+                heapq.heapify(self._windows)
 
-    def _drop(self, key: Key, image: Image) -> None:
-        del self._items[key]
-        _discard(self._partitions, key.pk, key)
-        for name in INDEXES:
-            entry = index_entry(name, image)
-            if entry is not None:
-                _discard(self._indexes[name], entry[0], key)
-        if key.sk == STATE:
-            self._buckets -= 1
-        elif key.sk.startswith(USAGE_PREFIX):
-            self._windows -= 1
+    def _note_refill(self, name: Name, old: Image, new: Image) -> None:
+        """Note that a bucket is full earlier than before, unless there are too many such notes already."""
+        if isinstance(name, str) and is_bucket(name) and len(self._queue) < 2 * self.max_buckets:
+            full_ms = full_at(new)
+            if full_ms < full_at(old):
+                self._queue.note(name, full_ms)
 
-    def _make_room(self, written: Set[Key], now_ms: int) -> None:
-        """Forget what is too much, for several inserts at once, so that one scan serves them all.
+    def _make_room(self, written: Set[Name] | tuple[Name, ...], now_ms: int) -> None:
+        """Forget what is too much.
 
         What the commit has written stays: it has to be whole before anything goes.
         """
-        if self._buckets > self.max_buckets:
-            self._evict(written, now_ms)
-        if self._windows > self.max_buckets:
+        too_many = self._table.buckets - self.max_buckets
+        if too_many > 0:
+            self._evict(too_many, written, now_ms)
+        if self._table.windows + self._unbooked.windows > self.max_buckets:
             self._drop_usage(written)
 
-    def _evict(self, written: Set[Key], now_ms: int) -> None:
+    def _evict(self, too_many: int, written: Set[Name] | tuple[Name, ...], now_ms: int) -> None:
         """Forget buckets, the fullest first."""
-        held = ((_full_at(image), key) for key, image in self._items.items() if key.sk == STATE)
-        candidates = sorted(entry for entry in held if entry[1] not in written)
-        too_many = self._buckets - self.max_buckets
-        most = max(too_many, self.max_buckets // 8)
-        most_unfull = max(too_many, self.max_buckets // 64)
-        for count, (full_at, key) in enumerate(candidates[:most]):
-            if full_at > now_ms:
-                if count >= most_unfull:
-                    break
+        for name, (full_ms, image) in self._queue.choose(too_many, written).items():
+            if full_ms > now_ms:
                 self.evicted_unfull += 1
-            image = self._items[key]
-            self._drop(key, image)
-            self._book(key, image, now_ms)
+            self._unbooked.add(name, image, self._table.drop(name, image))
 
-    def _book(self, key: Key, image: Image, now_ms: int) -> None:
-        """Keep what a bucket that goes has used; one that cannot be read says nothing of it."""
-        with contextlib.suppress(CorruptRecordError):
-            if ledger.is_open(bucket.inspect(key, image)):
-                for write in ledger.booked(key, image, self.capabilities.usage_retention_days).accruals:
-                    self._apply(write, self._live(write.key, now_ms))
+    def _book_usage(self, keys: Sequence[Key], now_ms: int) -> None:
+        """Bring usage records up to date that somebody asks for."""
+        for key in keys:
+            if key.sk.startswith(USAGE_PREFIX):
+                self._book(key.pk, now_ms)
 
-    def _drop_usage(self, written: Set[Key]) -> None:
-        """Forget usage, the oldest windows first."""
-        held = ((image["window_end"], key) for key, image in self._items.items() if key.sk.startswith(USAGE_PREFIX))
-        candidates = sorted(entry for entry in held if entry[1] not in written)
-        for _, key in candidates[: max(self._windows - self.max_buckets, self.max_buckets // 8)]:
-            self.dropped_usage += 1
-            self._drop(key, self._items[key])
+    def _book(self, entity: str, now_ms: int) -> None:
+        """Take what forgotten buckets of an entity have used into its usage records."""
+        for write in self._unbooked.book(entity):
+            self._apply(write, self._live(name_of(write.key), now_ms))
+
+    def _drop_usage(self, written: Set[Name] | tuple[Name, ...]) -> None:
+        """Forget usage, the oldest windows first, until there is no more than may be."""
+        passed = []
+        while self._table.windows + self._unbooked.windows > self.max_buckets:
+            if self._unbooked and (not self._windows or self._windows[0][0] > self._unbooked.oldest_end()):
+                self.dropped_usage += self._unbooked.drop_oldest()
+                continue
+            if not self._windows:
+                break
+            entry = heapq.heappop(self._windows)
+            image = self._table.get(entry[1])
+            if image is not None and entry[1] in written:
+                passed.append(entry)
+            elif image is not None:
+                self._table.drop(entry[1], image)
+                self.dropped_usage += 1
+        for entry in passed:
+            heapq.heappush(self._windows, entry)
 
 
+_SPARE = 1_000
+"""How many entries of usage records that are gone are of no account."""
 _INDEXED = frozenset(f"{name}{part}" for name in INDEXES for part in ("PK", "SK"))
-
-
-def _full_at(image: Image) -> int:
-    """When nothing is lost by forgetting a bucket; one that cannot be read goes last, so that it is noticed."""
-    try:
-        return bucket.full_at(image)
-    except (KeyError, TypeError, ZeroDivisionError):
-        return 2**62
-
-
-def _discard(held: dict[str, set[Key]], name: str, key: Key) -> None:
-    group = held.get(name)
-    if group is not None:
-        group.discard(key)
-        if not group:
-            del held[name]

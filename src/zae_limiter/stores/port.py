@@ -77,8 +77,17 @@ class Replaceable(Protocol):
 
 
 @runtime_checkable
+class Rememberer(Protocol):
+    """An extra ability of a store whose client keeps what it has seen of buckets: it can be told how many."""
+
+    def remember_at_most(self, buckets: int) -> None:
+        """Keep what was last seen of so many buckets, and no more."""
+        ...
+
+
+@runtime_checkable
 class Lender(Protocol):
-    """An extra ability of a store inside the process: it lends out one record at a time.
+    """An extra ability of a store inside the process: it lends out one bucket at a time.
 
     A plain acquire then needs neither guards nor a coroutine. Stores without it are served by `Store.commit`.
     """
@@ -86,5 +95,8 @@ class Lender(Protocol):
     def exchange(
         self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
     ) -> Image | None:
-        """Replace a record's image by what ``change`` makes of it; None from ``change`` leaves it as it is."""
+        """Replace a bucket's image by what ``change`` makes of it; None from ``change`` leaves it as it is.
+
+        ``change`` gets None where there is no bucket, and what it makes then is a new one.
+        """
         ...

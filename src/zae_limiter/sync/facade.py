@@ -11,6 +11,7 @@ from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
 from ..repository.repository import Repository, RepositoryOptions
 from ..runtime.blocking import BlockingRuntime, run
+from ..stores.bounded import MAX_CACHED_KEYS
 from .operations import (
     SyncConfigOperations,
     SyncEntityOperations,
@@ -62,6 +63,7 @@ class SyncRepository(
         namespace: str = DEFAULT_NAMESPACE,
         stack_options: StackOptions | None = None,
         config_cache_ttl: float = 60,
+        max_cached_keys: int = MAX_CACHED_KEYS,
         clock: Clock | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class SyncRepository(
             namespace=namespace,
             stack_options=stack_options,
             config_cache_ttl=config_cache_ttl,
+            max_cached_keys=max_cached_keys,
             clock=clock,
             timeout=timeout,
         )

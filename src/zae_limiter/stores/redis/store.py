@@ -159,6 +159,10 @@ class RedisStore:
         """One page of a range."""
         return await ranges.query(self, query, self.client.deadline(timeout))
 
+    def remember_at_most(self, buckets: int) -> None:
+        """Keep what was last seen of so many buckets, and no more."""
+        self._mirror.remember_at_most(buckets)
+
     def stats(self) -> BackendStats:
         """What was called."""
         return self.client.stats()

@@ -1,0 +1,82 @@
+"""A map that forgets: what a client remembers of keys is kept in maps of this kind, all of the same size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from ..forks import protect
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+MAX_CACHED_KEYS = 10_000
+"""How many keys a client remembers, if nothing else is said: 20 to 50 MB at most, depending on the store."""
+
+
+class BoundedMap(Generic[K, V]):
+    """Values by key, at most ``max_entries`` of them: what was not used for longest is forgotten first.
+
+    Usable from any number of threads. Every operation takes the same time however many entries there are.
+    """
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        protect(self)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, or None where there is none."""
+        entries = self._entries
+        value = entries.get(key)
+        if value is not None:
+            try:
+                entries.move_to_end(key)
+            except KeyError:  # another thread has just forgotten it
+                return value
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        """Remember a value."""
+        with self._lock:
+            entries = self._entries
+            entries[key] = value
+            entries.move_to_end(key)
+            while len(entries) > self._max_entries:
+                entries.popitem(last=False)
+
+    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key, or make one and remember it where there is none."""
+        with self._lock:
+            entries = self._entries
+            found = entries.get(key)
+            if found is not None:
+                entries.move_to_end(key)
+                return found
+            made = entries[key] = make()
+            while len(entries) > self._max_entries:
+                entries.popitem(last=False)
+        return made
+
+    def drop(self, key: K) -> None:
+        """Forget a key."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+    def resize(self, max_entries: int) -> None:
+        """Keep at most so many entries from now on."""
+        with self._lock:
+            self._max_entries = max_entries
+            while len(self._entries) > max_entries:
+                self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything. Whoever is still in the middle of a call goes on with what there was."""
+        self._entries = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many keys are remembered."""
+        return len(self._entries)

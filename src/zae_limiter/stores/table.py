@@ -1,0 +1,211 @@
+"""The records of the memory store, and how a query finds them.
+
+There may be many buckets and usage records: those that were not used for a while are packed. Indexes that a query about
+one entity needs are kept up to date; those over a whole resource or namespace would hold nearly everything, so such a
+query looks at all records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..records.algebra import Image, Key
+from ..records.keys import STATE, USAGE_PREFIX
+from .packing import Packer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..records.algebra import Query
+
+Name: TypeAlias = str | Key
+"""What a record is kept under: a string for buckets and usage, which may be packed, and its key for all others."""
+
+KEPT_INDEXES = ("GSI1PK", "GSI3PK")
+"""The attributes by which children, an entity's buckets and the entities with limits of their own are found."""
+_SEPARATOR = "\0"
+"""No part of a key holds it."""
+_UNPACKED = 10_000
+"""How many buckets that were used last are kept as images, which is quicker."""
+
+
+def name_of(key: Key) -> Name:
+    """Return what a record is kept under: of a bucket the partition key, as nothing else is there."""
+    if key.sk == STATE:
+        return key.pk
+    return f"{key.pk}{_SEPARATOR}{key.sk}" if key.sk.startswith(USAGE_PREFIX) else key
+
+
+def key_of(name: Name) -> Key:
+    """Return the key of a record that is kept under ``name``."""
+    if isinstance(name, Key):
+        return name
+    pk, _, sk = name.partition(_SEPARATOR)
+    return Key(pk, sk or STATE)
+
+
+def is_bucket(name: Name) -> bool:
+    """Return whether it is the name of a bucket."""
+    return isinstance(name, str) and _SEPARATOR not in name
+
+
+class Table:
+    """Records by name. Not safe for several threads: whoever owns it has the lock."""
+
+    def __init__(self) -> None:
+        self.images: dict[Name, Image] = {}
+        """What is not packed. A bucket that is here may be replaced here."""
+        self.buckets = 0
+        self.windows = 0
+        """How many usage records there are."""
+        self._packed: dict[str, bytes] = {}
+        self.packer = Packer()
+        self._partitions = Groups()
+        self._indexes = {attribute: Groups() for attribute in KEPT_INDEXES}
+        self._unpacked: deque[str] = deque()
+
+    def __len__(self) -> int:
+        """Return how many records are held."""
+        return len(self.images) + len(self._packed)
+
+    def __contains__(self, name: Name) -> bool:
+        """Return whether there is such a record."""
+        return name in self.images or name in self._packed
+
+    def names(self) -> Iterator[Name]:
+        """Return the names of all records."""
+        yield from self.images
+        yield from self._packed
+
+    def get(self, name: Name) -> Image | None:
+        """Return a record's image. It is never changed in place."""
+        image = self.images.get(name)
+        if image is None and isinstance(name, str):
+            packed = self._packed.get(name)
+            return None if packed is None else self.packer.unpack(packed)
+        return image
+
+    def use(self, name: str) -> Image | None:
+        """Return a bucket's image and keep it as such, as it is likely to be asked for again."""
+        packed = self._packed.pop(name, None)
+        if packed is None:
+            return self.images.get(name)
+        image = self.images[name] = self.packer.unpack(packed)
+        self._pack_older(name)
+        return image
+
+    def replace(self, name: Name, image: Image) -> None:
+        """Replace a record by one that is in the same indexes."""
+        if isinstance(name, str) and name in self._packed:
+            self._pack(name, image)
+        else:
+            self.images[name] = image
+
+    def insert(self, name: Name, image: Image) -> None:
+        """Add a record that is not there."""
+        if not isinstance(name, str):
+            self.images[name] = image
+            self._partitions.add(name.pk, name)
+        elif is_bucket(name):
+            self.images[name] = image
+            self.buckets += 1
+            self._pack_older(name)
+        else:
+            self._pack(name, image)
+            self.windows += 1
+            self._partitions.add(key_of(name).pk, name)
+        for attribute, groups in self._indexes.items():
+            group = image.get(attribute)
+            if group is not None:
+                groups.add(group, name)
+
+    def drop(self, name: Name, image: Image) -> bytes | None:
+        """Remove a record that is there; returns it as it was packed, if it was."""
+        packed = None
+        if self.images.pop(name, None) is None and isinstance(name, str):
+            packed = self._packed.pop(name)
+        if is_bucket(name):
+            self.buckets -= 1
+        else:
+            self.windows -= isinstance(name, str)
+            self._partitions.discard(key_of(name).pk, name)
+        for attribute, groups in self._indexes.items():
+            group = image.get(attribute)
+            if group is not None:
+                groups.discard(group, name)
+        return packed
+
+    def find(self, query: Query) -> list[Name]:
+        """Return the records of the partition that a query is about, in no order."""
+        if query.gsi is None:
+            bucket: list[Name] = [query.pk] if query.pk in self else []
+            return bucket + self._partitions.get(query.pk)
+        attribute = f"{query.gsi}PK"
+        groups = self._indexes.get(attribute)
+        return list(self._scan(attribute, query.pk)) if groups is None else groups.get(query.pk)
+
+    def _scan(self, attribute: str, value: str) -> Iterator[Name]:
+        for name, image in self.images.items():
+            if image.get(attribute) == value:
+                yield name
+        sought = value.encode(errors="surrogatepass")
+        for packed_name, packed in self._packed.items():
+            if sought in packed and self.packer.unpack(packed).get(attribute) == value:
+                yield packed_name
+
+    def _pack_older(self, name: str) -> None:
+        """Note that a bucket is kept as an image, and pack the one that was noted longest ago."""
+        self._unpacked.append(name)
+        if len(self._unpacked) > _UNPACKED:
+            oldest = self._unpacked.popleft()
+            image = self.images.get(oldest)
+            if image is not None:
+                self._pack(oldest, image)
+
+    def _pack(self, name: str, image: Image) -> None:
+        packed = self.packer.pack(image)
+        if packed is None:
+            self._packed.pop(name, None)
+            self.images[name] = image
+        else:
+            self.images.pop(name, None)
+            self._packed[name] = packed
+
+
+class Groups:
+    """Names of records by what they have in common. Most groups have one member, which is then kept as it is."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, Name | set[Name]] = {}
+
+    def __len__(self) -> int:
+        """Return how many groups there are."""
+        return len(self._members)
+
+    def get(self, group: str) -> list[Name]:
+        """Return the members of a group."""
+        found = self._members.get(group)
+        if found is None:
+            return []
+        return list(found) if isinstance(found, set) else [found]
+
+    def add(self, group: str, name: Name) -> None:
+        """Add a member."""
+        found = self._members.get(group)
+        if found is None:
+            self._members[group] = name
+        elif isinstance(found, set):
+            found.add(name)
+        elif found != name:
+            self._members[group] = {found, name}
+
+    def discard(self, group: str, name: Name) -> None:
+        """Remove a member, if it is one; a group without members is none."""
+        found = self._members.get(group)
+        if isinstance(found, set):
+            found.discard(name)
+            if not found:
+                del self._members[group]
+        elif found == name:
+            del self._members[group]
