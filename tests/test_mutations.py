@@ -184,14 +184,14 @@ MUTATIONS = [
     Mutation("records.charging.spend", "new[upper_draws] += 1", "pass", BAND, "memory"),
     Mutation(
         "records.charging.create",
-        "slot.rule.capacity - taken",
-        "slot.rule.capacity",
+        "= capacity - taken",
+        "= capacity",
         "leases.estimate_is_taken_first",
     ),
     Mutation(
         "records.charging.create",
-        "max(now_ms + level.lifetime_ms, full_at(put))",
-        "now_ms + 1",
+        "expires = now_ms + level.lifetime_ms",
+        "expires = now_ms + 1",
         "leases.default_buckets_expire",
     ),
     Mutation("records.charging.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
