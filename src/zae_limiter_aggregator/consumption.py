@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
+from zae_limiter.core.names import INFRASTRUCTURE_LIMIT, is_address
 from zae_limiter.records import keys, pressure, splitting, usage
+from zae_limiter.records.algebra import TTL
 from zae_limiter.records.bucket import inspect, stored_names
 from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, attribute
 
@@ -59,7 +60,7 @@ class Tally(NamedTuple):
 def consumed(change: Change) -> dict[str, int]:
     """Millitokens per limit that a change of a bucket has used; nothing where it only moved or was made."""
     new = change.new
-    if new is None or _is_migration(change.old, new):
+    if new is None or _is_migration(change.old, new) or _is_passing(change.key, new):
         return {}
     inspect(change.key, new)
     before: Image = {}
@@ -72,6 +73,11 @@ def consumed(change: Change) -> dict[str, int]:
         if amount:
             used[name] = amount
     return used
+
+
+def _is_passing(key: Key, new: Image) -> bool:
+    """Return whether it is the bucket of an address without limits of its own: no usage is kept of these."""
+    return TTL in new and is_address(keys.parse_bucket_pk(key.pk).entity_id)
 
 
 def _is_migration(old: Image | None, new: Image) -> bool:

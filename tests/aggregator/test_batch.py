@@ -77,6 +77,12 @@ def test_row_3_the_window_is_that_of_the_consumption_not_of_the_anchor() -> None
     assert found[1][0] < found[2][0]
 
 
+def test_no_usage_is_kept_of_addresses() -> None:
+    store = StreamedStore(ManualClock())
+    aggregator(store).process(traffic(store, "a", "ip:203.0.113.9"))
+    assert counted(store) == {"a": {"rpm": 1, "tpm": 500}}
+
+
 def test_a_damaged_change_is_told_of_and_holds_up_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     store = StreamedStore(ManualClock())
     records = traffic(store, "a", "b", "b", "b", "c")

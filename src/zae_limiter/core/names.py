@@ -19,6 +19,9 @@ RESERVED_NAMESPACE = "_"
 INFRASTRUCTURE_LIMIT = "wcu"
 """The name of the hidden limit that tracks write pressure on a bucket's partition."""
 
+ADDRESS_TAG = "ip:"
+"""What the ids of entities begin with that are addresses of clients. The middleware makes them, and anybody may."""
+
 _ENTITY_MAX = 256
 _ENTITY_BYTES = 900
 """An id is part of sort keys, and DynamoDB's have 1,024 bytes."""
@@ -29,6 +32,11 @@ _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def is_address(entity_id: str) -> bool:
+    """Return whether an entity is the address of a client, of which there may be as many as somebody likes."""
+    return entity_id.startswith(ADDRESS_TAG)
 
 
 def entity_id(value: object, field: str = "entity_id") -> str:

@@ -212,6 +212,7 @@ class Chains:
                 )
             return None
         able = self._backend.store.capabilities
+        usage_days = 0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days
         return Level(
             ns,
             entity_id,
@@ -219,19 +220,25 @@ class Chains:
             limits,
             source=source,
             version=stamp,
-            lifetime_ms=self._lifetime_ms(limits, source),
+            lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
-            usage_days=able.usage_retention_days,
+            usage_days=usage_days,
             key=key,
         )
 
-    def _lifetime_ms(self, limits: tuple[Limit, ...], source: str) -> int:
-        """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage."""
+    def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
+        """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage.
+
+        That of an address only until it is full: whoever asks chooses how many there are.
+        """
         if source in CUSTOM:
             return 0
-        lifetime_ms = self._ttl_multiplier * max(limit.time_to_fill_ms for limit in limits)
+        fill_ms = max(limit.time_to_fill_ms for limit in limits)
+        if names.is_address(entity_id):
+            return fill_ms
+        lifetime_ms = self._ttl_multiplier * fill_ms
         kept_ms = ledger.kept_ms(self._backend.store.capabilities.usage_retention_days)
         return lifetime_ms and max(lifetime_ms, kept_ms)
 

@@ -20,6 +20,7 @@ _KINDS = ("ip", "key", "header", "user")
 _ENTITY = "entity"
 _OTHER = "other"
 _TAGS = tuple(f"{tag}:" for tag in (*_KINDS, _OTHER))
+assert names.ADDRESS_TAG in _TAGS
 _LONGEST = 200
 _KEY_DIGITS = 32
 _REMEMBERED = 4096
