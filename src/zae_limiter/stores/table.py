@@ -26,7 +26,7 @@ KEPT_INDEXES = ("GSI1PK", "GSI3PK")
 """The attributes by which children, an entity's buckets and the entities with limits of their own are found."""
 _SEPARATOR = "\0"
 """No part of a key holds it."""
-_UNPACKED = 10_000
+_UNPACKED = 2_000
 """How many buckets that were used last are kept as images, which is quicker."""
 
 
