@@ -95,7 +95,7 @@ def test_async_clients_notice_too(tmp_path: Path, closes: bool) -> None:
             pass
         delete(path)
         if closes:
-            await limiter.close()
+            await limiter.repository.store.close()
         with pytest.raises(RateLimiterUnavailable):
             await limiter.available("key", "gpt-4", RPM)
         assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 10}
