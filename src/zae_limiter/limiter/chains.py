@@ -235,7 +235,7 @@ class Chains:
         """
         if source in CUSTOM:
             return 0
-        fill_ms = max(limit.time_to_fill_ms for limit in limits)
+        fill_ms = max([limit.time_to_fill_ms for limit in limits])
         if names.is_address(entity_id):
             return fill_ms
         lifetime_ms = self._ttl_multiplier * fill_ms

@@ -88,8 +88,9 @@ def identity(level: Level) -> dict[str, Any]:
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
     """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
     slots = level.slots
-    if any(name in slots and need > slots[name].rule.capacity for name, need in cost.items()):
-        return None
+    for name, need in cost.items():
+        if name in slots and need > slots[name].rule.capacity:
+            return None
     return create(level, cost, now_ms, changes, serial)
 
 
