@@ -109,6 +109,9 @@ BAND = "settlements.give_back_beside_others"
 OVERLAP = "settlements.overlapping_give_backs"
 STALE = "settlements.overlapping_give_backs_unseen"
 ORDER = "settlements.failures_in_any_order"
+SHARED = "settlements.returns_share_the_room"
+UNDONE = "settlements.undone_at_once"
+MOVED = "settlements.give_back_after_a_reset_and_changed_limits"
 ANEW = "settlements.give_back_to_a_bucket_made_since"
 CUT = "settlements.give_back_after_a_cut_capacity"
 RAISED = "settlements.give_back_after_a_raised_rate"
@@ -206,6 +209,9 @@ MUTATIONS = [
     Mutation("records.settlement._give_back", "add[tk] = add[cr] = found", "add[tk] = found", OVERLAP),
     Mutation("records.settlement._give_back", 'guards.append((cr, "<=", found.most_credited))', "pass", STALE),
     Mutation("records.settlement._give_back", "image.get(MADE, 0) != charge.made or", "", ANEW),
+    Mutation("core.give_back.give_back", "- (credited - (after.tokens - after.base))", "", SHARED),
+    Mutation("records.settlement.settle", 'add.get(attribute(name, "cr"), 0)', "counted", UNDONE),
+    Mutation("records.charging.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
     Mutation("records.charging._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),

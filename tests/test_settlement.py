@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.backends import BACKENDS, KEEPING
 from tests.test_laws import PHASES, from_start, prove
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded
+from zae_limiter.testing.conformance.oracle import LAG_MS
 from zae_limiter.testing.conformance.replay import (
     Change,
     End,
@@ -69,15 +70,21 @@ def stories(draw: st.DrawFn) -> tuple[int, tuple[Limit, ...], list[Step]]:
     return draw(PHASES), given, draw(st.lists(step, min_size=3, max_size=30))
 
 
-@pytest.mark.parametrize("options", [{}, {"speculative_writes": False, "refusal_ttl": 0}], ids=["quick", "looking"])
-def test_no_give_back_is_worth_more_than_a_replay_without_the_charge(
-    backend: Backend, harness: Harness, options: dict[str, Any]
+@pytest.mark.parametrize(
+    ("clients", "slack_ms", "options"),
+    [(1, 0, {}), (3, 0, {"speculative_writes": False, "refusal_ttl": 0}), (3, LAG_MS, {})],
+    ids=["alone", "looking", "racing"],
+)
+def test_no_give_backs_are_worth_more_than_a_replay_of_what_was_kept(
+    backend: Backend, harness: Harness, clients: int, slack_ms: int, options: dict[str, Any]
 ) -> None:
     """Limits changed live, leases settled out of order by several clients, buckets reset or expired in between."""
 
     def law(drawn: tuple[int, tuple[Limit, ...], list[Step]]) -> None:
         phase, given, steps = drawn
-        work = gives_back_no_more_than_a_replay(harness, given, steps, 3, bucket_ttl_refill_multiplier=1, **options)
+        work = gives_back_no_more_than_a_replay(
+            harness, given, steps, clients, slack_ms, bucket_ttl_refill_multiplier=1, **options
+        )
         from_start(harness, phase, work)
 
     prove(backend, 1.0, stories(), law)

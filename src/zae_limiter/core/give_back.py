@@ -7,8 +7,9 @@ now). M is not stored, but two upper bounds of it follow from two counters per l
     credited      the refill up to the anchor and all that was ever given back. No level since the charge was higher
                   than the level after it plus all that was credited since. What is known to have been taken after the
                   charge and given back since need not be counted: it only made up for itself.
-    upper draws   how many draws have met three quarters of the capacity or more. While it stands still, no draw
-                  since the charge has met more than these three quarters.
+    upper draws   how many draws have met three quarters of the capacity or more, and how often the anchor was moved.
+                  While it stands still, no draw since the charge has met more than these three quarters, so there is
+                  room for the fourth; whatever was given back since has its share of that.
 
 A capacity that is cut counts as credited by as much: then the lowest capacity since the charge is what counts.
 
@@ -30,7 +31,7 @@ class Snapshot(NamedTuple):
     """One limit of a bucket right after a charge."""
 
     base: int
-    """``tk`` less what had been credited: it only falls from here, by what is taken or runs over."""
+    """``tk`` less what had been credited: it never rises above this again, as whatever raises ``tk`` is credited."""
     level: int
     capacity: int
     upper_draws: int
@@ -45,9 +46,10 @@ class Snapshot(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The place of a charge among those of one limit of a bucket: a later one compares as more.
+    """The place of a charge among those of one limit of a bucket that are not settled: a later one compares as more.
 
-    A bucket is only ever split further, and between two splits the base only falls.
+    A bucket is only ever split further, and between two splits the base falls with every draw. It rises only where a
+    charge is undone, to where it was before that.
     """
 
     shards: int
@@ -85,10 +87,11 @@ def give_back(
     if room >= amount:
         return GiveBack(amount, most_credited=credited + room - amount)
     mark = upper_mark(after.capacity)
-    if after.level < mark and tk + since < mark and upper_draws == after.upper_draws:
-        below = after.capacity - mark
-        if below > room:
-            return GiveBack(min(amount, below), upper_draws=upper_draws, most_tokens=mark - since - 1)
+    is_below = after.level < mark and tk + since < mark and upper_draws == after.upper_draws
+    if is_below and after.tokens is not None:
+        shared = after.capacity - mark - (credited - (after.tokens - after.base))
+        if shared > max(room, 0):
+            return GiveBack(min(amount, shared), credited, upper_draws, most_tokens=mark - since - 1)
     return GiveBack(room, most_credited=credited) if room > 0 else GiveBack(0)
 
 

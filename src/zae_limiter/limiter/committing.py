@@ -127,17 +127,17 @@ async def _give_back(
     image = after
     while image is not None or (back and level.usage_days and level.shard == 0):
         now_ms = max(backend.clock.now_ms(), charged_ms)
-        counted: Mapping[str, int] = {}
+        credited: Mapping[str, int] = {}
         if image is None or charge is None:  # it is gone with all that was taken, but the usage is on record
             change = ledger.unhoused(level, back, -part.grants, now_ms)
         else:
             made_up = made_up_since(part.step, charge, image)
             settled = settlement.settle(level, image, back, charge, now_ms, -part.grants, made_up=made_up)
-            change, counted = ledger.turned(level, image, settled.write, now_ms), settled.counted
+            change, credited = ledger.turned(level, image, settled.write, now_ms), settled.credited
         outcome = await commit_turned(backend.store, [change], deadline)
         if isinstance(outcome, Committed):
             if charge is not None:
-                keep_returns(part.step, charge, counted, outcome.images[0])
+                keep_returns(part.step, charge, credited, outcome.images[0])
             return outcome.images[0]
         image = outcome.images.get(level.key)
     return None

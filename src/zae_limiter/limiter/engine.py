@@ -53,6 +53,8 @@ class Grant(NamedTuple):
     """What others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
     """What was taken from which shards, where it was not all taken from the home shards."""
+    settled: bool = False
+    """Whether a part of it was settled before: then its place among other charges is not known any more."""
 
     def portions(self) -> Iterator[tuple[Step, Mapping[str, int], Image | None]]:
         """What was taken where, and the bucket right after it."""
@@ -70,7 +72,7 @@ new_grant = partial(tuple.__new__, Grant)
 def seen_grant(chain: Chain, cost: Mapping[str, int], image: Image, now_ms: int) -> Grant:
     """The grant that has left a chain of one level with ``image``."""
     chain.steps[0].sight.show(image, now_ms)
-    return new_grant((chain, cost, (image,), now_ms, NOTHING, None))
+    return new_grant((chain, cost, (image,), now_ms, NOTHING, None, False))
 
 
 class Draft(NamedTuple):
@@ -117,7 +119,7 @@ class Engine:
                 sight.hot = frozenset()
             sight.lost = 0
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None))
+        return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
 
     async def admit(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> Grant:
         """Take ``cost`` at every level of the chain, or raise `RateLimitExceeded`."""
@@ -170,7 +172,7 @@ class Engine:
         """A grant of no cost as of now, of buckets that are moved to their limits if these have changed."""
         now_ms = chain.instant(self._clock.now_ms())
         await self.write_limits_down(chain, now_ms, deadline)
-        return new_grant((chain, NOTHING, tuple(sight.image for _, sight in chain.steps), now_ms, NOTHING, None))
+        return new_grant((chain, NOTHING, tuple(sight.image for _, sight in chain.steps), now_ms, NOTHING, None, False))
 
     async def swap(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> Grant | None:
         """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""

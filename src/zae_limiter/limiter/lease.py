@@ -272,7 +272,7 @@ def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
     for name, amount in share.items():
         cost[name] = cost.get(name, 0) + amount
         later[name] = later.get(name, 0) - max(0, amount)
-    return grant._replace(cost=cost, later=later)
+    return grant._replace(cost=cost, later=later, settled=True)
 
 
 def apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:

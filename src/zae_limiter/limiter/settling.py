@@ -81,14 +81,14 @@ def made_up_since(step: Step, charge: Charge, image: Image) -> dict[str, int]:
     }
 
 
-def keep_returns(step: Step, charge: Charge, counted: Mapping[str, int], image: Image | None) -> None:
-    """Remember what a settlement has given back to a bucket that is ``image`` now."""
+def keep_returns(step: Step, charge: Charge, credited: Mapping[str, int], image: Image | None) -> None:
+    """Remember what a settlement has credited to a bucket that is ``image`` now."""
     if image is None:
         return
-    for name, milli in counted.items():
-        if milli:
-            credited = image[attribute(name, "cr")]
-            given = Return(charge.made, image.get(SHARDS, 1), name, charge.orders[name], milli, credited)
+    for name, milli in credited.items():
+        if milli and name in charge.orders:
+            counter = image[attribute(name, "cr")]
+            given = Return(charge.made, image.get(SHARDS, 1), name, charge.orders[name], milli, counter)
             step.sight.keep_return(given)
 
 
@@ -134,7 +134,7 @@ class Settling:
             if isinstance(outcome, Committed):
                 for part, each, image in zip(parts, settled, outcome.images, strict=True):
                     part.step.sight.show(image, now_ms)
-                    keep_returns(part.step, part.charge, each.counted, image)
+                    keep_returns(part.step, part.charge, each.credited, image)
                     await self._keep(part.step.level.key, image)
                 return _sum([each.uncounted for each in settled])
             for part in parts:
@@ -241,7 +241,10 @@ def _parts(grant: Grant, delta: Mapping[str, int]) -> list[Part]:
                 parts.append(Part(step, here, Charge(grant.now_ms, 0, {}, {})))
                 continue
             level = step.level.at(step.level.shard, image.get(SHARDS, 1))
-            parts.append(Part(Step(level, step.sight), here, Charge.of(level, image, grant.now_ms, grant.later)))
+            charge = Charge.of(level, image, grant.now_ms, grant.later)
+            if grant.settled:
+                charge = charge._replace(orders={})
+            parts.append(Part(Step(level, step.sight), here, charge))
     return parts
 
 

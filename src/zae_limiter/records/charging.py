@@ -217,7 +217,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     rf = image[ANCHOR]
     now_ms = newest(image, now_ms)
     anchor = max(now_ms, rf + 1)
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
+    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _remade(image), "cascade": level.cascade}
     add: dict[str, int] = {}
     remove: tuple[str, ...] = ("parent_id",)
@@ -233,7 +233,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         if rule is not None:
             tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
             made = between(rule, rf, anchor)
-            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 0}
+            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 1}
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
@@ -269,7 +269,7 @@ def _reshape_limit(
     if need:
         add[slot.tc] = need
     add[slot.cr] = _credited(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
-    add[slot.hi] = int(taken.upper or old.capacity != rule.capacity)
+    add[slot.hi] = 1
     return True
 
 

@@ -49,10 +49,10 @@ class Charge(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """The write that settles a charge, and what of a give-back counts or finds no room, in millitokens by limit."""
+    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens."""
 
     write: Write
-    counted: dict[str, int]
+    credited: dict[str, int]
     uncounted: dict[str, int]
 
 
@@ -78,7 +78,7 @@ def settle(
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
-    counted: dict[str, int] = {}
+    credited: dict[str, int] = {}
     uncounted: dict[str, int] = {}
     extra = more_back or {}
     instant = max(newest(image, now_ms), charge.instant_ms)
@@ -95,15 +95,16 @@ def settle(
             _owe(image, name, rule, charge, amount, guards, put, add)
         if back:
             since = between(rule, image[ANCHOR], instant)
-            counted[name] = _give_back(image, name, charge, back, since, (made_up or {}).get(name, 0), guards, add)
-            if counted[name] < back:
-                uncounted[name] = back - counted[name]
+            counted = _give_back(image, name, charge, back, since, (made_up or {}).get(name, 0), guards, add)
+            credited[name] = add.get(attribute(name, "cr"), 0)
+            if counted < back:
+                uncounted[name] = back - counted
     if level.usage_days and HOUR_END in image and add:
         add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add)
     write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms)
-    return Settlement(kept_in_debt(level, image, write), counted, uncounted)
+    return Settlement(kept_in_debt(level, image, write), credited, uncounted)
 
 
 def _count_only(slot: Slot, amount: int, put: dict[str, Any], add: dict[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -49,7 +50,7 @@ class Sight:
         self.refused = False
         self.hot = _NONE
         self.lost = 0
-        self.returns: tuple[Return, ...] = ()
+        self.returns: deque[Return] | None = None
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
@@ -60,18 +61,21 @@ class Sight:
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
-        self.returns = (*self.returns[1 - _MOST_RETURNS :], given)
+        if self.returns is None:
+            self.returns = deque(maxlen=_MOST_RETURNS)
+        self.returns.append(given)
 
     def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
         """Sum up what this process has given back of charges after the one of ``order``.
 
         Only what a bucket has seen counts: one of so many ``shards`` whose counter of credits is ``credited``.
         """
+        if self.returns is None:
+            return 0
         bucket = (made, shards, limit_name)
+        known = tuple(self.returns)  # in one step, as others may add to it meanwhile
         return sum(
-            each.milli
-            for each in self.returns
-            if each.order > order and each.credited <= credited and each[:3] == bucket
+            each.milli for each in known if each.order > order and each.credited <= credited and each[:3] == bucket
         )
 
     def blank(self) -> None:

@@ -173,7 +173,7 @@ class Pot:
         held = self.milli + made(old, instant_ms) - made(old, self.as_of_ms)
         self.credited += made(old, instant_ms) - made(limit, instant_ms)
         self.credited += max(0, old.capacity - limit.capacity) * 1000
-        self.upper_draws += old.capacity != limit.capacity
+        self.upper_draws += 1
         self.milli = min(held, min(old.capacity, limit.capacity) * 1000)
         self.limit, self.as_of_ms, self.newest_ms = limit, instant_ms, instant_ms
 
@@ -200,7 +200,8 @@ class Pot:
             self.milli += counted
             return counted
         if self.upper_draws == left.upper_draws and max(left.milli, unclipped) < self.mark:
-            room = max(room, ceiling - self.mark)
+            shared = ceiling - self.mark - (self.credited - left.state[1])
+            room = max(room, shared)
         counted = max(0, min(amount * 1000, room))
         self.milli += counted
         self.credited += counted

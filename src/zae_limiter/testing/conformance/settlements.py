@@ -97,19 +97,16 @@ async def failures_in_any_order(harness: Harness) -> None:
 
 @check
 async def give_back_beside_others(harness: Harness) -> None:
-    """What others take and give back meanwhile costs a give-back at most what lies below three quarters."""
-    for seconds, drawn, left in ((0, 39, 26), (4, 40, 40)):
+    """While no draw has met three quarters, a quarter counts however much was refilled; afterwards it does not."""
+    for seconds, left in ((4, 45), (7, 50)):
         limiter = await _limiter(harness, Limit("t", 100, 10, 1))
-        other = beside(harness, limiter)
         lease = await _open(limiter, 60)
-        for _ in range(2):
-            first, second = await _open(other, 30), await _open(other, 10)
-            await _end(first, -30)
-            await _end(second, -10)
+        await take(limiter, "key", RESOURCE, [{"t": 30}])
         harness.clock.advance(seconds)
-        await take(other, "key", RESOURCE, [{"t": drawn}])
+        await take(limiter, "key", RESOURCE, [{"t": 40}])
+        harness.clock.advance(1)
         await _end(lease, -60)
-        same(await _left(limiter), left, "a quarter counts, unless somebody has met more than three")
+        same(await _left(limiter), left, f"{10 + 10 * seconds} were met")
 
 
 @check
@@ -117,14 +114,40 @@ async def a_draw_that_met_more_than_was_seen(harness: Harness) -> None:
     """A client that has not seen what others gave back says nothing wrong of the bucket that it has met."""
     limiter = await _limiter(harness, Limit("t", 100, 10, 1))
     unaware, giver = beside(harness, limiter), beside(harness, limiter)
-    large = await _open(giver, 80)
-    await take(unaware, "key", RESOURCE, [{"t": 1}])
-    lease = await _open(limiter, 19)
-    await _end(large, -80)
-    harness.clock.advance(1)
-    await take(unaware, "key", RESOURCE, [{"t": 20}])
-    await _end(lease, -19)
-    same(await _left(limiter), 80, "90 would have been met as 100")
+    large = await _open(giver, 60)
+    await take(unaware, "key", RESOURCE, [{"t": 30}])
+    await _end(large, -60)
+    lease = await _open(limiter, 30)
+    harness.clock.advance(4.5)
+    await take(unaware, "key", RESOURCE, [{"t": 40}])
+    await _end(lease, -30)
+    same(await _left(limiter), 60, "85 would have been met as 100")
+
+
+@check
+async def undone_at_once(harness: Harness) -> None:
+    """What was taken and given back with nothing in between makes up for nothing else."""
+    limiter = await _limiter(harness, Limit.per_second("t", 100))
+    first, second = await _open(limiter, 50), await _open(limiter, 50)
+    await second.__aexit__(Boom, Boom(), None)
+    harness.clock.advance(0.4)
+    await take(limiter, "key", RESOURCE, [{"t": 90}])
+    await first.__aexit__(Boom, Boom(), None)
+    same(await _left(limiter), 10, "90 of 100 were kept")
+
+
+@check
+async def returns_share_the_room(harness: Harness) -> None:
+    """Several returns of one time count together for no more than there is room for."""
+    for by_another in (False, True):
+        limiter = await _limiter(harness, Limit.per_second("t", 100))
+        other = beside(harness, limiter) if by_another else limiter
+        first, second = await _open(limiter, 50), await _open(other, 50)
+        harness.clock.advance(0.74)
+        await take(limiter, "key", RESOURCE, [{"t": 74}])
+        for lease in (second, first):
+            await lease.__aexit__(Boom, Boom(), None)
+        same(await _left(limiter), 26, "74 of 100 were kept")
 
 
 @check
@@ -205,6 +228,22 @@ async def give_back_to_a_bucket_made_since(harness: Harness) -> None:
     await take(other, "key", RESOURCE, [{"t": 80}])
     await _end(lease, -60)
     same(await _left(other), 20, "what the new one had left")
+
+
+@check
+async def give_back_after_a_reset_and_changed_limits(harness: Harness) -> None:
+    """The same where, in that millisecond, a client that has not seen the reset moves the new one to other limits."""
+    limiter = await _limiter(harness, Limit.per_day("t", 10))
+    unaware = beside(harness, limiter)
+    await take(unaware, "key", RESOURCE, [{"t": 1}])
+    lease = await _open(limiter, 5)
+    await unaware.set_system_defaults([Limit.per_day("t", 20)])
+    await limiter.reset_bucket("key", RESOURCE)
+    await take(limiter, "key", RESOURCE, [{"t": 2}])
+    await take(unaware, "key", RESOURCE, [{"t": 2}])
+    left = await _left(beside(harness, limiter))
+    await _end(lease, -4)
+    same(await _left(beside(harness, limiter)), left, "nothing came back to the new one")
 
 
 CHECKS = checks_of(globals())
