@@ -2,8 +2,9 @@
 
 Bounded: at most ``max_buckets`` buckets. When there are more, full ones go first, which loses nothing; when
 none is full, those that are full again soonest go and are counted in ``evicted_unfull``. So a flood of new keys cannot
-wash out the empty bucket of whoever sends it, unless it is under limits that refill more slowly. What they had used is kept, in at most as many usage records as there
-may be buckets: the oldest windows go and are counted in ``dropped_usage``. Expired records are dropped when met.
+wash out the empty bucket of whoever sends it, unless it is under limits that refill more slowly. What they had used
+is kept, in at most as many usage records as there may be buckets: the oldest windows go and are counted in
+``dropped_usage``. Expired records are dropped when met.
 
 Nothing that an acquire does depends on how many buckets there are, but for the heap that says which goes first. Where
 that takes long (everybody has been here again since), a commit leaves the rest to the next one, and for that moment
