@@ -9,6 +9,7 @@ import pytest
 from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deploy_failures import broken, flags, make_table
+from tests.redis.rig.waiting import until
 from tests.test_cli_errors import run
 from zae_limiter import (
     IncompatibleSchemaError,
@@ -96,6 +97,7 @@ def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) ->
         with pytest.raises(StackAlreadyExistsError, match="is not a stack of zae-limiter"):
             attempt(aws(), name, StackOptions())
     aws().call("cloudformation", "delete_stack", StackName=name)
+    until(lambda: stack.describe(aws(), name) is None, "the stack is gone")
 
 
 def test_without_a_table_it_is_a_deployment_like_any_other(name: str) -> None:
