@@ -207,6 +207,54 @@ def test_what_lists_any_number_of_records_has_the_time_for_each_page(harness: Ha
         scene.store.seconds = 0.4
         assert [child.id for child in await scene.repository.get_children("org")] == ["team"]
         assert len(await scene.repository.get_buckets("org")) == 0
+        assert (await scene.repository.survey_buckets()).complete
+
+    harness.run(work())
+
+
+LISTINGS: dict[str, Callable[[RateLimiter], Awaitable[object]]] = {
+    "delete_entity": lambda limiter: limiter.delete_entity("key"),
+    "get_audit_events": lambda limiter: limiter.get_audit_events("key"),
+    "get_buckets": lambda limiter: limiter.get_buckets("key"),
+    "get_children": lambda limiter: limiter.get_children("org"),
+    "get_resource_capacity": lambda limiter: limiter.get_resource_capacity("gpt-4", "rpm"),
+    "get_usage_snapshots": lambda limiter: limiter.get_usage_snapshots("key"),
+    "get_usage_summary": lambda limiter: limiter.get_usage_summary("key"),
+}
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["first use", "namespace known"])
+@pytest.mark.parametrize("call", LISTINGS.values(), ids=LISTINGS)
+def test_the_timeout_of_a_limiter_goes_before_that_of_its_repository_where_records_are_listed(
+    harness: Harness, call: Callable[[RateLimiter], Awaitable[object]], *, warm: bool
+) -> None:
+    async def work() -> None:
+        scene = Scene(harness, timeout=3 * TIMEOUT)
+        await scene.prepare()
+        if warm:
+            await scene.warm()
+        scene.store.inject(Fault.DELAY, times=100, seconds=60)
+        started_ms = scene.clock.now_ms()
+        with pytest.raises(RateLimiterUnavailable):
+            await call(scene.limiter)
+        assert scene.clock.now_ms() - started_ms == 3 * TIMEOUT * 1000
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("call", LISTINGS.values(), ids=LISTINGS)
+def test_each_page_or_step_has_the_timeout_of_the_limiter(
+    harness: Harness, call: Callable[[RateLimiter], Awaitable[object]]
+) -> None:
+    """Every step takes longer than the repository has, and all of them longer than the limiter has for one."""
+
+    async def work() -> None:
+        scene = Scene(harness, timeout=3 * TIMEOUT)
+        await scene.prepare()
+        scene.store.seconds = 2.5 * TIMEOUT
+        started_ms = scene.clock.now_ms()
+        await call(scene.limiter)
+        assert scene.clock.now_ms() - started_ms > 3 * TIMEOUT * 1000
 
     harness.run(work())
 

@@ -239,7 +239,7 @@ def test_a_shard_that_is_left_over_is_not_counted(blocking: bool) -> None:
 
     async def work() -> None:
         first, second = await begun(harness, still(100), times=2)
-        ns = await first._backend.ns()
+        ns = await first._backend.ns(first._backend.deadline())
         await take(second, 1)
         await store_of(first).commit([Write(keys.bucket(ns, "key", "gpt-4"), delete=True)])
         third = harness.limiter()

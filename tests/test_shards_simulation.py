@@ -90,8 +90,9 @@ async def load(limit: Limit, cost: int, per_second: float, seconds: float, *, th
     random.seed(1)
     rng = random.Random(1)
     shared = MemoryStore(loop)
-    await Repository(shared).set_system_defaults([limit])
-    ns = await Repository(shared)._backend.ns()
+    repository = Repository(shared)
+    await repository.set_system_defaults([limit])
+    ns = await repository._backend.ns(repository._backend.deadline())
     run = Run()
     recent: dict[str, deque[float]] | None = {} if throttles else None
     stores = [Partitioned(shared, rng, recent) for _ in range(CLIENTS)]

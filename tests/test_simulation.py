@@ -84,7 +84,8 @@ async def simulate(processes: int, demand: float, merged: bool) -> Outcome:
 
 async def would_have_fitted(shared: MemoryStore, came_ms: int) -> bool:
     """Nothing is ever given back here, so what does not fit later does not fit as of an earlier instant."""
-    (image,) = await shared.read([keys.bucket(await Repository(shared)._backend.ns(), "key", "gpt-4")])
+    backend = Repository(shared)._backend
+    (image,) = await shared.read([keys.bucket(await backend.ns(backend.deadline()), "key", "gpt-4")])
     assert image is not None
     return all(
         level(Rule.of(limit), image[f"b_{limit.name}_tk"], image["rf"], came_ms) >= COST[limit.name] * 1000

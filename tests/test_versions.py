@@ -100,7 +100,7 @@ def test_data_that_do_not_fit_are_refused(harness: Harness, registered: bool) ->
             await stamped(repo, **put)
             with pytest.raises(kind, match=text):
                 await repo.get_entity("key")
-            found = (await repo._backend.read([keys.namespace("default")]))[0]
+            found = (await repo._backend.read([keys.namespace("default")], repo._backend.deadline()))[0]
             assert (found is not None) == registered
 
     harness.run(work())
@@ -156,7 +156,7 @@ def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harness) -
 def test_looking_registers_nothing(harness: Harness) -> None:
     async def work() -> None:
         repo = harness.repository()
-        verdict = await judge(repo._backend.read, "default")
+        verdict = await judge(repo._backend.store.read, "default")
         assert verdict == (version.Deployed(), None)
         with pytest.raises(NamespaceNotFoundError):
             await repo.get_namespace("default")
@@ -197,9 +197,10 @@ def test_the_record_says_how_long_audit_events_are_kept(harness: Harness) -> Non
             if days != 90:
                 await stamped(repo, audit_retention_days=days)
             await repo.create_entity(f"key-{days}")
-            ns = await repo._backend.ns()
+            ns = await repo._backend.ns(repo._backend.deadline())
             (event,) = await repo.get_audit_events(f"key-{days}")
-            image = (await repo._backend.read([keys.audit(ns, f"key-{days}", event.event_id)]))[0]
+            key = keys.audit(ns, f"key-{days}", event.event_id)
+            image = (await repo._backend.read([key], repo._backend.deadline()))[0]
             assert image is not None
             assert image["ttl"] == -(-harness.clock.now_ms() // 1000) + days * 86_400
 

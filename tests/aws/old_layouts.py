@@ -178,8 +178,9 @@ async def check_everything(table: OldTable, items: Sequence[Item]) -> None:
     assert await repo.list_resources_with_defaults() == ["gpt-4"]
     assert await repo.list_resources_with_entity_configs() == ["_default_", "gpt-4"]
     assert await repo.list_entities_with_custom_limits("gpt-4") == (["key-1"], None)
-    ns = await repo._backend.ns()
-    lists = await repo._backend.read([keys.resources(ns), keys.entity_config_resources(ns)])
+    ns = await repo._backend.ns(repo._backend.deadline())
+    wanted = [keys.resources(ns), keys.entity_config_resources(ns)]
+    lists = await repo._backend.read(wanted, repo._backend.deadline())
     counted = [{name: count for name, count in (each or {}).items() if name.startswith("r_")} for each in lists]
     assert counted == [{"r_gpt-4": 1}, {"r_gpt-4": 1, "r__default_": 1}]
     await check_entities(repo)
@@ -201,7 +202,8 @@ async def check_entities(repo: BlockingRepository) -> None:
     assert (team.name, team.parent_id) == ("Team", None)
     assert {each.created_at for each in (one, two, team)} == {"2024-03-01T12:00:00Z"}
     assert [each.id for each in await repo.get_children("team")] == ["key-1", "key-2"]
-    image = (await repo._backend.read([keys.meta(await repo._backend.ns(), "team")]))[0]
+    deadline = repo._backend.deadline()
+    image = (await repo._backend.read([keys.meta(await repo._backend.ns(deadline), "team")], deadline))[0]
     assert image is not None
     assert image["children"] == 2
 

@@ -64,14 +64,14 @@ def store_of(user: RateLimiter | Repository) -> RedisStore:
 
 async def key_of(limiter: RateLimiter, entity_id: str) -> str:
     """The name of the key under which a bucket lies."""
-    record = keys.bucket(await limiter._backend.ns(), entity_id, RESOURCE)
+    record = keys.bucket(await limiter._backend.ns(limiter._backend.deadline()), entity_id, RESOURCE)
     layout = store_of(limiter).layout
     return layout.record(record, layout.cell(record))
 
 
 async def apart(limiter: RateLimiter, cluster: Cluster, count: int) -> list[str]:
     """Entities whose buckets are on different nodes, in slots where nothing else is."""
-    layout, ns = store_of(limiter).layout, await limiter._backend.ns()
+    layout, ns = store_of(limiter).layout, await limiter._backend.ns(limiter._backend.deadline())
     taken = {layout.cell(key) for key in (keys.system_config(ns), keys.namespace("default"))}
     found: dict[int, str] = {}
     for name in map("entity-{}".format, itertools.count()):

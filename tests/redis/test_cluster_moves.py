@@ -151,7 +151,7 @@ def test_limits_that_are_on_their_way_are_unavailable_or_right(cluster: Cluster,
 
     async def work(harness: Harness) -> None:
         limiter, (low, top), _ = await settled(harness, cluster)
-        ns, layout = await limiter._backend.ns(), store_of(limiter).layout
+        ns, layout = await limiter._backend.ns(limiter._backend.deadline()), store_of(limiter).layout
         config = keys.system_config(ns)
         place = Place(cluster, layout.record(config, layout.cell(config)), await key_of(limiter, low))
         fresh = harness.limiter()

@@ -169,7 +169,7 @@ class Chains:
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             sight = self._sights.of(key)
-            policy = await read_policy(self._backend, who, resource, None if sight.image else key, deadline)
+            policy = await read_policy(self._backend, who, resource, deadline, None if sight.image else key)
             if policy.extra is not None:
                 sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
             level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))

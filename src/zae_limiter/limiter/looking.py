@@ -87,7 +87,8 @@ class LookOperations(Operations):
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
-        rows = await backend.collect(buckets_of_resource(await backend.ns(), resource))
+        deadline = self._step_deadline()
+        rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
         now_ms = backend.clock.now_ms()
         entities = []
         for shards in bucket.by_bucket(rows):

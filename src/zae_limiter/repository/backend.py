@@ -86,7 +86,7 @@ class Backend:
         self.cache.clear()
         await self.store.close()
 
-    async def ns(self, deadline: Deadline | None = None) -> str:
+    async def ns(self, deadline: Deadline) -> str:
         """The id of the namespace; the default one is registered on first use.
 
         Data that this client cannot work with are refused here, before anything is done with them.
@@ -95,7 +95,6 @@ class Backend:
         if self._namespace_id is None:
             if self.prepared is not None:
                 await self.prepared.finish(deadline)
-            deadline = deadline or self.deadline()
             key = keys.namespace(self.namespace_name)
             found, stamped = await self.read([key, version.key()], deadline)
             self._trust(compatibility.checked(stamped))
@@ -110,7 +109,7 @@ class Backend:
             self._warned = True
             compatibility.warn_of_aggregator(deployed)
 
-    async def check_registrable(self, deadline: Deadline | None = None) -> None:
+    async def check_registrable(self, deadline: Deadline) -> None:
         """Refuse a store to which a new namespace must not be added: it does not fit, or holds data without one."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
         compatibility.checked(stamped)
@@ -147,43 +146,38 @@ class Backend:
         """A namespace with a fresh opaque id of 11 characters."""
         return Namespace(name, opaque_id(), namespace.ACTIVE, iso(self.clock.now_ms()))
 
-    # Without a deadline each of these has one of its own.
-
-    async def read(self, wanted: Sequence[Key], deadline: Deadline | None = None) -> list[Image | None]:
+    async def read(self, wanted: Sequence[Key], deadline: Deadline) -> list[Image | None]:
         """The current images."""
         return await self.store.read(wanted, timeout=self._left(deadline))
 
-    async def commit(self, writes: Sequence[Write], deadline: Deadline | None = None) -> bool:
+    async def commit(self, writes: Sequence[Write], deadline: Deadline) -> bool:
         """Apply all writes or none; False where somebody else was faster."""
         return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
 
-    async def query(self, query: Query, deadline: Deadline | None = None) -> Page:
+    async def query(self, query: Query, deadline: Deadline) -> Page:
         """One page of a range."""
         return await self.store.query(query, timeout=self._left(deadline))
 
-    def _left(self, deadline: Deadline | None) -> float:
+    def _left(self, deadline: Deadline) -> float:
         """Return the seconds that a call to the store has; refuse it once the backend is closed."""
         self.check_usable()
-        return self.timeout if deadline is None else deadline.left()
+        return deadline.left()
 
     async def change(
         self,
         wanted: Sequence[Key],
         plan: Callable[[list[Image | None]], Sequence[Write]],
-        deadline: Deadline | None = None,
+        deadline: Deadline,
     ) -> None:
         """Read, plan, commit; again from the start if the records changed in between."""
-        deadline = deadline or self.deadline()
         for _ in range(100):
             writes = plan(await self.read(wanted, deadline))
             if not writes or await self.commit(writes, deadline):
                 return
         raise RateLimiterUnavailable(f"{wanted[0].pk} is being changed by others all the time; try again later.")
 
-    async def collect(
-        self, query: Query, most: int | None = None, deadline: Deadline | None = None
-    ) -> list[tuple[Key, Image]]:
-        """All records of a range, page by page, or the first ``most``. Without a deadline each page has one."""
+    async def collect(self, query: Query, deadline: Deadline, most: int | None = None) -> list[tuple[Key, Image]]:
+        """All records of a range, page by page, or the first ``most``."""
         found: list[tuple[Key, Image]] = []
         while True:
             page = await self.query(query, deadline)

@@ -24,3 +24,7 @@ class Operations:
     def _deadline(self) -> Deadline:
         """The deadline of a call that begins now."""
         return self._backend.deadline()
+
+    def _step_deadline(self) -> Deadline:
+        """The deadline of a call that lists or deletes any number of records: each page or step has its time."""
+        return self._deadline().for_each_step()

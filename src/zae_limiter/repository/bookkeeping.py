@@ -23,7 +23,9 @@ _AT_ONCE = 20
 _TRIES = 100
 
 
-async def book_usage(backend: Backend, ns: str, entity_id: str | None, resource: str | None) -> None:
+async def book_usage(
+    backend: Backend, ns: str, entity_id: str | None, resource: str | None, deadline: Deadline
+) -> None:
     """Bring the usage records of an entity, or of all entities of a resource, up to this moment.
 
     Where a stream keeps usage, that is its business. Each bucket is a commit of its own; one with nothing new is none.
@@ -32,10 +34,10 @@ async def book_usage(backend: Backend, ns: str, entity_id: str | None, resource:
         return
     query = _buckets(ns, entity_id, resource)._replace(limit=_PAGE)
     while True:
-        page = await backend.query(query)
+        page = await backend.query(query, deadline)
         opened = [row for row in page.items if ledger.is_open(inspect(*row))]
         for start in range(0, len(opened), _AT_ONCE):
-            works = [book(backend, key, image) for key, image in opened[start : start + _AT_ONCE]]
+            works = [book(backend, key, image, deadline) for key, image in opened[start : start + _AT_ONCE]]
             for result in await backend.runtime.together(works):
                 if isinstance(result, BaseException):
                     raise result
@@ -51,9 +53,8 @@ def _buckets(ns: str, entity_id: str | None, resource: str | None) -> Query:
     return buckets_of_resource(ns, resource)
 
 
-async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline | None = None) -> None:
+async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline) -> None:
     """Take what is open in one bucket, last seen as ``image``, into the usage records."""
-    deadline = deadline or backend.deadline()
     for _ in range(_TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
@@ -65,14 +66,14 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
     raise RateLimiterUnavailable(f"{key.pk} is being changed by others all the time; try again later.")
 
 
-async def book_readable(backend: Backend, keys: Sequence[Key], deadline: Deadline | None = None) -> None:
+async def book_readable(backend: Backend, keys: Sequence[Key], deadline: Deadline) -> None:
     """The same of several; what a damaged one has used cannot be known."""
     for key in keys:
         with contextlib.suppress(CorruptRecordError):
             await book(backend, key, await _seen(backend, key, deadline), deadline)
 
 
-async def forgetting(backend: Backend, key: Key, deadline: Deadline | None = None) -> list[Write]:
+async def forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
     """Delete a bucket as it is now and put on record what it has used; a damaged one just goes."""
     try:
         image = await _seen(backend, key, deadline)
@@ -84,6 +85,6 @@ async def forgetting(backend: Backend, key: Key, deadline: Deadline | None = Non
     return [Write(key, guards, delete=True), *accruals]
 
 
-async def _seen(backend: Backend, key: Key, deadline: Deadline | None) -> Image | None:
+async def _seen(backend: Backend, key: Key, deadline: Deadline) -> Image | None:
     (image,) = await backend.read([key], deadline)
     return None if image is None else inspect(key, image)

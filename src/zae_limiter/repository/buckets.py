@@ -36,7 +36,8 @@ class BucketOperations(Operations):
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
-        rows = await self._buckets(await self._backend.ns(), entity_id, resource)
+        deadline = self._step_deadline()
+        rows = await self._buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
@@ -51,19 +52,19 @@ class BucketOperations(Operations):
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
         for left in reversed(range(TRIES)):
-            found = [key for key, _ in await self._buckets(ns, entity_id, resource, deadline)] if splits else []
+            found = [key for key, _ in await self._buckets(ns, entity_id, deadline, resource)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
             if await self._commit_forgetting([event], buckets, deadline, exact=left > 0):
                 return
         raise busy(entity_id)
 
     async def _buckets(
-        self, ns: str, entity_id: str, resource: str | None = None, deadline: Deadline | None = None
+        self, ns: str, entity_id: str, deadline: Deadline, resource: str | None = None
     ) -> list[tuple[Key, Image]]:
-        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline=deadline)
+        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
 
     async def _commit_forgetting(
-        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline | None = None, *, exact: bool
+        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool
     ) -> bool:
         """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last.
 
@@ -86,7 +87,7 @@ class BucketOperations(Operations):
             self._backend.sights.forget(write.key)
         return True
 
-    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline | None) -> bool:
+    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
         """The same where buckets hold usage: each goes together with its entries, the last ones after the commit."""
         forgotten = [await forgetting(self._backend, key, deadline) for key in buckets]
         room, fit = MAX_COMMIT - len(writes), 0
@@ -102,7 +103,7 @@ class BucketOperations(Operations):
             self._backend.sights.forget(key)
         return True
 
-    async def _forget_alone(self, key: Key, deadline: Deadline | None) -> None:
+    async def _forget_alone(self, key: Key, deadline: Deadline) -> None:
         for _ in range(TRIES):
             writes = await forgetting(self._backend, key, deadline)
             if not writes or await self._backend.commit(writes, deadline):
@@ -110,11 +111,11 @@ class BucketOperations(Operations):
         await book_readable(self._backend, [key], deadline)
         await self._delete([Write(key, delete=True)], deadline)
 
-    async def _delete(self, deletions: Sequence[Write], deadline: Deadline | None) -> None:
+    async def _delete(self, deletions: Sequence[Write], deadline: Deadline) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):
             await self._backend.commit(deletions[start : start + MAX_COMMIT], deadline)
 
-    async def _records(self, buckets: Sequence[Key], deadline: Deadline | None) -> tuple[list[Write], list[Write]]:
+    async def _records(self, buckets: Sequence[Key], deadline: Deadline) -> tuple[list[Write], list[Write]]:
         """The deletions of some buckets' first shards, and of the others in the order in which they were split.
 
         A first shard knows how many there are and goes last, unless it is split meanwhile: a shard that is left over

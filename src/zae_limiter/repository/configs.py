@@ -35,11 +35,10 @@ class Policy(NamedTuple):
 
 
 async def read_policy(
-    backend: Backend, entity_id: str, resource: str, extra: Key | None = None, deadline: Deadline | None = None
+    backend: Backend, entity_id: str, resource: str, deadline: Deadline, extra: Key | None = None
 ) -> Policy:
     """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
-    deadline = deadline or backend.deadline()
     ns = await backend.ns(deadline)
     whose, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
     own, defaults = cache.get(whose, now_ms), cache.get_defaults(resource, now_ms)
@@ -219,7 +218,7 @@ class ConfigOperations(Operations):
         """The limits in force, the stored unavailability policy, and the level they come from."""
         names.entity_id(entity_id)
         names.resource(resource)
-        policy = await read_policy(self._backend, entity_id, resource, deadline=self._deadline())
+        policy = await read_policy(self._backend, entity_id, resource, self._deadline())
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 

@@ -125,8 +125,9 @@ class EntityOperations(BucketOperations):
     async def get_children(self, entity_id: str) -> list[Entity]:
         """The entities whose parent it is, by id."""
         names.entity_id(entity_id)
-        ns = await self._backend.ns()
-        rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1"))
+        deadline = self._step_deadline()
+        ns = await self._backend.ns(deadline)
+        rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1"), deadline)
         return [entity.decode(image) for _, image in rows]
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
@@ -134,22 +135,24 @@ class EntityOperations(BucketOperations):
         names.entity_id(entity_id)
         names.principal(principal)
         backend = self._backend
-        ns = await backend.ns()
+        deadline = self._step_deadline()
+        ns = await backend.ns(deadline)
         key = keys.meta(ns, entity_id)
         for left in reversed(range(TRIES)):
-            seen = (await backend.read([key]))[0]
+            seen = (await backend.read([key], deadline))[0]
             if seen is None:
                 raise EntityNotFoundError(entity_id)
-            children = await backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1), 1)
+            below = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
+            children = await backend.collect(below, deadline, 1)
             if children:
                 child = children[0][1]["entity_id"]
                 reason = f"has children, e.g. {child!r}; delete or move them first"
                 raise ValidationError("entity_id", entity_id, reason)
-            configs = await self._own_limits(ns, entity_id)
+            configs = await self._own_limits(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
-                await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]))
+                await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
                 continue
-            buckets = [bucket_key for bucket_key, _ in await self._buckets(ns, entity_id)]
+            buckets = [bucket_key for bucket_key, _ in await self._buckets(ns, entity_id, deadline)]
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
@@ -157,14 +160,15 @@ class EntityOperations(BucketOperations):
             ]
             if seen.get("parent_id") is not None:
                 writes.append(_count(keys.meta(ns, seen["parent_id"]), -1))
-            if await self._commit_forgetting(writes, buckets, exact=left > 0):
+            if await self._commit_forgetting(writes, buckets, deadline, exact=left > 0):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 return
         raise busy(entity_id)
 
-    async def _own_limits(self, ns: str, entity_id: str) -> list[tuple[Key, Image]]:
+    async def _own_limits(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
         """The config records of an entity that say something."""
-        rows = await self._backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#"))
+        query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
+        rows = await self._backend.collect(query, deadline)
         return [(key, image) for key, image in rows if config.decode(key, image).limits]
 
     async def _ancestry(
@@ -209,9 +213,7 @@ class EntityOperations(BucketOperations):
             below: list[str] = []
             found = False
             for parent in level:
-                rows = await self._backend.collect(
-                    Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"), deadline=deadline
-                )
+                rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"), deadline)
                 found = found or bool(rows)
                 below += [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
             if not found:

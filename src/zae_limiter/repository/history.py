@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..core import names
 from ..core.bucket import MILLI
@@ -16,6 +17,9 @@ from ..records.algebra import Image, Query
 from . import cursors
 from .base import MAX_PAGE, Operations
 from .bookkeeping import book_usage
+
+if TYPE_CHECKING:
+    from ..runtime.deadline import Deadline
 
 
 class HistoryOperations(Operations):
@@ -32,8 +36,9 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
+        deadline = self._step_deadline()
         of_registry = entity_id.startswith("$NAMESPACE:")
-        ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns()
+        ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
         query = Query(
             keys.pk_audit(ns, entity_id),
@@ -42,7 +47,7 @@ class HistoryOperations(Operations):
             descending=True,
             end=end,
         )
-        rows = await self._backend.collect(query, limit + 1)
+        rows = await self._backend.collect(query, deadline, limit + 1)
         events = [audit.decode(image) for _, image in rows]
         return [event for event in events if event.event_id != start_event_id][:limit]
 
@@ -85,13 +90,14 @@ class HistoryOperations(Operations):
             return inside and usage.is_present(image) and window_type in (None, image["window"])
 
         after = cursors.decode("next_key", next_key)
-        query = await self._usage_query(entity_id, resource, window_type, start, end)
+        deadline = self._step_deadline()
+        query = await self._usage_query(entity_id, resource, window_type, start, end, deadline)
         query = query._replace(limit=limit, after=after)
         if after is None:
-            await book_usage(self._backend, await self._backend.ns(), entity_id, resource)
+            await book_usage(self._backend, await self._backend.ns(deadline), entity_id, resource, deadline)
         found: list[Image] = []
         while True:
-            page = await self._backend.query(query)
+            page = await self._backend.query(query, deadline)
             places = [place for place, (_, image) in enumerate(page.items) if wanted(image)]
             room = limit - len(found)
             if len(places) > room:  # a cursor is the end of a page, so this one has to end where the room does
@@ -132,7 +138,13 @@ class HistoryOperations(Operations):
         return UsageSummary(len(begun), total, average, min(begun), max(begun))
 
     async def _usage_query(
-        self, entity_id: str | None, resource: str | None, window_type: str | None, start: str | None, end: str | None
+        self,
+        entity_id: str | None,
+        resource: str | None,
+        window_type: str | None,
+        start: str | None,
+        end: str | None,
+        deadline: Deadline,
     ) -> Query:
         """The smallest range that holds what is wanted: bounded in time where the keys go by time."""
         if entity_id is None and resource is None:
@@ -141,14 +153,14 @@ class HistoryOperations(Operations):
             names.resource(resource)
         if entity_id is not None:
             names.entity_id(entity_id)
-            query = Query(keys.pk_entity(await self._backend.ns(), entity_id), keys.USAGE_PREFIX)
+            query = Query(keys.pk_entity(await self._backend.ns(deadline), entity_id), keys.USAGE_PREFIX)
             if resource is None:
                 return query
             prefix = f"{keys.USAGE_PREFIX}{resource}#"
         else:
             assert resource is not None  # one of the two is given
             prefix = "USAGE#"
-            query = Query(keys.gsi2_pk_resource(await self._backend.ns(), resource), gsi="GSI2")
+            query = Query(keys.gsi2_pk_resource(await self._backend.ns(deadline), resource), gsi="GSI2")
         if window_type is None:
             return query._replace(prefix=prefix)
         prefix += f"{window_type}#"

@@ -59,12 +59,12 @@ class NamespaceOperations(Operations):
 
     async def list_namespaces(self) -> list[Namespace]:
         """All active namespaces, by name."""
-        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX))
+        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), self._step_deadline())
         return [opened(image) for _, image in rows]
 
     async def list_orphan_namespaces(self) -> list[Namespace]:
         """Deleted namespaces whose data are still there: recover or purge them by id."""
-        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX))
+        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX), self._step_deadline())
         every = [opened(image) for _, image in rows]
         return [found for found in every if found.status != namespace.ACTIVE]
 
@@ -97,20 +97,21 @@ class NamespaceOperations(Operations):
     ) -> int:
         """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
         names.principal(principal)
-        found = await self._by_id(namespace_id, self._deadline())
+        deadline = self._step_deadline()
+        found = await self._by_id(namespace_id, deadline)
         if found.status == namespace.ACTIVE:
             raise NamespaceStateError(f"Namespace {found.name!r} is active; delete_namespace({found.name!r}) first.")
-        if not await self._backend.commit([namespace.begin_purge(found)]):
+        if not await self._backend.commit([namespace.begin_purge(found)], deadline):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else just now.")
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
-        while rows := await self._backend.collect(query, MAX_COMMIT):
-            await self._backend.commit([Write(key, delete=True) for key, _ in rows])
+        while rows := await self._backend.collect(query, deadline, MAX_COMMIT):
+            await self._backend.commit([Write(key, delete=True) for key, _ in rows], deadline)
             count += len(rows)
             if on_progress is not None:
                 on_progress(count)
         event = self._audited(AuditAction.NAMESPACE_PURGED, found, principal)
-        await self._backend.commit([namespace.end_purge(found), event])
+        await self._backend.commit([namespace.end_purge(found), event], deadline)
         return count
 
     async def _named(self, name: str, deadline: Deadline) -> Namespace | None:

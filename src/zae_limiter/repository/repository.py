@@ -161,7 +161,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
             await self._backend.prepared.finish()
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
-        await self._backend.ns()
+        await self._backend.ns(self._deadline())
 
     async def _prepare(self) -> None:
         """The stack, where there are options for one, and the namespace."""

@@ -17,6 +17,7 @@ from .base import Operations
 if TYPE_CHECKING:
     from ..core.values import BucketState
     from ..records.algebra import Query
+    from ..runtime.deadline import Deadline
 
 MAX_RECORDS = 10_000
 _PAGE = 1_000
@@ -33,9 +34,10 @@ class SurveyOperations(Operations):
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
             names.resource(resource)
-        ns = await self._backend.ns()
+        deadline = self._step_deadline()
+        ns = await self._backend.ns(deadline)
         query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
-        rows, complete = await self._surveyed(query, max_records)
+        rows, complete = await self._surveyed(query, max_records, deadline)
         now_ms = self._backend.clock.now_ms()
         buckets = bucket.by_bucket(rows)
         if not complete and not _is_whole(buckets[-1]):
@@ -43,12 +45,12 @@ class SurveyOperations(Operations):
         loads = (_load(shards, state, now_ms) for shards in buckets for state in bucket.states(shards, now_ms))
         return Survey(now_ms, len(rows), complete, tuple(loads))
 
-    async def _surveyed(self, query: Query, most: int) -> tuple[bucket.Shards, bool]:
+    async def _surveyed(self, query: Query, most: int, deadline: Deadline) -> tuple[bucket.Shards, bool]:
         """The first records of a range, and whether these are all."""
         found: bucket.Shards = []
         while True:
             query = query._replace(limit=min(_PAGE, most - len(found)))
-            page = await self._backend.query(query)
+            page = await self._backend.query(query, deadline)
             found += page.items
             if page.cursor is None or len(found) >= most:
                 return found, page.cursor is None

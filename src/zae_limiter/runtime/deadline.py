@@ -54,6 +54,20 @@ class Deadline:
         """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
         return Deadline(min(self.seconds, self._started + most - self._now()), self._now, self._told)
 
+    def for_each_step(self) -> StepDeadline:
+        """Return the deadline of a call that takes any number of steps: each step has as many seconds."""
+        return StepDeadline(self.seconds, self._now, self._told)
+
+
+class StepDeadline(Deadline):
+    """The deadline of each step of a call: every call of the store has all of ``seconds``, however many there are."""
+
+    __slots__ = ()
+
+    def left(self) -> float:
+        """Return the seconds that the next step has."""
+        return self.seconds
+
 
 def stopwatch(clock: Clock) -> Callable[[], float]:
     """Return what deadlines are measured by, in seconds.
