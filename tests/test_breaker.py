@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from zae_limiter import (
     AccessDeniedError,
     CapacityExceeded,
+    Lease,
     Limit,
     RateLimiter,
     RateLimiterUnavailable,
@@ -225,6 +227,107 @@ def test_more_of_a_lease_is_not_waited_for_either(harness: Harness) -> None:
             assert lease.degraded
             assert scene.clock.now_ms() == started_ms
             scene.store.heal()
+
+    harness.run(work())
+
+
+LOST = ("lease.settlement_lost", "lease.return_lost")
+
+
+def _told(caplog: pytest.LogCaptureFixture, *events: str) -> int:
+    """How often one of these events was logged."""
+    return sum(record.zae_event in events for record in caplog.records)  # type: ignore[attr-defined]
+
+
+async def _open_leases(scene: Hanging, count: int, **options: Any) -> list[Lease]:
+    leases = []
+    for number in range(count):
+        lease = scene.limiter.acquire(f"key-{number}", "gpt-4", {"rpm": 2}, RPM, **options)
+        leases.append(await lease.__aenter__())
+    return leases
+
+
+async def _end(leases: Sequence[Lease], *, failed: bool) -> None:
+    """End each of them with something to write: a correction, or what goes back after an exception."""
+    for lease in leases:
+        if failed:
+            await lease.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        else:
+            await lease.adjust(rpm=1)
+            await lease.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
+def test_many_settlements_with_a_store_that_hangs_cost_one_deadline(
+    harness: Harness, caplog: pytest.LogCaptureFixture, *, failed: bool
+) -> None:
+    async def work() -> None:
+        scene = Hanging(harness)
+        await scene.prepare()
+        leases = await _open_leases(scene, 5)
+        scene.hang()
+        started_ms, asked = scene.clock.now_ms(), scene.store.calls.total()
+        await _end(leases, failed=failed)
+        assert scene.clock.now_ms() - started_ms == TIMEOUT * 1000
+        assert scene.store.calls.total() - asked == 1
+        assert _told(caplog, *LOST) == 5, "each that is lost is told of"
+        assert _told(caplog, "breaker.opened") == 1
+        assert await scene.timed() == ("degraded", 0.0, 0), "it has opened the breaker for all"
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
+def test_a_settlement_may_be_the_one_that_tries_again(
+    harness: Harness, caplog: pytest.LogCaptureFixture, *, failed: bool
+) -> None:
+    async def work() -> None:
+        scene = Hanging(harness)
+        await scene.prepare()
+        leases = await _open_leases(scene, 3)
+        scene.hang()
+        assert await scene.take() == "degraded"
+        scene.store.heal()
+        await _end(leases[:1], failed=failed)
+        assert _told(caplog, *LOST) == 1, "not asked yet"
+        scene.clock.advance(RETRY_SECONDS)
+        await _end(leases[1:], failed=failed)
+        assert _told(caplog, *LOST) == 1
+        assert _told(caplog, "breaker.closed") == 1
+        left = [(await harness.limiter().available(f"key-{number}", "gpt-4", RPM))["rpm"] for number in range(3)]
+        assert left == ([98, 100, 100] if failed else [98, 97, 97])
+
+    with caplog.at_level(logging.INFO, "zae_limiter"):
+        harness.run(work())
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
+def test_under_block_every_settlement_is_tried(harness: Harness, *, failed: bool) -> None:
+    async def work() -> None:
+        scene = Hanging(harness)
+        await scene.prepare()
+        leases = await _open_leases(scene, 2, on_unavailable="block")
+        scene.hang()
+        assert await scene.take() == "degraded"
+        for lease in leases:
+            asked = scene.store.calls.total()
+            with contextlib.nullcontext() if failed else pytest.raises(RateLimiterUnavailable):
+                await _end([lease], failed=failed)
+            assert scene.store.calls.total() - asked == 1
+
+    harness.run(work())
+
+
+def test_a_lease_that_gives_nothing_back_says_nothing_of_the_store(harness: Harness) -> None:
+    async def work() -> None:
+        scene = Hanging(harness)
+        await scene.prepare()
+        scene.hang()
+        with pytest.raises(ZeroDivisionError):
+            async with scene.limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM) as lease:
+                assert lease.degraded
+                raise ZeroDivisionError
+        assert await scene.timed() == ("degraded", 0.0, 0)
 
     harness.run(work())
 

@@ -157,7 +157,7 @@ class LeaseCore:
 
     async def _owe_whole(self) -> None:
         deadline = self._limiter._backend.deadline(self._terms.timeout)
-        await self._settle(await self._limiter._nothing_taken(self, deadline), self._cost, deadline)
+        await self._settle(None, self._cost, deadline)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)
@@ -226,8 +226,7 @@ class LeaseCore:
         if failed:
             # The caller's exception matters more than a failure here.
             grants = self._grants()
-            deadline = self._limiter._backend.deadline(self._terms.timeout)
-            for error in await self._limiter._engine.give_back(grants, deadline):
+            for error in await self._limiter._give_back(self, grants):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
                 about = {**self._about(error), **lost}
                 tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
@@ -244,10 +243,10 @@ class LeaseCore:
         shares = {id(grant): share for grant, share in apportioned(self._grants(), delta)}
         return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
 
-    async def _settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
+    async def _settle(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
         """The work is done: under ALLOW a failure is only reported."""
         try:
-            await self._limiter._engine.settle(grant, delta, deadline)
+            await self._limiter._settle_grant(self, grant, delta, deadline)
         except RateLimiterUnavailable as error:
             message = "settlement lost, the estimate stays charged: %s"
             tell(SETTLEMENT_LOST, message, error, **self._about(error), zae_tokens=_tokens(delta, 1))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
     from ..core.values import StackOptions
     from ..runtime.deadline import Deadline
@@ -219,10 +220,20 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         if chain is not None:
             check_known("consume", cost, chain.names)
             self._engine.refuse_unasked(chain, cost)
-        if self._breaker.skips(lease._terms.timeout):
-            error = RateLimiterUnavailable("The store has not answered lately; it was not asked.")
-            error.entity_id, error.resource = lease._entity_id, lease._resource
-            raise error
+        unasked = self._unasked(lease)
+        if unasked is not None:
+            raise unasked
+
+    def _unasked(self, lease: LeaseCore) -> RateLimiterUnavailable | None:
+        """Return why a lease does without a store that hangs; None where the store is to be asked."""
+        breaker = self._breaker
+        if not breaker.is_open or self._policy_of(lease) is OnUnavailable.BLOCK:
+            return None
+        if not breaker.skips(lease._terms.timeout):
+            return None
+        error = RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+        error.entity_id, error.resource = lease._entity_id, lease._resource
+        return error
 
     async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
         """Raise as `_take` would, but take nothing."""
@@ -282,6 +293,41 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
         await self._engine.finish(lease._settle_each(tuple(apportioned(grants, delta))))
+
+    async def _settle_grant(
+        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
+    ) -> None:
+        """Settle ``delta`` with one grant of a lease, or with none where nothing was taken.
+
+        Where the lease may go on without a store that hangs, the settlement waits for it no more than an acquire does.
+        """
+        unasked, answers = self._unasked(lease), self._breaker.answers
+        if unasked is not None:
+            raise unasked
+        try:
+            if grant is None:
+                grant = await self._nothing_taken(lease, deadline)
+            await self._engine.settle(grant, delta, deadline)
+        except RateLimiterUnavailable as error:
+            self._tell(lease, error, deadline, answers)
+            raise
+        self._note_answer()
+
+    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]:
+        """Give the grants of a lease back whole, as `_settle_grant` settles; return what went wrong."""
+        if not any(any(grant.cost.values()) for grant in grants):
+            return []
+        unasked, answers = self._unasked(lease), self._breaker.answers
+        if unasked is not None:
+            return [unasked]
+        deadline = self._backend.deadline(lease._terms.timeout)
+        errors = await self._engine.give_back(grants, deadline)
+        for error in errors:
+            if isinstance(error, RateLimiterUnavailable):
+                self._tell(lease, error, deadline, answers)
+        if not errors:
+            self._note_answer()
+        return errors
 
     async def _take_in_turn(
         self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline, atomic: bool
