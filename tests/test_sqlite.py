@@ -31,7 +31,8 @@ from zae_limiter import (
     SyncRepository,
     ZAELimiterError,
 )
-from zae_limiter.stores.sqlite import SqliteFile, SqliteStore
+from zae_limiter.records.algebra import Key
+from zae_limiter.stores.sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
 from zae_limiter.testing import ManualClock
 
 NEVER_REFILLED = [Limit.custom("rpm", capacity=100, refill_amount=1, refill_period_seconds=10 * 365 * 86_400)]
@@ -336,6 +337,27 @@ ready()
             with limiter.acquire("key", "gpt-4", {"rpm": 1}, NEVER_REFILLED, "allow", timeout=0.05) as lease:
                 assert lease.degraded
         assert acquired(limiter) == 98
+
+
+def test_a_turn_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
+    """What is left of a deadline is no round number."""
+    file = SqliteFile(tmp_path / "limits.db")
+    with file._lock, pytest.raises(RateLimiterUnavailable, match=r"no turn within 0\.0123 s$"):
+        file.read([Key("a", "b")], timeout=0.0123456)
+
+
+def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
+        done = threading.Event()
+        job = store._aside(done.wait)
+        with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):
+            await store.read([Key("a", "b")], timeout=0.0123456)
+        done.set()
+        await job
+        await store.close()
+
+    asyncio.run(work())
 
 
 def test_the_event_loop_keeps_ticking_beside_a_slow_writer(tmp_path: Path) -> None:

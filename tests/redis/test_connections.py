@@ -72,6 +72,12 @@ def test_many_threads_share_the_one_connection_that_is_allowed(server: Server, p
     assert proxy.accepted == 1
 
 
+OUR_OWN = (
+    r"^Redis was not asked: all 1 connections of this client to 127\.0\.0\.1:\d+ were in use for [\d.]+ s; "
+    r"\?max_connections= raises their number\.$"
+)
+
+
 def test_whoever_gets_no_connection_in_time_hears_why(mode: Driven, server: Server, proxy: Proxy) -> None:
     """Nothing was sent, so nothing was charged."""
     store = mode.store(f"{proxy.url}?max_connections=1")
@@ -83,7 +89,7 @@ def test_whoever_gets_no_connection_in_time_hears_why(mode: Driven, server: Serv
         thread = threading.Thread(target=lambda: first.append(mode.run(store.read([key]))))
         thread.start()
         until(lambda: proxy.held == 1, "the only connection is in use")
-        with pytest.raises(RateLimiterUnavailable, match=r"all 1 connections to 127.0.0.1:.* were busy"):
+        with pytest.raises(RateLimiterUnavailable, match=OUR_OWN):
             mode.run(store.read([key], timeout=0.1))
         proxy.release()
         thread.join()
@@ -95,7 +101,7 @@ def test_whoever_gets_no_connection_in_time_hears_why(mode: Driven, server: Serv
 async def _one_waits_for_the_other(store: RedisStore, proxy: Proxy, key: Key) -> list[object]:
     task = asyncio.ensure_future(store.read([key]))
     await _eventually(lambda: proxy.held == 1)
-    with pytest.raises(RateLimiterUnavailable, match=r"all 1 connections to 127.0.0.1:.* were busy"):
+    with pytest.raises(RateLimiterUnavailable, match=OUR_OWN):
         await store.read([key], timeout=0.1)
     proxy.release()
     return [await task]

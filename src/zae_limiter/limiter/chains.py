@@ -77,7 +77,7 @@ class Chains:
         try:
             if gate is not None and not await gate.wait(deadline.left()):
                 raise RateLimiterUnavailable(
-                    f"The limits of {entity_id!r} were not read within {deadline.seconds:g} s."
+                    f"The limits of {entity_id!r} were not read within {deadline.seconds:.3g} s."
                 )
             known = None if gate is None else self.known(*name, self._backend.clock.now_ms())
             return known or await self._resolve(*name, {}, deadline)

@@ -226,7 +226,7 @@ class Engine:
                 if ask.landed:
                     return
                 if not ask.leads:
-                    raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:g} s: others were ahead.")
+                    raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:.3g} s: others were ahead.")
             await self._runtime.finish(self._fly(lane, chain, ask))
         except BaseException as error:
             place = lane.withdraw(ask)

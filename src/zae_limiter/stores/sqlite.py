@@ -167,7 +167,7 @@ class SqliteFile:
         patience = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
         if not self._lock.acquire(timeout=max(0.0, patience)):
-            raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:g} s")
+            raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:.3g} s")
         try:
             if self._identity is not None and self._identify() != self._identity:
                 raise self._lost()
@@ -356,7 +356,7 @@ class AsyncSqliteStore:
         try:
             return await asyncio.wait_for(job, patience)
         except TimeoutError as error:
-            message = f"SQLite file {self._file.path!r}: no answer within {patience:g} s"
+            message = f"SQLite file {self._file.path!r}: no answer within {patience:.3g} s"
             raise RateLimiterUnavailable(message, error) from error
 
     def _aside(self, work: Callable[[], T]) -> asyncio.Future[T]:

@@ -36,7 +36,7 @@ class Deadline:
         """Seconds that are left; `RateLimiterUnavailable` where there are none."""
         left = self._ends - time.monotonic()
         if left <= 0:
-            raise RateLimiterUnavailable(f"DynamoDB: no answer within {self._timeout:g} s")
+            raise RateLimiterUnavailable(f"DynamoDB: no answer within {self._timeout:.3g} s")
         return left
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
 from .answers import Failure, Meaning, Refused, Remedy, failure, request_id, understood
-from .connections import Connections, NotSent, Unknown
+from .connections import Connections, NoneFree, NotSent, Unknown
 from .credentials import CredentialSource, open_session
 from .date_clock import DateClock
 from .settings import Settings, resolve
@@ -34,6 +34,7 @@ _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
+_NONE_FREE = _NOT_SENT._replace(reason="it was not asked")
 _UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no whole answer came, so the outcome is unknown")
 
 
@@ -174,7 +175,8 @@ class Client:
         try:
             answer = await self.connections.post(self.settings.endpoint, data, deadline - self._chance.timer())
         except NotSent as error:
-            raise failure(_NOT_SENT, self._where(), error) from error
+            meaning = _NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT
+            raise failure(meaning, self._where(), error) from error
         except Unknown as error:
             raise failure(_UNKNOWN, self._where(), error) from error
         self.stats.received(len(answer.body))

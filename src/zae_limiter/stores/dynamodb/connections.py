@@ -24,6 +24,10 @@ class NotSent(Exception):
     """The request never reached the service."""
 
 
+class NoneFree(NotSent):
+    """All connections that this client may have were in use, whatever the service does."""
+
+
 class Unknown(Exception):
     """The request may have been carried out, but no answer says so."""
 
@@ -149,7 +153,8 @@ class Connections:
             if not pool.turns.take_now():
                 await pool.turns.take(timeout)
         except TimeoutError as error:
-            raise NotSent(f"all {self._pools.limit} connections were busy for {timeout:g} s") from error
+            mine = f"all {self._pools.limit} connections of this client were in use for {timeout:.3g} s"
+            raise NoneFree(f"{mine}; ?max_connections= raises their number") from error
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
             return await _exchanged(pool, connection, data, deadline)

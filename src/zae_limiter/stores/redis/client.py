@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
 from .answers import Refusal, Remedy
-from .nodes import Nodes, NotSent, Unknown
+from .nodes import Nodes, NoneFree, NotSent, Unknown
 from .settings import Address
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Client:
             except NotSent as error:
                 self.topology.moved(key, None)
                 if not self.topology.movable or tries == _MAX_TRIES or time.monotonic() >= deadline:
-                    raise RateLimiterUnavailable(f"Redis cannot be reached: {quote(error)}.", error) from error
+                    raise _unsent(error) from error
             except Unknown as error:
                 self.topology.moved(key, None)
                 message = f"Redis gave no whole answer, so the outcome is unknown: {quote(error)}."
@@ -116,7 +116,7 @@ class Client:
         try:
             return await self.topology.locate(key, deadline)
         except NotSent as error:
-            raise RateLimiterUnavailable(f"Redis cannot be reached: {quote(error)}.", error) from error
+            raise _unsent(error) from error
 
     def _leave(self, address: Address, refused: Refusal) -> None:
         """A server that is not what we need may have been replaced under the same name: connect anew."""
@@ -137,3 +137,9 @@ class Client:
             self.topology.moved(key, None)
             return None
         raise refused
+
+
+def _unsent(error: NotSent) -> RateLimiterUnavailable:
+    """The error of a command that was not sent: for want of a server, or of a connection of our own."""
+    problem = "Redis was not asked" if isinstance(error, NoneFree) else "Redis cannot be reached"
+    return RateLimiterUnavailable(f"{problem}: {quote(error)}.", error)

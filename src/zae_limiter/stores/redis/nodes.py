@@ -26,6 +26,10 @@ class NotSent(Exception):
     """The command never reached the server."""
 
 
+class NoneFree(NotSent):
+    """All connections that this client may have were in use, whatever the server does."""
+
+
 class Unknown(Exception):
     """The command may have been carried out, but no answer says so."""
 
@@ -55,7 +59,8 @@ class Nodes:
             if not pool.turns.take_now():
                 await pool.turns.take(left)
         except TimeoutError as error:
-            raise NotSent(f"all {self._limit} connections to {address} were busy for {left:.3g} s") from error
+            mine = f"all {self._limit} connections of this client to {address} were in use for {left:.3g} s"
+            raise NoneFree(f"{mine}; ?max_connections= raises their number") from error
         try:
             link = pool.reuse() or await self._open(address, deadline)
             answers = await _exchange(link, commands, deadline, address)
