@@ -308,8 +308,8 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             if grant is None:
                 grant = await self._nothing_taken(lease, deadline)
             await self._engine.settle(grant, delta, deadline)
-        except RateLimiterUnavailable as error:
-            self._tell(lease, error, deadline, answers)
+        except RateLimiterUnavailable:
+            self._spare_others(lease, deadline, answers)
             raise
         self._note_answer()
 
@@ -322,10 +322,9 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             return [unasked]
         deadline = self._backend.deadline(lease._terms.timeout)
         errors = await self._engine.give_back(grants, deadline)
-        for error in errors:
-            if isinstance(error, RateLimiterUnavailable):
-                self._tell(lease, error, deadline, answers)
-        if not errors:
+        if any(isinstance(error, RateLimiterUnavailable) for error in errors):
+            self._spare_others(lease, deadline, answers)
+        elif not errors:
             self._note_answer()
         return errors
 
@@ -360,7 +359,12 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         error.entity_id, error.resource = lease._entity_id, lease._resource
         error.stack_name = getattr(self._backend.store, "stack_name", None)
         self._note(False, error)
-        if deadline is None or self._policy_of(lease) is OnUnavailable.BLOCK:
+        if deadline is not None:
+            self._spare_others(lease, deadline, answers)
+
+    def _spare_others(self, lease: LeaseCore, deadline: Deadline, answers: int) -> None:
+        """Let others no longer wait for a store that has kept a lease waiting, where they may go on without it."""
+        if self._policy_of(lease) is OnUnavailable.BLOCK:
             return
         if self._breaker.report_failure(deadline, answers):
             tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait", **self._where())
