@@ -151,13 +151,13 @@ class LeaseCore:
         except RateLimiterUnavailable as error:
             self._do_without(error)
 
-    async def _owe(self) -> None:
-        """Charge the cost as of now, whether it fits or not: the bucket may go into debt."""
-        await self._limiter._engine.finish(self._owe_whole())
+    async def _owe(self, times: int = 1) -> None:
+        """Charge the cost so many times as of now, whether it fits or not: the bucket may go into debt."""
+        await self._limiter._engine.finish(self._owe_whole(times))
 
-    async def _owe_whole(self) -> None:
+    async def _owe_whole(self, times: int) -> None:
         deadline = self._limiter._backend.deadline(self._terms.timeout)
-        await self._settle(None, self._cost, deadline)
+        await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._checked("consume", amounts, named, 0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..core.errors import ValidationError
 from ..core.limit import check_limits
 from ..limiter.amounts import check_amounts
+from .credentials import SeveralKeysError
 from .identity import Identity
 from .keys import by_ip, identified
 from .rules import FAILURES, check_cost
@@ -77,10 +78,17 @@ class Charge:
         return bool(await fits) and matching.rest()
 
     def take(self, request: Request, tab: Tab) -> Pending:
-        """Take what the request needs, on its tab; where failures are counted, only look whether it is there."""
+        """Take what the request needs, on its tab; where failures are counted, only look whether it is there.
+
+        For a request with several API keys that is the client's address's, and then the request is refused.
+        """
         if self.rule.exempt:
             return None
-        identity = self._key(request)
+        try:
+            identity = self._key(request)
+        except SeveralKeysError as error:
+            tab.refuse(error)
+            identity = identified(None, request)
         if self._counts_failures:
             return self._watch(identity, request, tab)
         cost = self._cost
@@ -90,12 +98,20 @@ class Charge:
         return tab.take(lease, self)
 
     async def _watch(self, found: object, request: Request, tab: Tab) -> None:
-        await tab.watch(await self._made(found, request), self)
+        await tab.watch(await self._lease_once_known(found, request, tab), self)
 
     async def _take_once_known(self, found: object, request: Request, tab: Tab) -> None:
-        pending = tab.take(await self._made(found, request), self)
+        pending = tab.take(await self._lease_once_known(found, request, tab), self)
         if pending is not None:
             await pending
+
+    async def _lease_once_known(self, found: object, request: Request, tab: Tab) -> LeaseCore:
+        try:
+            identity = await _value(found) if inspect.isawaitable(found) else found
+        except SeveralKeysError as error:
+            tab.refuse(error)
+            identity = None
+        return await self._made(identity, request)
 
     async def lease(self, request: Request) -> LeaseCore:
         """The lease that the request needs, not yet entered."""

@@ -22,10 +22,14 @@ _SEPARATORS = re.compile(r"[,\s]+")
 
 
 class SeveralKeysError(ZAELimiterError):
-    """A request carries several API keys, so nobody can say whose tokens it takes; the middleware answers 400."""
+    """A request carries several API keys, so nobody can say whose tokens it takes; the middleware answers 400.
 
-    def __init__(self) -> None:
+    The client's address is charged for it, once for each of the ``looked_up`` keys that ``accept`` was asked about.
+    """
+
+    def __init__(self, looked_up: int = 0) -> None:
         super().__init__("The request carries several API keys.")
+        self.looked_up = looked_up
 
 
 class FoundKeys(NamedTuple):

@@ -84,6 +84,8 @@ class Guard:
         taking = self._take(request, tab)
         if taking is not None:
             await taking
+        if tab.refusal is not None:  # by a rule for failures, where no other rule is for the request
+            raise tab.refusal
 
     def _check_length(self, request: Request) -> None:
         """Refuse a path that is longer than what is compared with rules."""

@@ -46,7 +46,8 @@ def by_api_key(
 
     The same key sent twice is one key. Of several keys the one that ``accept`` knows is charged. Where it knows none,
     or there is no ``accept``, ``on_several`` decides: ``"refuse"`` answers 400, ``"address"`` charges the client's
-    address. Several known keys, and more than eight keys, are always refused.
+    address. Several known keys, and more than eight keys, are always refused. A refused request is charged to the
+    client's address, once for each key that ``accept`` was asked about, and is a failure where failures are counted.
     """
     names = [_field_name(name) for name in (header if isinstance(header, list | tuple) else (header,))]
     if not names:
@@ -60,10 +61,18 @@ def by_api_key(
         asked = keys if accept is None else list(dict.fromkeys((*keys, *found.foreign)))
         if len(asked) > MOST_KEYS:
             raise SeveralKeysError
+
+        def charged(known: Sequence[str]) -> Identity:
+            if len(known) == 1:
+                return Identity.api_key(known[0])
+            if len(known) > 1 or (len(keys) > 1 and on_several == "refuse"):
+                raise SeveralKeysError(0 if accept is None else len(asked))
+            return _fallback(request)
+
         if accept is None:
             only = found.only
-            return _charged([] if only is None else [only], keys, request, on_several)
-        return _once_asked(iter(asked), [], accept, lambda known: _charged(known, keys, request, on_several))
+            return charged([] if only is None else [only])
+        return _once_asked(iter(asked), [], accept, charged)
 
     return key
 
@@ -119,15 +128,6 @@ def _find_in(request: Request, name: str) -> FoundKeys:
     if "-" in name:
         lines = [*lines, *request.lines(name.replace("-", "_"))]
     return find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
-
-
-def _charged(known: Sequence[str], found: Sequence[str], request: Request, on_several: str) -> Identity:
-    """Who is charged for a request with the keys ``found``, of which ``known`` were accepted."""
-    if len(known) == 1:
-        return Identity.api_key(known[0])
-    if len(known) > 1 or (len(found) > 1 and on_several == "refuse"):
-        raise SeveralKeysError
-    return _fallback(request)
 
 
 def _once_asked(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError, ZAELimiterError
 from ..logs import WEB_SETTLEMENT_FAILED, tell
+from .credentials import SeveralKeysError
 from .guard import REFUSALS
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class Tab:
     _watched: tuple[tuple[LeaseCore, Charge], ...] = ()
     _free: Collection[LeaseCore] = ()
     _settled = False
+    _guesses = 0
+    """How many API keys were looked up, at least one, where the request is refused as it carries several."""
+    refusal: SeveralKeysError | None = None
+    """What is raised when the request has been charged for carrying several API keys."""
 
     def __init__(self, guard: Guard, outer: Tab | None = None) -> None:
         self.guard = guard
@@ -58,6 +63,21 @@ class Tab:
         self.leases.append(lease)
         if charge is not None and charge.rule.refund:
             self._refundable = (*self._refundable, (lease, charge))
+        if self.refusal is not None:
+            if self._guesses > 1:
+                lease._collect({name: amount * (self._guesses - 1) for name, amount in lease._cost.items()}, 1)
+            raise self.refusal
+
+    def refuse(self, error: SeveralKeysError) -> None:
+        """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.
+
+        Each key that was looked up costs as much as a request, or a failure: into debt where need be.
+        """
+        self.refusal = error
+        tab: Tab | None = self
+        while tab is not None:
+            tab._guesses = max(1, error.looked_up)
+            tab = tab.outer
 
     async def watch(self, lease: LeaseCore, charge: Charge) -> None:
         """Raise as an acquire of the lease would, but take nothing; its cost is charged if the request fails."""
@@ -70,7 +90,7 @@ class Tab:
         if self._refundable:
             self._free = [lease for lease, charge in self._refundable if charge.refunds(status)]
         if self._watched:
-            self.failed = [lease for lease, charge in self._watched if charge.is_failure(status)]
+            self.failed = [lease for lease, charge in self._watched if self._guesses or charge.is_failure(status)]
 
     async def charge_failure(self) -> None:
         """Charge what the answer was a failure for, once; that the store cannot be asked is only logged.
@@ -81,7 +101,7 @@ class Tab:
         interrupted: BaseException | None = None
         for lease in failed:
             try:
-                await lease._owe()
+                await lease._owe(max(1, self._guesses))
             except ZAELimiterError as error:
                 tell(WEB_SETTLEMENT_FAILED, "failure not counted: %s", error, **lease._about(error))
             except BaseException as cancelled:
@@ -103,12 +123,15 @@ class Tab:
     async def settle_failed(self, error: Exception, *, untouched: bool) -> None:
         """Settle a request whose app has raised; ``untouched``: nothing was answered, and nobody has hung up.
 
-        A refusal gives everything back. Any other exception is charged like an answer with the status 500.
+        A refusal gives everything back, unless it is for several API keys: those are charged, and they are a failure
+        even where the address has nothing left. Any other exception is charged like an answer with the status 500.
         """
         refused = isinstance(error, REFUSALS)
-        if untouched and not refused:
+        if untouched and self._guesses:
+            self.failed = [lease for lease, _ in self._watched]
+        elif untouched and not refused:
             self.answered(_UNANSWERED)
-        await self.settle(refused=untouched and refused)
+        await self.settle(refused=untouched and refused and not isinstance(error, SeveralKeysError))
 
     async def settle(self, *, refused: bool = False) -> None:
         """Settle every lease, once; a refusal gives everything back. The answer is out: failures are only logged."""
