@@ -139,6 +139,14 @@ def fastapi_outside(limiter: Any, served: Served, *, root: str = "/api") -> Any:
     return asgi.RateLimitMiddleware(_fastapi(served, root), limiter, rules=RULES)
 
 
+def fastapi_mounted(limiter: Any, served: Served, *, where: str = "", root: str = "/api") -> Any:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    app = Starlette(routes=[Mount(where, _fastapi(served, root))])
+    return asgi.RateLimitMiddleware(app, limiter, rules=rules_of(prefix=where))
+
+
 def fastapi_hidden(limiter: Any, served: Served) -> Any:
     """An app in a wrapper that does not show it: its prefix is given."""
     inside = _fastapi(served, "/api")
@@ -341,6 +349,9 @@ SETTINGS: dict[str, tuple[str, dict[str, Setting]]] = {
             "prefix, outside": Setting(fastapi_outside),
             "prefix, outside, and the server's": Setting(fastapi_outside, root="/t"),
             "prefix with a slash, outside": Setting(_part(fastapi_outside, root="/api/")),
+            "prefix, mounted": Setting(fastapi_mounted),
+            "prefix, mounted, and the server's": Setting(fastapi_mounted, root="/t"),
+            "prefix, mounted below a path": Setting(_part(fastapi_mounted, where="/api", root="/api/t")),
             "prefix, given": Setting(fastapi_hidden),
         },
     ),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Host, Mount, Router
 
 from tests.web import path_apps
 from tests.web.drive import PEER, Call, call_asgi
@@ -15,6 +20,7 @@ from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 from zae_limiter.web import Request, Rule, asgi
 from zae_limiter.web.paths import Paths, Prefix, read_path
+from zae_limiter.web.prefixes import Prefixes
 
 RPM = Limit.per_day("rpm", 10)
 IP = f"ip:{PEER}"
@@ -53,13 +59,87 @@ def test_a_prefix_of_a_fastapi_app_hides_no_path() -> None:
 
 
 def test_a_prefix_of_a_fastapi_app_is_found_behind_other_middleware() -> None:
-    from starlette.middleware.cors import CORSMiddleware
-
     def build(limiter: Any, served: list[str]) -> Any:
         inside = path_apps.fastapi_outside(limiter, served).app
         return asgi.RateLimitMiddleware(CORSMiddleware(inside), limiter, rules=path_apps.RULES)
 
     assert reached_and_charged(build, "/api/v1/chat") == (["chat"], 1)
+
+
+def mounted_at_the_root(app: FastAPI) -> Any:
+    return Starlette(routes=[Mount("/", app)])
+
+
+def mounted_in_fastapi(app: FastAPI) -> Any:
+    outer = FastAPI()
+    outer.mount("", app)
+    return outer
+
+
+def mounted_twice(app: FastAPI) -> Any:
+    return Starlette(routes=[Host("{any}", Router([Mount("/", mounted_in_fastapi(app))]))])
+
+
+def mounted_behind_middleware(app: FastAPI) -> Any:
+    return Starlette(routes=[Mount("/", CORSMiddleware(app))])
+
+
+MOUNTED = (mounted_at_the_root, mounted_in_fastapi, mounted_twice, mounted_behind_middleware)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
+@pytest.mark.parametrize("mount", MOUNTED)
+def test_a_prefix_of_a_mounted_fastapi_app_hides_no_path(mount: Any, inside: bool) -> None:
+    def build(limiter: Any, served: list[str]) -> Any:
+        outer = mount(path_apps.fastapi_outside(limiter, served).app)
+        if not inside:
+            return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.RULES)
+        outer.add_middleware(asgi.RateLimitMiddleware, limiter=limiter, rules=path_apps.RULES)
+        return outer
+
+    served, spent = reached_and_charged(build, "/api/v1/chat")
+    assert (served, spent) == (["chat"], 1)
+
+
+def test_a_prefix_of_an_app_mounted_later_hides_no_path() -> None:
+    def build(limiter: Any, served: list[str]) -> Any:
+        outer = Starlette()
+        app = asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.RULES)
+        outer.mount("/", path_apps.fastapi_outside(limiter, served).app)
+        return app
+
+    assert reached_and_charged(build, "/api/v1/chat") == (["chat"], 1)
+
+
+@pytest.mark.parametrize("root", ["/m/api", "/m"])
+def test_what_is_mounted_below_a_path_pays_below_that_path(root: str) -> None:
+    build = functools.partial(path_apps.fastapi_mounted, where="/m", root=root)
+    assert reached_and_charged(build, f"{root}/v1/chat") == (["chat"], 1)
+
+
+def test_a_prefix_of_an_app_mounted_in_an_included_router_hides_no_path() -> None:
+    def build(limiter: Any, served: list[str]) -> Any:
+        router = APIRouter()
+        router.mount("/m", path_apps.fastapi_outside(limiter, served, root="/v0/m/api").app)
+        outer = FastAPI()
+        outer.include_router(router, prefix="/v0")
+        return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.rules_of(prefix="/v0/m"))
+
+    served, spent = reached_and_charged(build, "/v0/m/api/v1/chat")
+    assert spent == len(served)  # older versions of FastAPI drop the mount
+
+
+def test_a_mount_that_has_its_own_path_as_a_prefix_is_read_plainly() -> None:
+    """Else nothing below it could be exempt."""
+    app = path_apps.fastapi_mounted(RateLimiter(MemoryStore(ManualClock())), [], where="/m", root="/m").app
+    assert Prefixes(None, app).read_scope({"path": "/m/health"}) == Paths("/m/health")
+    assert Prefixes(None, app).read_scope({"path": "/m/health", "root_path": "/t"}) == Paths("/m/health")
+
+
+def test_an_app_that_is_mounted_in_itself_is_walked_once() -> None:
+    app = FastAPI()
+    app.mount("/again", app)
+    assert Prefixes(None, app).read_scope({"path": "/again/v1/chat"}) == Paths("/again/v1/chat")
 
 
 def test_a_prefix_that_cannot_be_seen_can_be_given() -> None:

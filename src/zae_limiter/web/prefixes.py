@@ -1,7 +1,8 @@
 """Prefixes: what an app takes off a path before it routes, so that rules are compared with what is left too.
 
 A server says so in the scope. What the app adds by itself is found in it, where it can be: the ``root_path`` of a
-FastAPI app that the middleware is around, and Django's ``FORCE_SCRIPT_NAME``. The rest has to be given.
+FastAPI app that the middleware is around or that is mounted below it, and Django's ``FORCE_SCRIPT_NAME``. The rest has
+to be given.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ class Prefixes:
     """What one app takes off."""
 
     def __init__(self, given: object = None, app: object = None) -> None:
+        self._app = app
+        self._mounted: Sequence[tuple[str, Any]] | None = None
+        """The FastAPI apps below mounts; None until the first request, as mounts may be added until then."""
         self._given = tuple(Prefix(text, anywhere=True) for text in _checked(given))
         self._fastapi: Any = None
         self._litestar: Any = None
         self._is_quart = False
         for each in _unwrapped(app):
             frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
-            if "fastapi" in frameworks and hasattr(each, "root_path"):
+            if _is_fastapi(each):
                 self._fastapi = self._fastapi or each
             if "litestar" in frameworks and hasattr(each, "routes"):
                 self._litestar = self._litestar or each
@@ -57,9 +61,25 @@ class Prefixes:
             more += _texts_below_mounts(litestar, _tidied(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
-        paths = read_path(path, self._known(root), more)
+        known = self._known(root)
+        paths = read_path(path, known, [*more, *self._texts_of_mounted(path, known)])
         # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
         return paths._replace(astray=True) if path.endswith("\n") else paths
+
+    def _texts_of_mounted(self, path: str, known: Sequence[Prefix]) -> Iterator[str]:
+        """What apps route by that are mounted and have a prefix by themselves: the path of the mount, and the rest.
+
+        Such an app takes its own prefix off the whole path, and where that is not in front, it takes nothing off.
+        """
+        if self._mounted is None:
+            self._mounted = [found for each in _unwrapped(self._app) for found in _mounted_in(each)]
+        for mount, app in self._mounted:
+            own = Prefix(app.root_path or "/")
+            if own.text.strip("/") and _may_be_below(mount, path, known):
+                rests = [*own.cut(path), *(() if own.is_plainly_in_front(path) else (path,))]
+                front = known[0] if known and known[0].is_plainly_in_front(path) else None
+                main = path if front is None else path[len(front.text) :] or "/"
+                yield from (f"{mount}{rest}" for rest in rests if f"{mount}{rest}" != main)
 
     def _known(self, root: str) -> Sequence[Prefix]:
         """The prefixes, the server's first. One that the app has by itself stands in place of it."""
@@ -92,6 +112,42 @@ def _unwrapped(app: object) -> Iterator[object]:
         app = getattr(app, "__self__", app)
         yield app
         app = getattr(app, "app", None)
+
+
+def _is_fastapi(app: object) -> bool:
+    """Whether it is an app of FastAPI."""
+    kinds = {kind.__module__.partition(".")[0] for kind in type(app).__mro__}
+    return "fastapi" in kinds and hasattr(app, "root_path")
+
+
+def _mounted_in(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """The FastAPI apps in the mounts of an app, and in those below, each with the path that it is mounted at."""
+    routes = getattr(app, "routes", None)
+    if not isinstance(routes, list | tuple) or id(app) in around:
+        return
+    for prefix, route in _with_included(routes):
+        at = f"{mount}{prefix}{getattr(route, 'path', '')}".rstrip("/")
+        for below in _unwrapped(getattr(route, "app", None)):
+            if _is_fastapi(below):
+                yield at, below
+            yield from _mounted_in(below, at, around | {id(app)})
+
+
+def _may_be_below(mount: str, path: str, known: Sequence[Prefix]) -> bool:
+    """Whether ``path``, as it is or without a prefix, begins like the path of a mount."""
+    start = mount.partition("{")[0]
+    return any(text.startswith(start) for text in (path, *(cut for prefix in known for cut in prefix.cut(path))))
+
+
+def _with_included(routes: Iterable[Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Routes and what stands before their paths, with those of included routers, which newer FastAPI keeps apart."""
+    for route in routes:
+        router = getattr(route, "original_router", None)
+        if router is None:
+            yield before, route
+        else:
+            prefix = getattr(getattr(route, "include_context", None), "prefix", "")
+            yield from _with_included(router.routes, f"{before}{prefix}")
 
 
 def _script_name() -> str:
