@@ -15,8 +15,8 @@ from fastapi import Depends
 from starlette.requests import Request as StarletteRequest
 
 from tests.web.api import COST, RPM, TPM, Api, Prompt, check_limited
-from zae_limiter import Lease
-from zae_limiter.web.fastapi import limited
+from zae_limiter import Lease, Limit
+from zae_limiter.web.fastapi import Limited, limited, rules_of
 
 if TYPE_CHECKING:
     from zae_limiter import Lease as HiddenLease
@@ -147,6 +147,70 @@ def test_the_schema_shows_no_lease(api: Api, kind: str) -> None:
     assert operation["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Prompt"}
     names = [parameter["name"] for parameter in operation.get("parameters", ())]
     assert names == (["much", "more"] if kind == "lease first, defaults" else [])
+
+
+SLOW, FAST = Limit.per_day("rpm", 2), Limit.per_day("rpm", 5)
+
+
+def stack_without_lease() -> Any:
+    @limited("outer", 1, limits=[FAST])
+    @limited("middle", 2, limits=[FAST])
+    @limited("inner", 1, limits=[SLOW])
+    async def chat(prompt: Prompt) -> str:
+        return prompt.text
+
+    return chat
+
+
+def stack_with_lease() -> Any:
+    @limited("outer", 1, limits=[FAST])
+    @limited("middle", 2, limits=[FAST])
+    @limited("inner", 1, limits=[SLOW])
+    def chat(prompt: Prompt, lease: Lease) -> str:
+        assert lease.limits == (SLOW,)
+        return prompt.text
+
+    return chat
+
+
+def stack_on_a_dependency() -> Any:
+    @limited("outer", 1, limits=[FAST])
+    @limited("middle", 2, limits=[FAST])
+    async def chat(prompt: Prompt, lease: Annotated[Lease, Depends(Limited("inner", 1, limits=[SLOW]))]) -> str:
+        assert lease.limits == (SLOW,)
+        return prompt.text
+
+    return chat
+
+
+def stack_on_a_default() -> Any:
+    @limited("outer", 1, limits=[FAST])
+    @limited("middle", 2, limits=[FAST])
+    async def chat(prompt: Prompt, lease: Lease = Depends(Limited("inner", 1, limits=[SLOW]))) -> str:  # noqa: B008  # FastAPI's older way
+        assert lease.limits == (SLOW,)
+        return prompt.text
+
+    return chat
+
+
+STACKS = (stack_without_lease, stack_with_lease, stack_on_a_dependency, stack_on_a_default)
+
+
+@pytest.mark.parametrize("make", STACKS)
+def test_every_limit_of_several_decorators_is_charged(api: Api, make: Callable[[], Any]) -> None:
+    api.app.post("/chat")(make())
+    assert [api.ask(body={"text": "four"}).status for _ in range(3)] == [200, 200, 429]
+    left = {resource: api.left(resource, FAST)["rpm"] for resource in ("outer", "middle")}
+    assert left == {"outer": 3, "middle": 1}
+    assert api.left("inner", SLOW) == {"rpm": 0}
+    assert "lease" not in json.dumps(api.app.openapi()["paths"]["/chat"])
+
+
+@pytest.mark.parametrize("make", STACKS)
+def test_the_rules_of_several_decorators_are_all_found(api: Api, make: Callable[[], Any]) -> None:
+    """So that an app does not start whose rules contradict each other."""
+    api.app.post("/chat")(make())
+    assert sorted(rule.resource_name for rule in rules_of(api.app)) == ["inner", "middle", "outer"]
 
 
 def test_the_decorator_keeps_what_the_endpoint_says_of_itself() -> None:

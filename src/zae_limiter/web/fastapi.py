@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
-from fastapi import Depends, routing
+from fastapi import Depends, params, routing
 from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
@@ -84,6 +85,9 @@ def limited(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`Limited` as a decorator, below the one of the route. An endpoint with a parameter ``lease`` is given the lease.
 
+    Several on one endpoint all take their tokens; ``lease`` is that of the one next to the endpoint, unless the
+    parameter is a dependency already.
+
     >>> from fastapi import FastAPI
     >>> from zae_limiter import Lease
     >>> app = FastAPI()
@@ -95,13 +99,13 @@ def limited(
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         signature = _signature(endpoint)
-        wanted = _LEASE in signature.parameters
-        name = _LEASE if wanted else _HIDDEN
+        wanted = _is_plain(signature.parameters.get(_LEASE))
+        name = _LEASE if wanted else _unused_name(signature)
         added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Lease, dependency])
         others = [parameter for parameter in signature.parameters.values() if parameter.name != name]
 
         def given(arguments: dict[str, Any]) -> dict[str, Any]:
-            return arguments if wanted else {key: value for key, value in arguments.items() if key != _HIDDEN}
+            return arguments if wanted else {key: value for key, value in arguments.items() if key != name}
 
         if inspect.iscoroutinefunction(endpoint):
 
@@ -150,6 +154,20 @@ def _iter_routes(routes: Sequence[Any]) -> Iterable[Any]:
 
 
 ROUTE_RULES.append(rules_of)
+
+
+def _is_plain(parameter: inspect.Parameter | None) -> bool:
+    """Whether there is such a parameter, and nothing says yet where FastAPI has it from."""
+    if parameter is None:
+        return False
+    said = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
+    return not any(isinstance(each, params.Depends) for each in said)
+
+
+def _unused_name(signature: inspect.Signature) -> str:
+    """A name for a lease that the endpoint does not ask for: every decorator has one of its own."""
+    names = (f"{_HIDDEN}_{number}" for number in itertools.count(1))
+    return next(name for name in names if name not in signature.parameters)
 
 
 def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
