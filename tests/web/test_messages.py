@@ -17,7 +17,7 @@ from tests.web.sockets import Socket, echo, limited, limiter_at, text
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
-from zae_limiter.web import MessageLimit, Rule, asgi, by_header
+from zae_limiter.web import MessageLimit, Rule, asgi, by_api_key, by_header
 
 MESSAGES = Limit.per_minute("messages", 2)
 IP = f"ip:{PEER}"
@@ -107,6 +107,23 @@ def test_whose_messages_they_are(kind: str) -> None:
             await messages.take(scope)
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_several_keys_are_refused_and_charged_to_the_address(is_async: bool) -> None:
+    async def accept_later(key: str) -> bool:
+        return False
+
+    limiter = limiter_at()
+    key = by_api_key(accept=accept_later if is_async else lambda key: False)
+    messages = MessageLimit(limiter, "chat", limits=[MESSAGES], key=key)
+    headers = [("x-api-key", "a"), ("x-api-key", "b")]
+    codes = []
+    for _ in range(2):
+        socket = asyncio.run(Socket(text(1), headers=headers).through(limited(echo(messages.take))))
+        codes.append(socket.sent[-1]["code"])
+    assert codes == [1008, 1013]
+    assert asyncio.run(limiter.available(IP, "chat", limits=[MESSAGES])) == {"messages": 0}
 
 
 def test_a_message_can_cost_more_and_by_stored_limits() -> None:

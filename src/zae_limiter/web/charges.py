@@ -107,15 +107,17 @@ class Charge:
 
     async def _lease_once_known(self, found: object, request: Request, tab: Tab) -> LeaseCore:
         try:
-            identity = await _value(found) if inspect.isawaitable(found) else found
+            return await self._made(found, request)
         except SeveralKeysError as error:
             tab.refuse(error)
-            identity = None
-        return await self._made(identity, request)
+        return await self._made(None, request)
 
-    async def lease(self, request: Request) -> LeaseCore:
-        """The lease that the request needs, not yet entered."""
-        return await self._made(self._key(request), request)
+    async def lease(self, request: Request) -> tuple[LeaseCore, SeveralKeysError | None]:
+        """The lease that the request needs, not yet entered; of several API keys that of the address, and the error."""
+        try:
+            return await self._made(self._key(request), request), None
+        except SeveralKeysError as error:
+            return await self._made(None, request), error
 
     async def _made(self, found: object, request: Request) -> LeaseCore:
         identity = identified(await _value(found) if inspect.isawaitable(found) else found, request)

@@ -10,6 +10,7 @@ from .modes import Waiting
 from .proxies import Proxies
 from .request import AsgiRequest
 from .rules import Rule
+from .tab import charge_look_ups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +55,12 @@ class MessageLimit:
     async def take(self, websocket: Any) -> None:
         """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``."""
         scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
-        async with cast("Lease", await self._charge.lease(AsgiRequest(scope, self._proxies))):
-            pass
+        lease, refusal = await self._charge.lease(AsgiRequest(scope, self._proxies))
+        async with cast("Lease", lease):
+            if refusal is not None:
+                charge_look_ups(lease, refusal)
+        if refusal is not None:
+            raise refusal
 
     def watched(self, scope: Scope, receive: Receive) -> Receive:
         """The channel from the client, with each message of it limited."""

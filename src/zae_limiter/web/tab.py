@@ -64,8 +64,7 @@ class Tab:
         if charge is not None and charge.rule.refund:
             self._refundable = (*self._refundable, (lease, charge))
         if self.refusal is not None:
-            if self._guesses > 1:
-                lease._collect({name: amount * (self._guesses - 1) for name, amount in lease._cost.items()}, 1)
+            charge_look_ups(lease, self.refusal)
             raise self.refusal
 
     def refuse(self, error: SeveralKeysError) -> None:
@@ -149,6 +148,12 @@ class Tab:
         await self.charge_failure()
         if interrupted is not None:
             raise interrupted
+
+
+def charge_look_ups(lease: LeaseCore, refusal: SeveralKeysError) -> None:
+    """Charge as much again as the lease has taken for each key that was looked up, but the first."""
+    if refusal.looked_up > 1:
+        lease._collect({name: amount * (refusal.looked_up - 1) for name, amount in lease._cost.items()}, 1)
 
 
 def tab_of(request: Any) -> Tab:
