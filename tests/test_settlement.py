@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +125,28 @@ def test_usage_of_a_limit_that_was_removed_meanwhile_is_counted(harness: Harness
             await limiter.set_system_defaults(both)
 
     harness.run(work())
+
+
+@pytest.mark.parametrize("backend", [each for each in BACKENDS if each.blocking], ids=str)
+def test_calls_that_fail_at_the_same_moment_give_back_all_they_took(harness: Harness) -> None:
+    """Six threads of one process: who loses a race waits to hear what the other one has given back."""
+    amounts = (25, 5, 30, 10, 20, 10)
+    limiter = harness.limiter(timeout=60)
+    harness.run(limiter.set_system_defaults([Limit.per_day("t", 100)]))
+    for number in range(20):
+        key = f"key-{number}"
+        together = threading.Barrier(len(amounts))
+
+        async def fail(amount: int, key: str = key, together: threading.Barrier = together) -> None:
+            lease = limiter.acquire(key, "gpt-4", {"t": amount})
+            await lease.__aenter__()
+            together.wait(60)
+            await lease.__aexit__(Boom, Boom(), None)
+
+        with ThreadPoolExecutor(len(amounts)) as pool:
+            for done in [pool.submit(harness.run, fail(amount)) for amount in amounts]:
+                done.result()
+        assert harness.run(limiter.available(key, "gpt-4")) == {"t": 100}
 
 
 # A limit that is named is checked.

@@ -15,12 +15,13 @@ from .chain import Step
 from .planning import serials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..records.level import Level
     from ..records.settlement import Settlement
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from ..runtime.port import Gate
     from .chain import Chain
     from .chains import Chains
     from .engine import Grant
@@ -39,6 +40,11 @@ class Part(NamedTuple):
     delta: Mapping[str, int]
     charge: Charge
     more_back: Mapping[str, int] = _NOTHING
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether something is given back."""
+        return bool(self.more_back) or any(amount < 0 for amount in self.delta.values())
 
     @property
     def is_split(self) -> bool:
@@ -98,6 +104,38 @@ def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]
     }
 
 
+class OnItsWay:
+    """A part that is being settled, for other settlements of this process that have to know what becomes of it."""
+
+    def __init__(self, part: Part, home: object) -> None:
+        self.part = part
+        self.home = home
+        self.ended = False
+        self.gates: list[Gate] = []
+        sight = part.step.sight
+        if sight.returning is None:
+            sight.returning = set()
+        sight.returning.add(self)
+
+    def end(self) -> None:
+        """Let those go on who wait for it."""
+        returning = self.part.step.sight.returning
+        if returning is not None:
+            returning.discard(self)
+        self.ended = True
+        for gate in self.gates:
+            gate.open()
+
+    def follows(self, part: Part, names: Iterable[str], home: object) -> bool:
+        """Return whether it settles a later charge of the same bucket, in the same event loop."""
+        mine, theirs = self.part.charge, part.charge
+        if self.home is not home or mine.made != theirs.made:
+            return False
+        return any(
+            mine.orders[name] > theirs.orders[name] for name in names if name in mine.orders.keys() & theirs.orders
+        )
+
+
 class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
@@ -118,6 +156,15 @@ class Settling:
 
     async def _together(self, parts: Sequence[Part]) -> dict[str, int]:
         """Settle in one commit; return what of the give-backs found no room."""
+        home = self._backend.runtime.home()
+        under_way = [OnItsWay(part, home) for part in parts if part.gives_back]
+        try:
+            return await self._settle_once_known(parts, home)
+        finally:
+            for each in under_way:
+                each.end()
+
+    async def _settle_once_known(self, parts: Sequence[Part], home: object) -> dict[str, int]:
         await self._look([part.step for part in parts if part.is_gone])
         for _ in range(_MAX_TRIES):
             images = [part.step.sight.image for part in parts]
@@ -126,6 +173,8 @@ class Settling:
             now_ms = self._backend.clock.now_ms()
             seen = [(part, image) for part, image in zip(parts, images, strict=True) if image is not None]
             settled = [part.settle(image, now_ms) for part, image in seen]
+            if await self._waited(parts, settled, home):
+                continue
             changes = [
                 ledger.turned(part.step.level, image, each.write, now_ms)
                 for (part, image), each in zip(seen, settled, strict=True)
@@ -142,6 +191,19 @@ class Settling:
                 if level.key in outcome.images:
                     sight.show(outcome.images[level.key], now_ms)
         raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
+
+    async def _waited(self, parts: Sequence[Part], settled: Sequence[Settlement], home: object) -> bool:
+        """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
+
+        Return whether it has ended. Half of the time that is left stays for the write.
+        """
+        for part, each in zip(parts, settled, strict=True):
+            for other in tuple(part.step.sight.returning or ()) if each.uncounted else ():
+                if other.follows(part, each.uncounted, home):
+                    gate = self._backend.runtime.gate()
+                    other.gates.append(gate)
+                    return other.ended or await gate.wait(self._deadline.left() / 2)
+        return False
 
     async def _apart(self, parts: Sequence[Part]) -> dict[str, int]:
         """Settle parts of which some have lost their bucket, or half of it."""

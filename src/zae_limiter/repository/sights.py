@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
@@ -42,7 +42,7 @@ class Sight:
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("hot", "image", "lost", "refused", "returns", "seen_ms")
+    __slots__ = ("hot", "image", "lost", "refused", "returning", "returns", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
@@ -51,6 +51,8 @@ class Sight:
         self.hot = _NONE
         self.lost = 0
         self.returns: deque[Return] | None = None
+        self.returning: set[Any] | None = None
+        """The settlements of this process that are on their way to the bucket."""
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
