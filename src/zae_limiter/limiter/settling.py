@@ -156,7 +156,8 @@ class Settling:
 
     async def _together(self, parts: Sequence[Part]) -> dict[str, int]:
         """Settle in one commit; return what of the give-backs found no room."""
-        home = self._backend.runtime.home()
+        instant = self._backend.store.capabilities.instant  # then no loop is needed, nor running perhaps
+        home = None if instant else self._backend.runtime.home()
         under_way = [OnItsWay(part, home) for part in parts if part.gives_back]
         try:
             return await self._settle_once_known(parts, home)
