@@ -42,6 +42,7 @@ WRITES = st.builds(
     st.lists(NAMES, max_size=3).map(tuple),
     st.sampled_from([None, NEVER, 500_001, 2_000_000]),
     st.booleans(),
+    st.none(),
 )
 OPERATIONS = {
     Form.CHANGE: ("UpdateItem", "Update"),

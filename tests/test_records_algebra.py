@@ -39,6 +39,7 @@ WRITES = st.builds(
     remove=st.lists(st.sampled_from("abcd"), max_size=2).map(tuple),
     expires_at_ms=st.none() | st.just(NEVER) | st.integers(1, 10**13),
     delete=st.just(False),
+    seen=st.none(),
 )
 
 OPERATORS = {

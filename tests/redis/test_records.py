@@ -72,6 +72,7 @@ WRITES = st.builds(
     st.lists(NAMES | COUNTED, max_size=2, unique=True).map(tuple),
     st.sampled_from([None, NEVER, 5_000, 15_000]),
     st.integers(0, 5).map(lambda chance: chance == 0),
+    st.none(),
 )
 IMAGES = st.none() | st.builds(
     lambda plain, counted: {**plain, **counted},

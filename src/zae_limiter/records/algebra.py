@@ -63,6 +63,9 @@ class Write(NamedTuple):
     cannot know why it is so far. `NEVER` takes it away, None leaves it. ``delete`` removes
     the record. With no change at all it only checks its guards. A record that does not exist is created,
     unless a guard forbids it.
+
+    ``seen`` is the image that the write was planned from, as the store has shown it. It changes nothing about what
+    the write does; a store may use it to do that with less work.
     """
 
     key: Key
@@ -72,6 +75,7 @@ class Write(NamedTuple):
     remove: tuple[str, ...] = ()
     expires_at_ms: int | None = None
     delete: bool = False
+    seen: Image | None = None
 
     @property
     def blind(self) -> bool:
@@ -158,7 +162,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def applied(image: Image | None, write: Write) -> Image | None:
     """The image after ``write``; its guards are taken to hold."""
-    _, _, put, add, remove, expires_at_ms, delete = write
+    _, _, put, add, remove, expires_at_ms, delete, _ = write
     if delete:
         return None
     new = {} if image is None else image.copy()

@@ -147,7 +147,7 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, seen_ms, lost)
-    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False))
+    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False, image))
 
 
 def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
@@ -238,7 +238,9 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved(level, image, now_ms, anchor))
-    return kept_in_debt(level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms))
+    return kept_in_debt(
+        level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
+    )
 
 
 def _reshape_limit(

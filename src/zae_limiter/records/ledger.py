@@ -96,7 +96,7 @@ def gathered(key: Key, image: Image, usage_days: int) -> Turned:
     put = _taken_in(image)
     guards = _unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
     put[BOOKINGS] = image[BOOKINGS] + 1
-    return Turned(Write(key, guards, put, {CHANGES: -image[CHANGES]}), _accruals(key, image, usage_days))
+    return Turned(Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days))
 
 
 def unhoused(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> Turned:

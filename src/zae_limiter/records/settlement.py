@@ -103,7 +103,7 @@ def settle(
         add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add)
-    write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms)
+    write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms, seen=image)
     return Settlement(kept_in_debt(level, image, write), credited, uncounted)
 
 

@@ -30,7 +30,7 @@ def add_tokens(lines: list[str], write: Write, index: int) -> None:
 
     It is negative where entries come or go only if the record begins to expire.
     """
-    key, guards, put, add, remove, expires_at_ms, delete = write
+    key, guards, put, add, remove, expires_at_ms, delete, _ = write
     lines += (
         _DELETE if delete else _CHECK if write.is_check else _CHANGE,
         str(index),
@@ -61,7 +61,7 @@ def index_use(write: Write) -> int:
 
 def can_change_index(write: Write) -> bool:
     """Whether index entries may come or go with a write: it may create or delete the record, or moves it."""
-    _, guards, put, _, remove, _, delete = write
+    _, guards, put, _, remove, _, delete, _ = write
     if delete:
         return True
     for attrs in (put, remove):
