@@ -225,7 +225,7 @@ MUTATIONS = [
     Mutation("records.charging._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.charging.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.charging._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
-    Mutation("records.bucket._pots", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
+    Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
         "records.charging.kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
@@ -233,9 +233,9 @@ MUTATIONS = [
     Mutation("records.charging.kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
     # Usage.
-    Mutation("records.ledger.turned", "now_ms < image", "now_ms <= image", TURN, "memory"),
-    Mutation("records.ledger.booked", "(*seen, *unspent)", "unspent", USAGE, "memory"),
-    Mutation("records.ledger.booked", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
+    Mutation("records.ledger.with_usage", "now_ms < image", "now_ms <= image", TURN, "memory"),
+    Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", USAGE, "memory"),
+    Mutation("records.ledger.book", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
     Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),

@@ -40,7 +40,7 @@ class Once:
 
     async def finish(self, deadline: Deadline | None = None) -> None:
         """Return when the work is done. Who does it takes as long as it takes; the others wait until ``deadline``."""
-        home = self._runtime.home()
+        home = self._runtime.scope()
         while not self.done:
             gate = self._runtime.gate()
             ours, leads = self._join(home, gate)

@@ -63,8 +63,8 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    pots = bucket.stored_pots(shards, state.limit_name)
-    capacity, left = state.capacity_milli // MILLI, balance(pots, now_ms) // MILLI
+    balances = bucket.stored_balances(shards, state.limit_name)
+    capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
     return Load(
         entity_id=state.entity_id,
         resource=state.resource,
@@ -72,6 +72,6 @@ def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
         capacity=capacity,
         available=left,
         utilization_pct=used_pct(capacity, left),
-        full_in_seconds=max(0, *(pot.full_at() - now_ms for pot in pots)) / MILLI,
+        full_in_seconds=max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI,
         total_consumed_milli=state.total_consumed_milli,
     )

@@ -16,8 +16,8 @@ from .operations import (
     SyncConfigOperations,
     SyncEntityOperations,
     SyncHistoryOperations,
-    SyncLookOperations,
     SyncNamespaceOperations,
+    SyncQueryOperations,
     SyncSurveyOperations,
 )
 
@@ -153,7 +153,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
         return repository
 
 
-class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
+class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
     """`RateLimiter`, blocking."""
 
     _inner: BlockingRateLimiter
@@ -207,7 +207,7 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         cost = check_amounts("consume", consume)
         terms = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
+            terms = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
         return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UsageSnapshot,
         UsageSummary,
     )
-    from ..limiter.looking import LookOperations
+    from ..limiter.queries import QueryOperations
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
@@ -260,10 +260,10 @@ class SyncHistoryOperations:
         return run(self._inner.get_usage_summary(entity_id, resource, window_type, start_time, end_time))
 
 
-class SyncLookOperations:
-    """`LookOperations`, blocking."""
+class SyncQueryOperations:
+    """`QueryOperations`, blocking."""
 
-    _inner: LookOperations
+    _inner: QueryOperations
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
