@@ -149,7 +149,9 @@ class Settling:
 
     async def settle(self, parts: Sequence[SettlementPart]) -> None:
         """Settle all parts; side by side where one commit of them all would cost more."""
-        if len(parts) < 2 or self._backend.store.capabilities.free_atomic_commit:
+        if not parts:
+            return
+        if len(parts) == 1 or self._backend.store.capabilities.free_atomic_commit:
             await self._together(parts)
             return
         for result in await self._backend.runtime.together([self._together([part]) for part in parts]):
