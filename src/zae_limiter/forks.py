@@ -1,46 +1,74 @@
-"""Forks: no lock of ours is ever inherited in the middle of something.
+"""What happens to our locks and caches when the process forks.
 
-Whoever guards its state with a ``_lock`` registers here. Before a fork all these locks are taken, so that nobody is
-in the middle of a change; after it parent and child let go of them.
+A lock is never inherited in the middle of a change: before a fork all protected locks are taken, and parent and child
+release them afterwards. Where processes do not fork (Windows), registering has no effect.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary, WeakMethod
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Locked(Protocol):
-        """Something with a lock that is held for moments only."""
-
-        _lock: Any  # a Lock or an RLock
+    from collections.abc import Callable
 
 
-_OWNERS: WeakSet[Any] = WeakSet()
-_HELD: list[Any] = []
+class Lock(Protocol):
+    """A `threading.Lock` or `threading.RLock` that is held for moments only."""
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it."""
+        ...
 
 
-def protect(owner: Locked) -> None:
-    """Keep ``owner`` whole across forks."""
-    _OWNERS.add(owner)
+_PROTECTED: WeakKeyDictionary[Lock, WeakMethod[Callable[[], None]] | None] = WeakKeyDictionary()
+_IN_CHILD: set[WeakMethod[Callable[[], None]]] = set()
+_HELD: list[Lock] = []
+
+
+def protect(lock: Lock, before_fork: Callable[[], None] | None = None) -> None:
+    """Hold ``lock`` during every fork, and call the method ``before_fork`` while it is held.
+
+    Neither the lock nor the owner of the method is kept alive by this.
+    """
+    _PROTECTED[lock] = None if before_fork is None else WeakMethod(before_fork)
+
+
+def after_fork(method: Callable[[], None]) -> None:
+    """Call ``method`` in every child process, after the locks are released. Its owner is not kept alive by this."""
+    _IN_CHILD.add(WeakMethod(method, _IN_CHILD.discard))
 
 
 def _before() -> None:
-    _HELD.extend(_OWNERS)
-    for owner in _HELD:
-        owner._lock.acquire()
-        prepare = getattr(owner, "before_fork", None)
-        if prepare is not None:
-            prepare()
+    for reference in _PROTECTED.keyrefs():  # a list: other threads may register meanwhile
+        lock = reference()
+        if lock is not None:
+            lock.acquire()
+            _HELD.append(lock)
+            _call(_PROTECTED[lock])
 
 
-def _after() -> None:
+def _release() -> None:
     while _HELD:
-        _HELD.pop()._lock.release()
+        _HELD.pop().release()
+
+
+def _in_child() -> None:
+    _release()
+    for method in tuple(_IN_CHILD):
+        _call(method)
+
+
+def _call(reference: WeakMethod[Callable[[], None]] | None) -> None:
+    method = None if reference is None else reference()
+    if method is not None:
+        method()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)

@@ -38,7 +38,7 @@ class DictRepository:
         """Buckets that were dropped for want of room before they had expired."""
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
-        protect(self)
+        protect(self._lock)
 
     def __len__(self) -> int:
         return len(self._entries)

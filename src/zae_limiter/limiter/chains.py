@@ -44,7 +44,7 @@ class Chains:
         self._get = self._known.get
         self.resolving: dict[Turn, deque[Gate]] = {}
         """Who waits for which chain, by event loop; empty nearly always."""
-        protect(self)
+        protect(self._lock)
         self.system_policy: OnUnavailable | None = None
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
+from ..forks import after_fork
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, tell
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
@@ -81,7 +80,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._in_place = speculative_writes and self._engine.updates_in_place
         self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
-        _LIMITERS.add(self)
+        after_fork(self._forget_waiting)
 
     def _opened(
         self,
@@ -375,14 +374,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         backend = self._backend
         return {"zae_namespace": backend.namespace_name, "zae_backend": backend.store.capabilities.name}
 
-
-_LIMITERS: WeakSet[RateLimiter] = WeakSet()
-
-
-def _after_fork() -> None:
-    for limiter in tuple(_LIMITERS):
-        limiter._chains.forget()
-        limiter._lines.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def _forget_waiting(self) -> None:
+        """Forget who waits for tokens or for limits: in a child process nobody does."""
+        self._chains.forget()
+        self._lines.forget()

@@ -59,7 +59,7 @@ class Lines:
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
-        protect(self)
+        protect(self._lock)
 
     def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
         """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""

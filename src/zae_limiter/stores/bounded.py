@@ -28,7 +28,7 @@ class BoundedMap(Generic[K, V]):
         self._entries: OrderedDict[K, V] = OrderedDict()
         self.get: Callable[[K], V | None] = self._entries.get
         """Return the value of a key, or None where there is none."""
-        protect(self)
+        protect(self._lock)
 
     def put(self, key: K, value: V) -> None:
         """Remember a value, as the newest one."""

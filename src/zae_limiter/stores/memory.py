@@ -67,7 +67,7 @@ class MemoryStore:
         self._unbooked = Unbooked(usage_retention_days, self._table.packer)
         self._windows: list[tuple[str, str]] = []
         """Usage records by the end of their window, as a heap; some of them are gone."""
-        protect(self)
+        protect(self._lock)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
