@@ -16,13 +16,14 @@ from zae_limiter import forks
 
 FORK = """
 import os, threading
-from zae_limiter.forks import after_fork, protect
+from zae_limiter.forks import after_fork, before_fork, protect
 
 class Owner:
     def __init__(self):
         self.lock = threading.Lock()
         self.calls = []
-        protect(self.lock, self.prepare)
+        protect(self.lock)
+        before_fork(self.prepare)
         after_fork(self.forget)
 
     def prepare(self):
@@ -47,7 +48,8 @@ class Owner:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        forks.protect(self.lock, self.forget)
+        forks.protect(self.lock)
+        forks.before_fork(self.forget)
         forks.after_fork(self.forget)
 
     def forget(self) -> None:

@@ -7,11 +7,16 @@ release them afterwards. Where processes do not fork (Windows), registering has 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
-from weakref import WeakKeyDictionary, WeakMethod
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Methods = WeakKeyDictionary[object, Callable[[Any], None]]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Lock(Protocol):
@@ -26,31 +31,36 @@ class Lock(Protocol):
         ...
 
 
-_PROTECTED: WeakKeyDictionary[Lock, WeakMethod[Callable[[], None]] | None] = WeakKeyDictionary()
-_IN_CHILD: set[WeakMethod[Callable[[], None]]] = set()
+_PROTECTED: WeakKeyDictionary[Lock, None] = WeakKeyDictionary()
+_BEFORE: Methods = WeakKeyDictionary()
+_IN_CHILD: Methods = WeakKeyDictionary()
 _HELD: list[Lock] = []
 
 
-def protect(lock: Lock, before_fork: Callable[[], None] | None = None) -> None:
-    """Hold ``lock`` during every fork, and call the method ``before_fork`` while it is held.
+def protect(lock: Lock) -> None:
+    """Hold ``lock`` during every fork, as long as somebody else refers to it."""
+    _PROTECTED[lock] = None
 
-    Neither the lock nor the owner of the method is kept alive by this.
-    """
-    _PROTECTED[lock] = None if before_fork is None else WeakMethod(before_fork)
+
+def before_fork(method: Callable[[], None]) -> None:
+    """Call the bound ``method`` before every fork, when the protected locks are held. Its owner is not kept alive."""
+    _register(_BEFORE, method)
 
 
 def after_fork(method: Callable[[], None]) -> None:
-    """Call ``method`` in every child process, after the locks are released. Its owner is not kept alive by this."""
-    _IN_CHILD.add(WeakMethod(method, _IN_CHILD.discard))
+    """Call the bound ``method`` in every child process, when the locks are released. Its owner is not kept alive."""
+    _register(_IN_CHILD, method)
+
+
+def _register(methods: Methods, method: Any) -> None:
+    methods[method.__self__] = method.__func__
 
 
 def _before() -> None:
-    for reference in _PROTECTED.keyrefs():  # a list: other threads may register meanwhile
-        lock = reference()
-        if lock is not None:
-            lock.acquire()
-            _HELD.append(lock)
-            _call(_PROTECTED[lock])
+    _HELD.extend(_alive(_PROTECTED))
+    for lock in _HELD:
+        lock.acquire()
+    _call(_BEFORE)
 
 
 def _release() -> None:
@@ -60,14 +70,17 @@ def _release() -> None:
 
 def _in_child() -> None:
     _release()
-    for method in tuple(_IN_CHILD):
-        _call(method)
+    _call(_IN_CHILD)
 
 
-def _call(reference: WeakMethod[Callable[[], None]] | None) -> None:
-    method = None if reference is None else reference()
-    if method is not None:
-        method()
+def _call(methods: Methods) -> None:
+    for owner in _alive(methods):
+        methods[owner](owner)
+
+
+def _alive(registry: WeakKeyDictionary[K, V]) -> list[K]:
+    """Return the keys that still exist; other threads may register at the same time."""
+    return [key for reference in registry.keyrefs() if (key := reference()) is not None]
 
 
 if hasattr(os, "register_at_fork"):
