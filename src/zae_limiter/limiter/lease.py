@@ -44,7 +44,7 @@ class AcquireOptions(NamedTuple):
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
-    degraded = False
+    degraded: bool = False
     _open = False
     _grant: Grant | None = None
     _extra: tuple[Grant, ...] = ()

@@ -65,7 +65,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         timeout: float | None = None,
         atomic: bool = False,
     ) -> None:
-        self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
+        self.repository: Repository = self._opened(repository, name, region, endpoint_url, stack_options)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = self.repository._backend

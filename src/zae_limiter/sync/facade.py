@@ -156,6 +156,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
 class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
     """`RateLimiter`, blocking."""
 
+    repository: SyncRepository
     _inner: BlockingRateLimiter
 
     def __init__(

@@ -42,7 +42,7 @@ class Charge:
         self._lease_type = mode.lease_type
         self._templates = rule.templates()
         self._verbs = rule.verbs()
-        self.for_all = rule.match is None and self._verbs is None
+        self.for_all: bool = rule.match is None and self._verbs is None
         """Whether it is for every request."""
         self._counts_failures = rule.count == "failures"
         self._key = rule.key or key or by_ip()
