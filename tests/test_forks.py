@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 import threading
@@ -56,7 +55,7 @@ class Owner:
         """Forget everything."""
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+@pytest.mark.unix
 def test_locks_are_held_during_a_fork_and_the_child_is_told() -> None:
     command = [sys.executable, "-W", "error", "-c", FORK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
