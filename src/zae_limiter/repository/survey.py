@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
@@ -59,7 +59,9 @@ class SurveyOperations(Operations):
 
 def _is_whole(shards: bucket.Shards) -> bool:
     """Whether the records have all of a bucket: a record has the share of one shard of so many."""
-    return sum(Fraction(1, image.get(SHARDS, 1)) for _, image in shards) >= 1
+    counts: list[int] = [image.get(SHARDS, 1) for _, image in shards]
+    unit = lcm(*counts)
+    return sum(unit // count for count in counts) >= unit
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
