@@ -90,6 +90,13 @@ class SyncRepository(
         )
 
     @classmethod
+    def _of(cls, inner: BlockingRepository) -> SyncRepository:
+        """Return the blocking form of a repository that is open."""
+        made = cls.__new__(cls)
+        made._inner = inner
+        return made
+
+    @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
         """The fluent form: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
         return SyncRepositoryBuilder()
@@ -147,7 +154,7 @@ class SyncRepository(
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -161,9 +168,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
 
     def build(self) -> SyncRepository:
         """Open the repository, with all that it needs."""
-        repository = SyncRepository(self._url, **self._options)
-        run(repository._inner._prepare())
-        return repository
+        return SyncRepository._of(run(self._open(BlockingRepository)))
 
 
 class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
@@ -255,7 +260,7 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         run(self._inner.close())
 
     def __enter__(self) -> SyncRateLimiter:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
