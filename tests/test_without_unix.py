@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.deadlines import PATIENCE
 from zae_limiter import __version__
 
@@ -91,6 +93,8 @@ def run(code: str, folder: Path) -> list[str]:
 
 
 def test_every_module_but_the_local_aws_can_be_imported(tmp_path: Path) -> None:
+    for optional in ("fastapi", "opentelemetry"):
+        pytest.importorskip(optional)
     imported = run(IMPORT_ALL, tmp_path)
     files = {path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "zae_limiter").rglob("*.py")}
     expected = {file.removesuffix("/__init__").replace("/", ".") for file in files} - {"zae_limiter"}
@@ -99,6 +103,13 @@ def test_every_module_but_the_local_aws_can_be_imported(tmp_path: Path) -> None:
 
 def test_acquires_on_memory_and_sqlite_work_blocking_and_async(tmp_path: Path) -> None:
     assert run(ACQUIRE, tmp_path) == ["memory:// 0 True", "sqlite:///limits.db 0 True"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there it would be a file of the host")
+def test_a_url_with_a_drive_is_the_path_that_windows_knows(tmp_path: Path) -> None:
+    (tmp_path / "C:" / "data").mkdir(parents=True)
+    run("import zae_limiter; zae_limiter.SyncRateLimiter('sqlite:///C:/data/limits.db').get_entity('key')", tmp_path)
+    assert (tmp_path / "C:" / "data" / "limits.db").is_file()
 
 
 def test_the_command_line_works(tmp_path: Path) -> None:
