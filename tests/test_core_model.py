@@ -28,7 +28,7 @@ from tests.backends import BACKENDS, Backend
 from tests.test_laws import START_MS, costs, limits, several_limits, steps
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import Left, ExactBucket, balances
+from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
