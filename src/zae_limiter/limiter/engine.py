@@ -15,7 +15,6 @@ from ..core.decide import fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..records import bucket, charging, ledger
 from ..records.algebra import Committed, Conflict, Image
-from ..stores.port import Swapper
 from .amounts import check_known
 from .booking import commit_turned
 from .committing import commit_parts
@@ -96,7 +95,6 @@ class Engine:
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         self._splits = able.partition_writes > 0
-        self._swapper = backend.store if isinstance(backend.store, Swapper) else None
         self._merges = merges
 
     def landed(
@@ -174,18 +172,6 @@ class Engine:
         await self.write_limits_down(chain, now_ms, deadline)
         return new_grant((chain, NOTHING, tuple(sight.image for _, sight in chain.steps), now_ms, NOTHING, None, False))
 
-    async def swap(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline) -> Grant | None:
-        """Take ``cost`` from a single bucket that nobody else has written since it was last seen; else None."""
-        if self._swapper is None or len(chain.steps) != 1:
-            return None
-        level = chain.levels[0]
-        now_ms = chain.instant(self._clock.now_ms())
-        found = await self._swapper.swap(level.key, now_ms, deadline.left(), charging.spend, level, cost, now_ms)
-        if isinstance(found, Conflict):
-            chain.show(found.images, self._clock.now_ms())
-            return None
-        return None if found is None else seen_grant(chain, cost, found, now_ms)
-
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
         await settle_grant(self._backend, self._chains, grant, delta, deadline)
@@ -258,10 +244,6 @@ class Engine:
 
     async def _charge(self, chain: Chain, asks: list[Ask], deadline: Deadline) -> None:
         """Decide every ask: as many as fit, in order, go into one write; the others are refused."""
-        if len(asks) == 1:
-            asks[0].grant = await self.swap(chain, asks[0].cost, deadline)
-            if asks[0].grant is not None:
-                return
         now_ms = chain.instant(self._clock.now_ms())
         pending = asks
         certain = lost = False

@@ -110,9 +110,6 @@ class Prompt:
     def take(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline | None) -> Grant | None:
         """Take ``cost`` at every level with the one write that the last sights call for."""
         assert deadline is not None  # it waits
-        grant = run(self._engine.swap(chain, cost, deadline))
-        if grant is not None:
-            return grant
         if chain.sharded or not (self._atomic or len(chain.steps) == 1) or not cost.keys() <= chain.names:
             return None
         lane = chain.lanes.of(self._backend.runtime.home())
