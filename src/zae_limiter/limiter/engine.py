@@ -113,8 +113,8 @@ class Engine:
             return None
         for (step, taken, *_), image in zip(parts, outcome.images, strict=True):
             level, sight = step
-            if sight.hot and charging.undisturbed(level, sight.image, image, taken):
-                sight.hot = frozenset()
+            if sight.hot:
+                sight.cool(undisturbed=charging.undisturbed(level, sight.image, image, taken))
             sight.lost = 0
             sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
         return new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
@@ -353,7 +353,7 @@ class Engine:
         for level, sight in chain.shards():
             if sight.image is not None and level.key in conflict.images:
                 sight.lost += 1
-                sight.hot = charging.crowded(level, sight.image, cost, now_ms)
+                sight.heat(charging.crowded(level, sight.image, cost, now_ms))
 
 
 def _draft(chain: Chain, pending: list[Ask], now_ms: int, *, wide: bool) -> Draft | None:

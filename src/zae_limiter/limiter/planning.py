@@ -85,7 +85,8 @@ def _part(step: Step, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> 
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.count == 1 else None
     else:
-        write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost, grants)
+        hot = sight.hot_at(now_ms)
+        write = charging.charge(level, image, cost, now_ms, hot, sight.seen_ms, sight.lost, grants)
     return None if write is None else Part(step, cost, ledger.turned(level, image, write, now_ms), grants)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..records.charging import LAG_MS
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
@@ -28,27 +29,30 @@ class Return(NamedTuple):
 
 
 _MOST_RETURNS = 32
+_CALM_WRITES = 16
+"""After how many writes in a row between which nobody else wrote a limit no longer counts as hot."""
 _NONE: frozenset[str] = frozenset()
 
 
 class Sight:
     """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
-    ``refused`` says that a request was refused with this image; ``hot`` holds the limits that
-    others were writing at that moment; ``lost`` how many races for it were lost since the last that was won;
-    ``returns`` is what this process has given back lately.
+    ``refused`` says that a request was refused with this image; ``hot`` holds the limits that others are writing too,
+    ``calm`` counts writes that have shown nothing of that; ``lost`` is how many races for it were lost since the last
+    that was won; ``returns`` is what this process has given back lately.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("hot", "image", "lost", "refused", "returning", "returns", "seen_ms")
+    __slots__ = ("calm", "hot", "image", "lost", "refused", "returning", "returns", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
         self.seen_ms = 0
         self.refused = False
         self.hot = _NONE
+        self.calm = 0
         self.lost = 0
         self.returns: deque[Return] | None = None
         self.returning: set[Any] | None = None
@@ -60,6 +64,24 @@ class Sight:
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
+
+    def heat(self, names: frozenset[str]) -> None:
+        """Take ``names`` for the limits that others are writing, as a lost race has shown."""
+        self.hot = names
+        self.calm = 0
+
+    def cool(self, *, undisturbed: bool) -> None:
+        """Count a write; once enough in a row were undisturbed by others, no limit is hot any more.
+
+        A write that was disturbed starts the count again, but not as a lost race does: see `hot_at`.
+        """
+        self.calm = self.calm + 1 if undisturbed else min(self.calm, 1)
+        if self.calm >= _CALM_WRITES:
+            self.hot = _NONE
+
+    def hot_at(self, now_ms: int) -> frozenset[str]:
+        """Return the limits that others are taken to write now: after a calm write only as long as that is recent."""
+        return _NONE if self.calm and now_ms - self.seen_ms > LAG_MS else self.hot
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
