@@ -6,6 +6,7 @@ not look at guards. Of a record that has changed only the changed lines are deco
 
 from __future__ import annotations
 
+import re
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EXACT = 2**53
+_FIRST_NUMBER = re.compile(r"\n[^=\n]*=-?\d")
 DIGEST_LENGTH = 16
 """Hexadecimal digits of a digest, as in ``swap.lua``."""
 CONTENDED_WRITES = 16
@@ -26,15 +28,17 @@ CONTENDED_WRITES = 16
 class StoredImage(dict[str, Any]):
     """An image as Redis has shown it.
 
-    ``text`` is what is stored. ``contended`` is how many more writes must find that nobody else has written in between
-    before the record is swapped again.
+    What is stored is ``head``, ``kept`` bytes that seldom change, and ``tail``, from the first number on. ``contended``
+    is how many more writes must find that nobody else has written in between before the record is swapped again.
     """
 
-    __slots__ = ("contended", "text")
+    __slots__ = ("contended", "head", "kept", "tail")
 
-    def __init__(self, image: Image, text: str, contended: int = 0) -> None:
+    def __init__(self, image: Image, head: str, kept: int, tail: str, contended: int = 0) -> None:
         super().__init__(image)
-        self.text = text
+        self.head = head
+        self.kept = kept
+        self.tail = tail
         self.contended = contended
 
 
@@ -72,48 +76,32 @@ def _plan_swap(write: Write) -> Swap | None:
         image = applied(seen, write)
     except CorruptRecordError:
         return None
-    edits = None if image is None else _find_edits(seen, image, write)
-    if not edits:
+    assert image is not None  # it does not delete
+    tail = _replace_numbers(seen, image, {*write.put, *write.add, TTL})
+    if tail is None:
         return None
-    return _make_swap(seen, StoredImage(image or {}, ""), edits)
-
-
-def _make_swap(seen: StoredImage, after: StoredImage, edits: list[tuple[int, int, str]]) -> Swap:
-    """Return the replacement of ``seen`` by ``after``, whose text it completes."""
-    text = seen.text
-    edits.sort()
-    first = end = edits[0][0]
-    pieces: list[str] = []
-    for start, stop, value in edits:
-        pieces += text[end:start], value
-        end = stop
-    tail = "".join(pieces) + text[end:]
-    after.text = text[:first] + tail
-    data = text.encode()
-    kept = first if len(data) == len(text) else len(text[:first].encode())
-    expires = after.get(TTL)
+    head, kept = seen.head, seen.kept
+    digest = sha1((head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
+    expires = image.get(TTL)
     moved = "" if expires == seen.get(TTL) else str(expires)
-    return Swap(sha1(data, usedforsecurity=False).hexdigest()[:DIGEST_LENGTH], kept, tail, moved, after)
+    return Swap(digest, kept, tail, moved, StoredImage(image, head, kept, tail))
 
 
-def _find_edits(seen: StoredImage, image: Image, write: Write) -> list[tuple[int, int, str]] | None:
-    """Return where in the text which numbers are replaced; None where anything else changes."""
-    text = seen.text
-    edits = []
-    for attr in {*write.put, *write.add, TTL}:
+def _replace_numbers(seen: StoredImage, image: Image, attrs: set[str]) -> str | None:
+    """Return the tail with the numbers of ``image``; None where nothing or anything else changes."""
+    tail = seen.tail
+    for attr in attrs:
         value, old = image.get(attr), seen.get(attr)
         if value is old:
             continue
-        start = text.find(f"\n{attr}=")
-        if start < 0 or not _is_exact(value) or (attr in write.add and not _is_exact(old)):
+        if not (type(value) is type(old) is int and -_EXACT <= value <= _EXACT and -_EXACT <= old <= _EXACT):
             return None
-        start += len(attr) + 2
-        edits.append((start, text.index("\n", start), str(value)))
-    return edits
-
-
-def _is_exact(value: object) -> bool:
-    return type(value) is int and -_EXACT <= value <= _EXACT
+        if value != old:
+            before = tail
+            tail = tail.replace(f"\n{attr}={old}\n", f"\n{attr}={value}\n", 1)
+            if tail == before:
+                return None  # it stands in the head, or in other digits
+    return None if tail == seen.tail else tail
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
@@ -125,11 +113,17 @@ def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
         return None
     seen = write.seen
     if type(seen) is not StoredImage:
-        return StoredImage(_decode(write.key, _lines(text)), text)
-    image = StoredImage(_decode_changes(write.key, text, seen), text, CONTENDED_WRITES)
-    if image == _expect(seen, write, committed=committed):
-        image.contended = max(0, seen.contended - 1) if committed else seen.contended
+        return _stored(_decode(write.key, _lines(text)), text)
+    image = _stored(_decode_changes(write.key, text, seen), text)
+    same = image == _expect(seen, write, committed=committed)
+    image.contended = max(0, seen.contended - committed) if same else CONTENDED_WRITES
     return image
+
+
+def _stored(image: Image, text: str) -> StoredImage:
+    found = _FIRST_NUMBER.search(text)
+    cut = found.start() if found else len(text)
+    return StoredImage(image, text[:cut], len(text[:cut].encode()), text[cut:])
 
 
 def _expect(seen: StoredImage, write: Write, *, committed: bool) -> Image | None:
@@ -144,7 +138,7 @@ def _expect(seen: StoredImage, write: Write, *, committed: bool) -> Image | None
 
 def _decode_changes(key: Key, text: str, seen: StoredImage) -> Image:
     """Decode a record of which ``seen`` is an earlier state."""
-    lines, older = _lines(text), _lines(seen.text)
+    lines, older = _lines(text), _lines(seen.head + seen.tail)
     image = seen.copy()
     if len(lines) == len(older):
         for line, old in zip(lines, older, strict=True):
