@@ -94,6 +94,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._merges = merges
 
@@ -191,7 +192,7 @@ class Engine:
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end, also if the caller is cancelled."""
-        return await (work if self.never_suspends else self._runtime.finish(work))
+        return await (work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels))
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -213,7 +214,7 @@ class Engine:
                     return
                 if not ask.leads:
                     raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:.3g} s: others were ahead.")
-            await self._runtime.finish(self._fly(lane, chain, ask))
+            await self.finish(self._fly(lane, chain, ask))
         except BaseException as error:
             place = lane.withdraw(ask)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from ..turns import LoopTurns, ThreadTurns, Turns
+from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ class Sockets(Protocol):
         """What connections belong to: the running loop, or the one home of all threads."""
         ...
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the present home."""
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for the present home."""
         ...
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends, where that is needed."""
         ...
 
@@ -78,11 +78,11 @@ class BlockingSockets:
         """All threads share the connections."""
         return BlockingSockets
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for all threads."""
-        return ThreadTurns(count)
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for all threads."""
+        return ThreadSlots(count)
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Threads have no end."""
         return None
 
@@ -129,11 +129,11 @@ class AsyncSockets:
         """A connection belongs to the loop that opened it."""
         return asyncio.get_running_loop()
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the tasks of the running loop."""
-        return LoopTurns(count)
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for the tasks of the running loop."""
+        return LoopSlots(count)
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """The sockets are ours and not the loop's: nothing has to be closed with it."""
         return None
 

@@ -77,31 +77,38 @@ def _plan_swap(write: Write) -> Swap | None:
     except CorruptRecordError:
         return None
     assert image is not None  # it does not delete
-    tail = _replace_numbers(seen, image, {*write.put, *write.add, TTL})
-    if tail is None:
+    replaced = _replace_numbers(seen, image, {*write.put, *write.add, TTL})
+    if replaced is None:
         return None
-    head, kept = seen.head, seen.kept
+    tail, first = replaced
+    head = seen.head
     digest = sha1((head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
     expires = image.get(TTL)
     moved = "" if expires == seen.get(TTL) else str(expires)
-    return Swap(digest, kept, tail, moved, StoredImage(image, head, kept, tail))
+    kept = seen.kept + (first if tail.isascii() else len(tail[:first].encode()))
+    return Swap(digest, kept, tail[first:], moved, StoredImage(image, head, seen.kept, tail))
 
 
-def _replace_numbers(seen: StoredImage, image: Image, attrs: set[str]) -> str | None:
-    """Return the tail with the numbers of ``image``; None where nothing or anything else changes."""
+def _replace_numbers(seen: StoredImage, image: Image, attrs: set[str]) -> tuple[str, int] | None:
+    """Return the tail with the numbers of ``image``, and where it begins to differ.
+
+    None where nothing changes, or anything else than whole numbers.
+    """
     tail = seen.tail
+    first = len(tail)
     for attr in attrs:
         value, old = image.get(attr), seen.get(attr)
         if value is old:
             continue
         if not (type(value) is type(old) is int and -_EXACT <= value <= _EXACT and -_EXACT <= old <= _EXACT):
             return None
-        if value != old:
-            before = tail
-            tail = tail.replace(f"\n{attr}={old}\n", f"\n{attr}={value}\n", 1)
-            if tail == before:
-                return None  # it stands in the head, or in other digits
-    return None if tail == seen.tail else tail
+        line = f"\n{attr}={old}\n"
+        place = tail.find(line)
+        if place < 0:
+            return None  # it stands in the head, or in other digits
+        tail = f"{tail[:place]}\n{attr}={value}\n{tail[place + len(line) :]}"
+        first = min(first, place)
+    return None if first == len(tail) else (tail, first)
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:

@@ -40,6 +40,7 @@ SINGLE = BackendCapabilities(
     several_processes=True,
     several_hosts=True,
     usage_retention_days=USAGE_RETENTION_DAYS,
+    never_cancels=True,
 )
 
 CLUSTER = replace(SINGLE, name="redis-cluster", free_atomic_commit=False, wide_commits=False)
