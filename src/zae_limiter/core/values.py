@@ -234,8 +234,8 @@ class BackendCapabilities:
     timeout: float = 5.0
     """How many seconds a call of the library may take, over all that it asks of the store, unless told otherwise."""
     never_cancels: bool = False
-    """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. An acquire needs
-    no task of its own then."""
+    """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. So an acquire
+    needs no task of its own."""
 
 
 @dataclass(frozen=True, slots=True)
