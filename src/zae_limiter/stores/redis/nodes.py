@@ -48,8 +48,6 @@ class Nodes:
         pool = self._pools_of(address).here()
         try:
             return await pool.call(commands, deadline, partial(self._open, address))
-        except (BusyLoadingError, AuthenticationError) as error:  # redis-py counts these among broken connections
-            raise refusal(error, str(address)) from error
         except TimeoutError as error:
             raise Unknown(f"no answer from {address} in time") from error
         except (RedisError, OSError) as error:

@@ -118,8 +118,10 @@ class AsyncLink(asyncio.Protocol):
                     waiting.popleft()
                     if not answer.done():
                         answer.set_result(answer.found)
-        except (InvalidResponse, IndexError) as error:
-            self._fail_all(f"what it sent is no answer ({error})")
+        except IndexError:
+            self._fail_all("it sent more than was asked for")
+        except (InvalidResponse, ConnectionError) as error:
+            self._fail_all(str(error))
         self.used_at = time.monotonic()
         if not (waiting or self.open):
             self.close()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _ANY_BYTES = "surrogateescape"
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
+_TURNED_AWAY = b"ERR max number of clients reached"
+"""No answer to a command: a server with too many connections says so and closes the new one."""
 
 
 def packed(command: Sequence[Any]) -> bytes:
@@ -38,7 +40,7 @@ class Reader:
     def feed(self, data: bytes) -> list[Any]:
         """Return the answers that are complete now; an error of the server is a `ResponseError` among them.
 
-        Raise `InvalidResponse` where the bytes are no answer.
+        Raise `InvalidResponse` where the bytes are no answer, `ConnectionError` where the server wants none of us.
         """
         if self._pieces:
             self._pieces.append(data)
@@ -81,6 +83,8 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
     if kind == _STATUS:
         return line, after
     if kind == _ERROR:
+        if line == _TURNED_AWAY:
+            raise ConnectionError(line.decode())
         return ResponseError(line.decode(errors="replace")), after
     if kind != _LIST:
         raise ValueError(kind)

@@ -1,13 +1,14 @@
-"""The two wires: all that differs between blocking and async calls, over redis-py's connections.
+"""The two wires: all that differs between blocking and async calls.
 
-A call is sent once: redis-py's own retries, which would send a command again that may have been carried out, are part
-of its clients and not of its connections. Every timeout raises `TimeoutError`.
+redis-py connects, encrypts and logs in; commands and answers go without it from then on, each command once. Every
+timeout raises `TimeoutError`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +21,7 @@ from ..connection_slots import ThreadSlots
 from ..outcomes import NoneFree, NotSent
 from ..pools import Pool
 from .pipeline import AsyncLink, SharedPool
-from .resp import packed
+from .resp import Reader, packed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _FRESH_SECONDS = 0.25
 """A connection used so recently is taken to be alive."""
+
+_PIECE = 1 << 16
 
 PROTOCOL = 2
 
@@ -98,6 +101,8 @@ class BlockingLink:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._socket: socket.socket = connection._sock
+        self._reader = Reader()
         self.idle_since = 0.0
 
     def usable(self) -> bool:
@@ -113,33 +118,27 @@ class BlockingLink:
         """Close the socket."""
         self._connection.disconnect()
 
-    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
+    async def call(self, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
         """Send commands and wait for all answers."""
-        connection = self._connection
+        sock = self._socket
+        sock.settimeout(_left(deadline))
+        sock.sendall(b"".join(map(packed, commands)))
         answers: list[Any] = []
-        try:
-            deadline = time.monotonic() + timeout
-            connection.send_packed_command([packed(command) for command in commands])
-            for _ in commands:
-                try:
-                    answers.append(_read(connection, max(0.001, deadline - time.monotonic())))
-                except redis.ResponseError as error:
-                    answers.append(error)
-        except redis.TimeoutError as error:
-            raise TimeoutError(str(error)) from error
+        while len(answers) < len(commands):
+            sock.settimeout(_left(deadline))
+            data = sock.recv(_PIECE)
+            if not data:
+                raise ConnectionError("the connection was closed")
+            answers += self._reader.feed(data)
         return answers
 
 
-def _read(connection: Any, timeout: float) -> Any:
-    """The next answer; before version 8 redis-py waited for it in a call of its own."""
-    if _WAITS_FOR_ANSWERS:
-        return connection.read_response(timeout=timeout)
-    if not connection.can_read(timeout=timeout):
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline; raise `TimeoutError` if there are none: a socket takes 0 for no waiting."""
+    left = deadline - time.monotonic()
+    if left <= 0:
         raise TimeoutError
-    return connection.read_response()
-
-
-_WAITS_FOR_ANSWERS = "timeout" in signature(redis.Connection.read_response).parameters
+    return left
 
 
 class BlockingPool(Pool[BlockingLink]):
@@ -165,12 +164,11 @@ class BlockingPool(Pool[BlockingLink]):
             raise NoneFree(self._limit, left, f" to {self._where}") from error
         try:
             link = self.reuse() or await open_link(deadline)
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline <= time.monotonic():
                 self.keep(link)
                 raise NotSent(f"no time was left to ask {self._where}")
             try:
-                answers = await link.call(commands, left)
+                answers = await link.call(commands, deadline)
             except BaseException:
                 link.close()
                 raise
@@ -196,7 +194,7 @@ class BlockingWire:
         return BlockingPool(limit, where)
 
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
-        """Connect and log in; what is read later in pieces has as long for each of them."""
+        """Connect and log in; commands are sent and answers read without redis-py from then on."""
         kinds = redis.Connection, redis.SSLConnection, redis.UnixDomainSocketConnection
         connection = _kind(kinds, address, login)(**_arguments(address, login, timeout), socket_timeout=timeout)
         try:
