@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,34 @@ def test_a_turn_is_given_back_whatever_happens(mode: Driven, proxy: Proxy) -> No
         assert mode.take(limiter, timeout=0.5) == "unavailable"
         proxy.accept()
         until(lambda: mode.take(limiter) == "granted", "it is there again")
+
+
+def test_a_steady_acquire_needs_no_task_and_no_timer_of_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        made: Counter[str] = Counter()
+        call_at = loop.call_at
+
+        def counting(*args: Any, **options: Any) -> asyncio.TimerHandle:
+            made["timers"] += 1
+            return call_at(*args, **options)
+
+        def task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+            made["tasks"] += 1
+            return asyncio.Task(work, loop=loop, **options)
+
+        async with RateLimiter(server.url) as limiter:
+            assert await take(limiter) == "granted"
+            monkeypatch.setattr(loop, "call_at", counting)
+            loop.set_task_factory(task)
+            assert [await take(limiter) for _ in range(20)] == ["granted"] * 20
+            loop.set_task_factory(None)
+        assert made["tasks"] == 0
+        assert made["timers"] <= 1, "that of the connection"
+
+    asyncio.run(work())
 
 
 # Whose answer
