@@ -60,6 +60,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
         self._update = backend.store.update_in_place if isinstance(backend.store, UpdatesInPlace) else None
@@ -188,7 +189,7 @@ class Engine:
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end, also if the caller is cancelled."""
-        return await (work if self.never_suspends else self._runtime.finish(work))
+        return await (work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels))
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -217,7 +218,7 @@ class Engine:
                         f"No decision within {charge.deadline.seconds:.3g} s: others were ahead."
                     )
                 now_ms = self._clock.now_ms()
-            await self._runtime.finish(self._charge_batch(coalescer, chain, charge, now_ms))
+            await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))
         except BaseException as error:
             place = coalescer.withdraw(charge)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
