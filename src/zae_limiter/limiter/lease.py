@@ -4,16 +4,21 @@ The consumption is in the store before the body starts. Adjustments are collecte
 as plain adds. An exception gives everything back. A crash leaves the estimate charged.
 
 `LeaseCore` is all of it; `Lease` and the blocking `SyncLease` only phrase it.
+
+Beside the context manager there is a surface for code that cannot hold a block open, such as a middleware or a task
+queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI, balance
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
-from ..core.limit import MAX_AMOUNT
+from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import LimitStatus, OnUnavailable
+from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..records import charging
 from .amounts import check_amounts, check_known
@@ -42,11 +47,25 @@ class Terms(NamedTuple):
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
 
+class _Correcting:
+    """Holds the lock under which corrections are collected: `LeaseCore.adjust_nowait` is called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        protect(self)
+
+
+_CORRECTING = _Correcting()
+
+
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
     degraded = False
+    """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
     _open = False
+    _correctable = False
+    """Whether it has ended and `adjust` still writes."""
     _grant: Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
@@ -113,6 +132,52 @@ class LeaseCore:
         """The limits of the entity itself that were charged."""
         return () if self._grant is None else self._grant.chain.levels[0].limits
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease was entered and has not ended."""
+        return self._open
+
+    def for_entity(self, entity_id: str) -> Self:
+        """Return a new lease like this one for another entity: same resource, cost and options, not entered.
+
+        It spares whoever makes many leases alike the checks of `RateLimiter.acquire`.
+        """
+        return type(self)(self._limiter, entity_id, self._resource, self._cost, self._terms)
+
+    def try_enter(self) -> bool:
+        """Take the tokens if that needs no waiting. Return False, with nothing taken, if `enter` is needed.
+
+        Raises what `enter` raises.
+        """
+        return self._enter_at_once()
+
+    def try_exit(self, *, final: bool = True) -> bool:
+        """End the lease if there is nothing to write. Return False, with the lease still open, if `exit` is needed.
+
+        ``final``: as for `exit`. A lease that is not open is left as it is.
+        """
+        if self._open:
+            if not self._leave_at_once():
+                return False
+            self._correctable = not final
+        return True
+
+    def adjust_nowait(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Do what `adjust` does from code that cannot await; safe from any thread, as nothing is written before `exit`.
+
+        ``amounts`` and ``named`` are tokens by limit, as for `adjust`. Raises `LeaseExpiredError` where the lease is
+        not open; also after an `exit` that was not final, where only `adjust` itself can write.
+        """
+        self._collect(self._checked("adjust_nowait", amounts, named, -MAX_AMOUNT), 1)
+        if not self._open:  # it has ended meanwhile: nobody knows whether the settlement has seen this
+            raise LeaseExpiredError("adjust_nowait() while the lease ended; the correction may be lost.")
+
+    def log_fields(self, error: Exception | None = None) -> dict[str, object]:
+        """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
+        kind = {} if error is None else {"zae_error_type": type(error).__name__}
+        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
+        return {**self._limiter._where(), **whose, **kind}
+
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
 
@@ -129,12 +194,16 @@ class LeaseCore:
         return self._open
 
     def _do_without(self, error: RateLimiterUnavailable) -> None:
-        """Go on without a store, or raise, as the unavailability policy says."""
+        """Enter without a store, or raise, as the unavailability policy says."""
+        self._degrade(error)
+        self._delta = dict(self._cost)
+        self._open = True
+
+    def _degrade(self, error: RateLimiterUnavailable) -> None:
+        """Count against no limit, or raise ``error``, as the unavailability policy says."""
         if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
             raise error
         self.degraded = True
-        self._delta = dict(self._cost)
-        self._open = True
 
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
@@ -144,18 +213,17 @@ class LeaseCore:
             self._do_without(error)
         self._open = True
 
-    async def _look(self) -> None:
-        """Raise as `_enter` would, but take nothing. Without a store, as the unavailability policy says."""
+    async def _check(self) -> None:
         try:
             await self._limiter._check(self, self._cost)
         except RateLimiterUnavailable as error:
-            self._do_without(error)
+            self._degrade(error)
 
-    async def _owe(self, times: int = 1) -> None:
-        """Charge the cost so many times as of now, whether it fits or not: the bucket may go into debt."""
-        await self._limiter._engine.finish(self._owe_whole(times))
+    async def _charge(self, times: int) -> None:
+        """Charge the cost ``times`` times, to the end also if the caller is cancelled."""
+        await self._limiter._engine.finish(self._charge_whole(times))
 
-    async def _owe_whole(self, times: int) -> None:
+    async def _charge_whole(self, times: int) -> None:
         deadline = self._limiter._backend.deadline(self._terms.timeout)
         await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
 
@@ -166,22 +234,33 @@ class LeaseCore:
             return
         try:
             self._extra = (*self._extra, await self._limiter._take(self, cost, 0))
-        except RateLimiterUnavailable:
-            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
-                raise
-            self.degraded = True
+        except RateLimiterUnavailable as error:
+            self._degrade(error)
             self._collect(cost, 1)
 
-    def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        self._collect(self._checked("adjust", amounts, named, -MAX_AMOUNT), 1)
+    async def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        await self._correct(self._checked("adjust", amounts, named, -MAX_AMOUNT, late=self._correctable), 1)
 
-    def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        self._collect(self._checked("release", amounts, named, 0), -1)
+    async def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        await self._correct(self._checked("release", amounts, named, 0, late=self._correctable), -1)
+
+    async def _correct(self, amounts: Mapping[str, int], sign: int) -> None:
+        """Collect a correction while the lease is open; afterwards write it."""
+        before = self._delta or {}
+        self._collect(amounts, sign)
+        if not self._open:
+            change = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
+            await self._limiter._settle(self, self._grants_with(before), change)
 
     def _checked(
-        self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int
+        self,
+        verb: str,
+        amounts: Mapping[str, int] | None,
+        named: Mapping[str, int],
+        least: int,
+        late: bool = False,
     ) -> dict[str, int]:
-        if not self._open:
+        if not (self._open or late):
             raise LeaseExpiredError(f"{verb}() outside the block of its lease; call it inside.")
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
@@ -190,29 +269,32 @@ class LeaseCore:
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
         """Keep a correction for the end. Nobody can give back more than was taken: the rest is cut off and logged."""
-        delta = self._delta if self._delta is not None else {}
         cut = {}
-        for name, amount in amounts.items():
-            taken = sum(grant.cost.get(name, 0) for grant in self._grants())
-            wanted = delta.get(name, 0) + sign * amount
-            delta[name] = max(wanted, -taken)
-            cut[name] = delta[name] - wanted
-        self._delta = delta
+        with _CORRECTING._lock:
+            delta = dict(self._delta or {})  # a copy: a settlement in another thread may be reading the old one
+            for name, amount in amounts.items():
+                taken = sum(grant.cost.get(name, 0) for grant in self._grants())
+                wanted = delta.get(name, 0) + sign * amount
+                delta[name] = max(wanted, -taken)
+                cut[name] = delta[name] - wanted
+            self._delta = delta
         if any(cut.values()) and not self.degraded:
             excess = _tokens(cut, 1)
-            whose = {**self._limiter._where(), **self._whose()}
-            tell(RETURN_CUT, "more was given back than was taken, %s is ignored", excess, **whose, zae_tokens=excess)
+            message = "more was given back than was taken, %s is ignored"
+            tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
     def _leave_at_once(self) -> bool:
         """Settle where there is nothing to write."""
+        self._open = False  # first: a correction that comes later in another thread sees it
         if self._delta is not None:
+            self._open = True
             return False
-        self._open = False
         return True
 
-    async def _exit(self, failed: bool) -> None:
+    async def _exit(self, failed: bool, final: bool = True) -> None:
         """Settle what was collected, or give everything back; whoever waits for it hears of it."""
         self._open = False
+        self._correctable = not (failed or final)
         try:
             await self._end(failed)
         finally:
@@ -228,7 +310,7 @@ class LeaseCore:
             grants = self._grants()
             for error in await self._limiter._give_back(self, grants):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
-                about = {**self._about(error), **lost}
+                about = {**self.log_fields(error), **lost}
                 tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
         elif self._delta:
             await self._limiter._settle(self, self._grants(), self._delta)
@@ -249,16 +331,9 @@ class LeaseCore:
             await self._limiter._settle_grant(self, grant, delta, deadline)
         except RateLimiterUnavailable as error:
             message = "settlement lost, the estimate stays charged: %s"
-            tell(SETTLEMENT_LOST, message, error, **self._about(error), zae_tokens=_tokens(delta, 1))
+            tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta, 1))
             if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
                 raise
-
-    def _about(self, error: Exception) -> dict[str, object]:
-        """Whose tokens they are, and what went wrong with them, as fields of a log record."""
-        return {**self._limiter._where(), **self._whose(), "zae_error_type": type(error).__name__}
-
-    def _whose(self) -> dict[str, object]:
-        return {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
 
 
 def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
@@ -285,25 +360,56 @@ def apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator
 
 
 class Lease(LeaseCore):
-    """What `RateLimiter.acquire` gives: enter it with ``async with`` to take the tokens.
+    """Tokens for the length of a block, made by `RateLimiter.acquire`: ``async with`` takes and settles them.
 
-    ``degraded`` is true when the body runs without any limit, because the store could not be asked.
+    Code that cannot hold a block open calls `enter` and `exit`.
     """
 
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
+        """Take more tokens, by limit. Raises `RateLimitExceeded`, with nothing taken, where they are not there."""
         await self._consume_more(amounts, named)
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt.
+        """Correct what was taken by a difference, by limit; never refused, may drive the bucket into debt.
 
-        No more is given back than this lease has taken: a larger negative amount is cut, which is logged.
+        No more is given back than this lease has taken: a larger negative amount is cut, which is logged. It is written
+        when the lease ends. Raises `LeaseExpiredError` outside of the lease.
         """
-        self._adjust(amounts, named)
+        await self._adjust(amounts, named)
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back, at most what this lease has taken: more is cut, which is logged."""
-        self._release(amounts, named)
+        """Give unused tokens back, by limit, at most what this lease has taken: more is cut, which is logged."""
+        await self._release(amounts, named)
+
+    async def enter(self) -> None:
+        """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
+
+        Raises `RateLimitExceeded` where the tokens are not there, `RateLimiterUnavailable` where the store is
+        unavailable and the policy is to block, and `LeaseExpiredError` where the lease was entered before.
+        """
+        if self._deadline is not None or not self._enter_at_once():
+            await self._enter()
+
+    async def exit(self, *, give_back: bool = False, final: bool = True) -> None:
+        """End the lease, as the end of a block does: write what was adjusted. A lease that is not open stays as it is.
+
+        ``give_back``: return all tokens instead, as a block does that raises. ``final``: with False, `adjust` and
+        `release` still work afterwards, each with a write of its own, unless the tokens were given back.
+        """
+        if self._open:
+            await self._exit(give_back, final)
+
+    async def check(self) -> None:
+        """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
+        await self._check()
+
+    async def charge(self, times: int = 1) -> None:
+        """Charge the cost ``times`` times, whether it is there or not: the bucket may go into debt.
+
+        It is for what has happened already; the lease need not be entered, and `exit` does not give this back. Raises
+        `RateLimiterUnavailable` where the store is unavailable and the policy is to block.
+        """
+        await self._charge(whole("times", times, 1, MAX_AMOUNT))
 
     async def __aenter__(self) -> Self:
         if not self._enter_at_once():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from ..core.errors import ValidationError
+from ..core.limit import MAX_AMOUNT, whole
 from ..limiter.amounts import check_amounts
 from ..limiter.lease import LeaseCore
 from ..limiter.limiter import RateLimiter
@@ -225,22 +226,53 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
 
 
 class SyncLease(LeaseCore):
-    """`Lease`, blocking: enter it with ``with``."""
+    """`Lease`, blocking: ``with`` takes and settles the tokens."""
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
+        """Take more tokens, by limit. Raises `RateLimitExceeded`, with nothing taken, where they are not there."""
         run(self._consume_more(amounts, named))
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt.
+        """Correct what was taken by a difference, by limit; never refused, may drive the bucket into debt.
 
-        No more is given back than this lease has taken: a larger negative amount is cut, which is logged.
+        No more is given back than this lease has taken: a larger negative amount is cut, which is logged. It is written
+        when the lease ends. Raises `LeaseExpiredError` outside of the lease.
         """
-        self._adjust(amounts, named)
+        run(self._adjust(amounts, named))
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back, at most what this lease has taken: more is cut, which is logged."""
-        self._release(amounts, named)
+        """Give unused tokens back, by limit, at most what this lease has taken: more is cut, which is logged."""
+        run(self._release(amounts, named))
+
+    def enter(self) -> None:
+        """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
+
+        Raises `RateLimitExceeded` where the tokens are not there, `RateLimiterUnavailable` where the store is
+        unavailable and the policy is to block, and `LeaseExpiredError` where the lease was entered before.
+        """
+        if self._deadline is not None or not self._enter_at_once():
+            run(self._enter())
+
+    def exit(self, *, give_back: bool = False, final: bool = True) -> None:
+        """End the lease, as the end of a block does: write what was adjusted. A lease that is not open stays as it is.
+
+        ``give_back``: return all tokens instead, as a block does that raises. ``final``: with False, `adjust` and
+        `release` still work afterwards, each with a write of its own, unless the tokens were given back.
+        """
+        if self._open:
+            run(self._exit(give_back, final))
+
+    def check(self) -> None:
+        """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
+        run(self._check())
+
+    def charge(self, times: int = 1) -> None:
+        """Charge the cost ``times`` times, whether it is there or not: the bucket may go into debt.
+
+        It is for what has happened already; the lease need not be entered, and `exit` does not give this back. Raises
+        `RateLimiterUnavailable` where the store is unavailable and the policy is to block.
+        """
+        run(self._charge(whole("times", times, 1, MAX_AMOUNT)))
 
     def __enter__(self) -> Self:
         if not self._enter_at_once():

@@ -1,0 +1,120 @@
+"""One limit as a client may see it: a name instead of an entity id, and hidden levels left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ..core.bucket import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from ..core.limit import Limit
+    from ..core.values import LimitStatus
+    from ..limiter.lease import LeaseCore
+
+    NamePolicy: TypeAlias = Callable[[int, str], str | None]
+    """Returns the name of a limit at a level as clients know it; None if they are not told of it."""
+
+T = TypeVar("T")
+
+
+class _LimitView(NamedTuple):
+    name: str
+    limit: Limit
+    remaining: int
+    full_in_ms: int
+    retry_in_ms: int | None
+
+
+class LimitView(_LimitView):
+    """One limit at one level as of a decision.
+
+    ``name``: how clients know it; it tells no entity. ``limit``: the limit itself. ``remaining``: whole tokens, 0 while
+    in debt. ``full_in_ms``: when the bucket is full, in milliseconds, at least 0. ``retry_in_ms``: when the cost fits;
+    None if it did fit.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, name: str, limit: Limit, remaining: int, full_in_ms: int, retry_in_ms: int | None = None
+    ) -> LimitView:
+        """Create a view; negative numbers become 0."""
+        values = (name, limit, max(remaining, 0), max(full_in_ms, 0), retry_in_ms)
+        return tuple.__new__(cls, values)
+
+    @property
+    def violated(self) -> bool:
+        """Whether this limit refused."""
+        return self.retry_in_ms is not None
+
+
+def view_statuses(statuses: Iterable[LimitStatus], name_policy: NamePolicy) -> list[LimitView]:
+    """Return the views of a refusal: each limit of each level that clients are told of."""
+    rows = ((status.entity_id, status.limit, status) for status in statuses)
+    return [_view_status(name, status) for name, _, status in _name_limits(rows, name_policy)]
+
+
+def view_leases(leases: Iterable[LeaseCore], name_policy: NamePolicy) -> list[LimitView]:
+    """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
+    return [
+        LimitView(name, limit, left, _full_in_ms(limit, left))
+        for lease in leases
+        for name, limit, left in _name_limits(lease.left(), name_policy)
+    ]
+
+
+def _name_limits(rows: Iterable[tuple[object, Limit, T]], name_policy: NamePolicy) -> Iterator[tuple[str, Limit, T]]:
+    """Name the limits of one decision as clients know them; the rows of a level stand together and have one owner."""
+    depth, last = -1, None
+    for owner, limit, found in rows:
+        if owner is not last and owner != last:
+            depth, last = depth + 1, owner
+        name = name_policy(depth, limit.name)
+        if name is not None:
+            yield name, limit, found
+
+
+def _view_status(name: str, status: LimitStatus) -> LimitView:
+    limit, seconds = status.limit, status.retry_after_seconds
+    retry_in_ms = round(seconds * MILLI) if status.exceeded and seconds is not None else None
+    return LimitView(name, limit, status.available, _full_in_ms(limit, status.available), retry_in_ms)
+
+
+def _full_in_ms(limit: Limit, left: int) -> int:
+    return -((left - limit.capacity) * limit.refill_period_seconds * MILLI // limit.refill_amount)
+
+
+def choose_tightest(views: Sequence[LimitView]) -> LimitView:
+    """Return the view nearest to exhaustion, the first one of equals; ``views`` must not be empty.
+
+    That is the violated one that takes longest, else the one with the least remaining part.
+    """
+    return views[0] if len(views) == 1 else max(views, key=_tightness)
+
+
+def _tightness(view: LimitView) -> tuple[int, float]:
+    retry = view.retry_in_ms
+    return -1 if retry is None else retry, -view.remaining / view.limit.capacity
+
+
+def merge_names(views: Sequence[LimitView]) -> Sequence[LimitView]:
+    """Return every name once, by its tightest view: a client tells policies apart by nothing else."""
+    if len(views) < 2:
+        return views
+    by_name: dict[str, LimitView] = {}
+    for view in views:
+        other = by_name.get(view.name)
+        by_name[view.name] = view if other is None else choose_tightest((other, view))
+    return list(by_name.values())
+
+
+def round_up_seconds(ms: int) -> int:
+    """Return the whole seconds that are not over before ``ms`` are, at least 1.
+
+    >>> round_up_seconds(0), round_up_seconds(1000), round_up_seconds(1001)
+    (1, 1, 2)
+    """
+    return -(-ms // MILLI) if ms > 0 else 1
