@@ -149,7 +149,15 @@ class LeaseCore:
 
         Raises what `enter` raises.
         """
-        return self._enter_at_once()
+        if self._open or self._grant is not None:
+            raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
+        try:
+            self._grant = grant = self._limiter._take_at_once(self, self._cost)
+        except RateLimiterUnavailable as error:
+            self._do_without(error)
+            return True
+        self._open = grant is not None
+        return self._open
 
     def try_exit(self, *, final: bool = True) -> bool:
         """End the lease if there is nothing to write. Return False, with the lease still open, if `exit` is needed.
@@ -180,18 +188,6 @@ class LeaseCore:
 
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
-
-    def _enter_at_once(self) -> bool:
-        """Take the tokens where that needs no wait at all."""
-        if self._open or self._grant is not None:
-            raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
-        try:
-            self._grant = grant = self._limiter._take_at_once(self, self._cost)
-        except RateLimiterUnavailable as error:
-            self._do_without(error)
-            return True
-        self._open = grant is not None
-        return self._open
 
     def _do_without(self, error: RateLimiterUnavailable) -> None:
         """Enter without a store, or raise, as the unavailability policy says."""
@@ -387,7 +383,7 @@ class Lease(LeaseCore):
         Raises `RateLimitExceeded` where the tokens are not there, `RateLimiterUnavailable` where the store is
         unavailable and the policy is to block, and `LeaseExpiredError` where the lease was entered before.
         """
-        if self._deadline is not None or not self._enter_at_once():
+        if self._deadline is not None or not self.try_enter():
             await self._enter()
 
     async def exit(self, *, give_back: bool = False, final: bool = True) -> None:
@@ -412,7 +408,7 @@ class Lease(LeaseCore):
         await self._charge(whole("times", times, 1, MAX_AMOUNT))
 
     async def __aenter__(self) -> Self:
-        if not self._enter_at_once():
+        if not self.try_enter():
             await self._enter()
         return self
 

@@ -250,7 +250,7 @@ class SyncLease(LeaseCore):
         Raises `RateLimitExceeded` where the tokens are not there, `RateLimiterUnavailable` where the store is
         unavailable and the policy is to block, and `LeaseExpiredError` where the lease was entered before.
         """
-        if self._deadline is not None or not self._enter_at_once():
+        if self._deadline is not None or not self.try_enter():
             run(self._enter())
 
     def exit(self, *, give_back: bool = False, final: bool = True) -> None:
@@ -275,7 +275,7 @@ class SyncLease(LeaseCore):
         run(self._charge(whole("times", times, 1, MAX_AMOUNT)))
 
     def __enter__(self) -> Self:
-        if not self._enter_at_once():
+        if not self.try_enter():
             run(self._enter())
         return self
 

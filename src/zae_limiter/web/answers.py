@@ -52,15 +52,21 @@ def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retr
     """
     views = merge_names(views)
     violated = [view for view in views if view.retry_in_ms is not None]
-    wait_ms = fields.wait(max([retry_in_ms, *[view.retry_in_ms or 0 for view in violated]]))
-    retry_after = round_up_seconds(wait_ms)
-    body = f"{_REFUSAL_START}{','.join([_quote(view.name) for view in violated])}{_REFUSAL_MIDDLE}{retry_after},"
+    members = ""
     if violated:
         longest = choose_tightest(violated)
-        body += f'"limit":{longest.limit.capacity},"remaining":{longest.remaining},'
-    body += f'"resetTime":{now_ms + wait_ms},"limits":[{",".join(map(_encode_view, views))}]}}'
-    lines = fields.lines(views, now_ms, retry_after, wait_ms)
-    return _make_answer(429, body, ("Retry-After", str(retry_after)), *lines)
+        retry_in_ms = max(retry_in_ms, longest.retry_in_ms or 0)
+        members = f'"limit":{longest.limit.capacity},"remaining":{longest.remaining},'
+    wait_ms = fields.wait(retry_in_ms)
+    retry_after = str(round_up_seconds(wait_ms))
+    names = ",".join([_quote(view.name) for view in violated])
+    body = (
+        f"{_REFUSAL_START}{names}{_REFUSAL_MIDDLE}{retry_after},{members}"
+        f'"resetTime":{now_ms + wait_ms},"limits":[{",".join([_encode_view(view) for view in views])}]}}'
+    )
+    return _make_answer(
+        429, body, ("Retry-After", retry_after), *fields.lines(views, now_ms, int(retry_after), wait_ms)
+    )
 
 
 def cost_above_capacity(name: str | None, capacity: int | None, requested: int) -> Answer:

@@ -64,10 +64,15 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await pending
             await self.app(scope, exchange.receive, exchange.send)
         except Exception as error:
-            await leases.settle_error(error, untouched=exchange.untouched)
+            if not leases.is_empty:
+                await leases.settle_error(error, untouched=exchange.untouched)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            await _send_response(await limiter.respond(request, error), scope, receive, send)
+            response = await limiter.respond(request, error)
+            if not isinstance(response, Answer):
+                await response(scope, receive, send)
+            else:
+                await send_answer(response, send, bodiless=scope["method"] == "HEAD")
         finally:
             if not leases.try_settle():
                 await leases.settle()
@@ -177,10 +182,3 @@ async def acquire(
     lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
     await finish(find_leases(request).take(lease))
     return lease
-
-
-async def _send_response(response: Any, scope: Scope, receive: Receive, send: Send) -> None:
-    if isinstance(response, Answer):
-        await send_answer(response, send, bodiless=scope["method"] == "HEAD")
-    else:
-        await response(scope, receive, send)

@@ -95,8 +95,7 @@ class Fields:
         if depth >= len(self.levels):
             return None
         level = self.levels[depth]
-        first, dot, _ = limit_name.partition(".")
-        if level or (dot and first in self.levels):
+        if level or ("." in limit_name and limit_name.partition(".")[0] in self.levels):
             return f"{level}.{limit_name}"
         return limit_name
 

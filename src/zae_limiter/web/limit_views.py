@@ -42,8 +42,8 @@ class LimitView(_LimitView):
         cls, name: str, limit: Limit, remaining: int, full_in_ms: int, retry_in_ms: int | None = None
     ) -> LimitView:
         """Create a view; negative numbers become 0."""
-        values = (name, limit, max(remaining, 0), max(full_in_ms, 0), retry_in_ms)
-        return tuple.__new__(cls, values)
+        remaining = remaining if remaining > 0 else 0
+        return tuple.__new__(cls, (name, limit, remaining, full_in_ms if full_in_ms > 0 else 0, retry_in_ms))
 
     @property
     def violated(self) -> bool:
@@ -53,7 +53,7 @@ class LimitView(_LimitView):
 
 def view_statuses(statuses: Iterable[LimitStatus], name_policy: NamePolicy) -> list[LimitView]:
     """Return the views of a refusal: each limit of each level that clients are told of."""
-    rows = ((status.entity_id, status.limit, status) for status in statuses)
+    rows = [(status.entity_id, status.limit, status) for status in statuses]
     return [_view_status(name, status) for name, _, status in _name_limits(rows, name_policy)]
 
 

@@ -49,6 +49,11 @@ class RequestLeases:
         """The leases of a middleware around this one."""
         self.leases: list[AnyLease] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was taken and nothing is charged if the request fails."""
+        return not (self.leases or self._watched)
+
     def take_for(self, rule: BoundRule, request: Request) -> Pending:
         """Take what a rule asks of a request; where it counts failures, only check whether that is there.
 

@@ -101,14 +101,18 @@ class RequestLimiter:
         if isinstance(error, CapacityExceeded):
             return self._answer_capacity(error)
         if isinstance(error, RateLimitExceeded):
-            wait_ms = round((error.retry_after_seconds or 0) * MILLI)
-            views = view_statuses(error.statuses, self.fields.policy_name)
-            return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, wait_ms)
+            return self._answer_quota(error)
         if isinstance(error, PathTooLong):
             return answers.path_too_long(LONGEST)
         if isinstance(error, SeveralKeysError):
             return answers.several_keys()
         return answers.unavailable(fields=self.fields)
+
+    def _answer_quota(self, error: RateLimitExceeded) -> Answer:
+        statuses = error.statuses
+        views = view_statuses(statuses, self.fields.policy_name)
+        hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
+        return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms)
 
     def _answer_capacity(self, error: CapacityExceeded) -> Answer:
         """Tell the first limit that is too small and that clients are told of."""
@@ -120,7 +124,9 @@ class RequestLimiter:
     async def respond(self, request: Request, error: Exception) -> Any:
         """Return the answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
         answer = self.answer(error)
-        made = None if self._respond is None else self._respond(request, answer, error)
+        if self._respond is None:
+            return answer
+        made = self._respond(request, answer, error)
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made
