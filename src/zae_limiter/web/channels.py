@@ -38,9 +38,12 @@ def add_lines(message: Message, lines: list[tuple[str, str]]) -> Message:
     """Return the start of a response with more header lines; fields that it has already stay as they are."""
     if not lines:
         return message
-    headers = message.get("headers", ())
+    headers = [*message.get("headers", ())]
     more = encode_lines(lines)
-    present = {bytes(name).lower() for name, _ in headers}
-    if not present.isdisjoint([name for name, _ in more]):
-        more = encode_lines(omit_present(lines, {name.decode("latin-1") for name in present}))
-    return {**message, "headers": [*headers, *more]}
+    names = dict(more)
+    for name, _ in headers:
+        if bytes(name).lower() in names:
+            present = {bytes(name).lower().decode("latin-1") for name, _ in headers}
+            more = encode_lines(omit_present(lines, present))
+            break
+    return {**message, "headers": headers + more}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
     from ..core.limit import Limit
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     NamePolicy: TypeAlias = Callable[[int, str], str | None]
     """Returns the name of a limit at a level as clients know it; None if they are not told of it."""
-
-T = TypeVar("T")
 
 
 class _LimitView(NamedTuple):
@@ -53,38 +51,35 @@ class LimitView(_LimitView):
 
 def view_statuses(statuses: Iterable[LimitStatus], name_policy: NamePolicy) -> list[LimitView]:
     """Return the views of a refusal: each limit of each level that clients are told of."""
-    rows = [(status.entity_id, status.limit, status) for status in statuses]
-    return [_view_status(name, status) for name, _, status in _name_limits(rows, name_policy)]
+    views: list[LimitView] = []
+    depth, owner = -1, None
+    for status in statuses:
+        if status.entity_id != owner:  # the limits of a level stand together
+            depth, owner = depth + 1, status.entity_id
+        name = name_policy(depth, status.limit_name)
+        if name is not None:
+            seconds = status.retry_after_seconds if status.exceeded else None
+            _add_view(views, name, status.limit, status.available, None if seconds is None else round(seconds * MILLI))
+    return views
 
 
 def view_leases(leases: Iterable[LeaseCore], name_policy: NamePolicy) -> list[LimitView]:
     """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
-    return [
-        LimitView(name, limit, left, _full_in_ms(limit, left))
-        for lease in leases
-        for name, limit, left in _name_limits(lease.left(), name_policy)
-    ]
+    views: list[LimitView] = []
+    for lease in leases:
+        depth, owner = -1, None
+        for level, limit, left in lease.left():
+            if level is not owner:
+                depth, owner = depth + 1, level
+            name = name_policy(depth, limit.name)
+            if name is not None:
+                _add_view(views, name, limit, left, None)
+    return views
 
 
-def _name_limits(rows: Iterable[tuple[object, Limit, T]], name_policy: NamePolicy) -> Iterator[tuple[str, Limit, T]]:
-    """Name the limits of one decision as clients know them; the rows of a level stand together and have one owner."""
-    depth, last = -1, None
-    for owner, limit, found in rows:
-        if owner is not last and owner != last:
-            depth, last = depth + 1, owner
-        name = name_policy(depth, limit.name)
-        if name is not None:
-            yield name, limit, found
-
-
-def _view_status(name: str, status: LimitStatus) -> LimitView:
-    limit, seconds = status.limit, status.retry_after_seconds
-    retry_in_ms = round(seconds * MILLI) if status.exceeded and seconds is not None else None
-    return LimitView(name, limit, status.available, _full_in_ms(limit, status.available), retry_in_ms)
-
-
-def _full_in_ms(limit: Limit, left: int) -> int:
-    return -((left - limit.capacity) * limit.refill_period_seconds * MILLI // limit.refill_amount)
+def _add_view(views: list[LimitView], name: str, limit: Limit, left: int, retry_in_ms: int | None) -> None:
+    full_in_ms = -((left - limit.capacity) * limit.refill_period_seconds * MILLI // limit.refill_amount)
+    views.append(LimitView(name, limit, left, full_in_ms, retry_in_ms))
 
 
 def choose_tightest(views: Sequence[LimitView]) -> LimitView:

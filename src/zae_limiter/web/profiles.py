@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
-from .limit_views import choose_tightest, round_up_seconds
+from .limit_views import choose_tightest
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
@@ -101,7 +101,8 @@ def _describe_policy(policy: Policy) -> str:
 
 def _window(view: LimitView, wait: Wait | None) -> int:
     """Return the effective window in seconds."""
-    seconds = round_up_seconds(view.full_in_ms) if wait is None or view.retry_in_ms is None else wait.seconds
+    _, _, _, full_in_ms, retry_in_ms = view
+    seconds = -(-full_in_ms // MILLI) or 1 if wait is None or retry_in_ms is None else wait.seconds
     return seconds if seconds < MAX_INTEGER else MAX_INTEGER
 
 

@@ -102,11 +102,12 @@ class Proxies:
                 self._watch.look(peer, lines)
             return peer
         nearest = peer
-        for entry in islice(_READERS[self.header](entries), self._hops or _MOST_HOPS):
+        hops = self._hops
+        for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
             if parse(entry) is None:
                 break
             nearest = entry
-            if not self._hops and not self._trusts(entry):
+            if not hops and not self._trusts(entry):
                 break
         return nearest
 

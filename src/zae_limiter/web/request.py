@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import parse
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 _UNKNOWN = "?"
 """Not asked for yet; no server calls a peer so."""
 _NO_PREFIXES = Prefixes()
+
+
+@lru_cache(256)
+def _encode_name(name: str) -> bytes:
+    return name.lower().encode("latin-1")
 
 
 class Request(ABC):
@@ -119,7 +125,7 @@ class AsgiRequest(Request):
 
     def lines(self, name: str) -> list[str]:
         """The values of a header, one per header line, in the order in which they came."""
-        wanted = name.lower().encode("latin-1")
+        wanted = _encode_name(name)
         return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
 
     @property
