@@ -1,4 +1,4 @@
-"""`Request`: what rules, keys and costs see of a request, the same on ASGI and WSGI. It never touches the body."""
+"""`Request`: a request as rules, keys and costs see it, the same on ASGI and WSGI. It never touches the body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .proxies import Proxies
 
 _UNKNOWN = "?"
-"""Not asked for yet; no server calls a peer so."""
+"""An origin that is not computed yet; no server calls a peer so."""
 _NO_PREFIXES = Prefixes()
 
 
@@ -67,14 +67,14 @@ class Request(ABC):
 
     @abstractmethod
     def _read(self) -> Paths:
-        """What `paths` are."""
+        """Return the texts for `paths`."""
 
     @abstractmethod
     def lines(self, name: str) -> list[str]:
-        """The values of a header, one per header line, in the order in which they came."""
+        """Return the values of the header ``name``, one per header line, in the order in which they came."""
 
     def header(self, name: str) -> str | None:
-        """The value of a header, its lines joined with commas; None where there is none."""
+        """Return the value of the header ``name``, its lines joined with commas; None where there is none."""
         lines = self.lines(name)
         return ", ".join(lines) if lines else None
 
@@ -124,7 +124,7 @@ class AsgiRequest(Request):
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        """The values of a header, one per header line, in the order in which they came."""
+        """Return the values of the header ``name``, one per header line, in the order in which they came."""
         wanted = _encode_name(name)
         return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
 
@@ -137,7 +137,7 @@ class AsgiRequest(Request):
         if getattr(user, "is_authenticated", True) is not True:
             return None
         for name in ("identity", "pk", "id", "username", "display_name"):
-            found = _attribute(user, name)
+            found = _get_attribute(user, name)
             if found not in (None, ""):
                 return str(found)
         return None
@@ -169,7 +169,7 @@ class WsgiRequest(Request):
         return self._prefixes.read_environ(self.full_path)
 
     def lines(self, name: str) -> list[str]:
-        """The value of a header as one line: a WSGI server joins several with commas."""
+        """Return the value of the header ``name`` as one line: a WSGI server joins several with commas."""
         upper = name.upper().replace("-", "_")
         value = self.raw.get(upper if upper in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{upper}")
         return [] if value is None else [value]
@@ -180,8 +180,8 @@ class WsgiRequest(Request):
         return self.raw.get("REMOTE_USER") or None
 
 
-def _attribute(user: object, name: str) -> object:
-    """An attribute of a user object; one that the class leaves open (Starlette's ``identity``) counts as none."""
+def _get_attribute(user: object, name: str) -> object:
+    """Return an attribute of a user object; None where the class does not implement it (Starlette's ``identity``)."""
     try:
         return getattr(user, name, None)
     except NotImplementedError:
