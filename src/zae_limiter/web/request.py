@@ -104,19 +104,16 @@ class AsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        """In upper case."""
         method: str = self.raw.get("method", "GET")
         return method.upper()
 
     @property
     def peer(self) -> str | None:
-        """The other end of the socket as the server gave it; None for a unix socket."""
         peer = self.raw.get("client")
         return peer[0] if peer else None
 
     @property
     def full_path(self) -> str:
-        """The path as the server gave it, decoded."""
         path: str = self.raw["path"]
         return path
 
@@ -124,7 +121,6 @@ class AsgiRequest(Request):
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        """Return the values of the header ``name``, one per header line, in the order in which they came."""
         wanted = _encode_name(name)
         return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
 
@@ -150,18 +146,15 @@ class WsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        """In upper case."""
         method: str = self.raw["REQUEST_METHOD"]
         return method.upper()
 
     @property
     def peer(self) -> str | None:
-        """The other end of the socket as the server gave it; None for a unix socket."""
         return self.raw.get("REMOTE_ADDR") or None
 
     @property
     def full_path(self) -> str:
-        """The path as the server gave it, decoded."""
         path: str = self.raw.get("PATH_INFO", "")
         return path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
 
