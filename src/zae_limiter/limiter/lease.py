@@ -165,7 +165,9 @@ class LeaseCore:
         ``final``: as for `exit`. A lease that is not open is left as it is.
         """
         if self._open:
-            if not self._leave_at_once():
+            self._open = False  # first: a correction that comes later in another thread sees it
+            if self._delta is not None:
+                self._open = True
                 return False
             self._correctable = not final
         return True
@@ -279,14 +281,6 @@ class LeaseCore:
             message = "more was given back than was taken, %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
-    def _leave_at_once(self) -> bool:
-        """Settle where there is nothing to write."""
-        self._open = False  # first: a correction that comes later in another thread sees it
-        if self._delta is not None:
-            self._open = True
-            return False
-        return True
-
     async def _exit(self, failed: bool, final: bool = True) -> None:
         """Settle what was collected, or give everything back; whoever waits for it hears of it."""
         self._open = False
@@ -362,19 +356,26 @@ class Lease(LeaseCore):
     """
 
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more tokens, by limit. Raises `RateLimitExceeded`, with nothing taken, where they are not there."""
+        """Take more tokens: ``amounts`` by limit name, or as keywords.
+
+        Raises `RateLimitExceeded`, with nothing taken, where they are not there.
+        """
         await self._consume_more(amounts, named)
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct what was taken by a difference, by limit; never refused, may drive the bucket into debt.
+        """Correct what was taken by differences: ``amounts`` by limit name, or as keywords.
 
-        No more is given back than this lease has taken: a larger negative amount is cut, which is logged. It is written
-        when the lease ends. Raises `LeaseExpiredError` outside of the lease.
+        It is never refused, and may drive the bucket into debt. No more is given back than this lease has
+        taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
+        `LeaseExpiredError` outside of the lease.
         """
         await self._adjust(amounts, named)
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back, by limit, at most what this lease has taken: more is cut, which is logged."""
+        """Give unused tokens back: ``amounts`` by limit name, or as keywords.
+
+        It is at most what this lease has taken: more is cut, which is logged.
+        """
         await self._release(amounts, named)
 
     async def enter(self) -> None:
@@ -415,5 +416,5 @@ class Lease(LeaseCore):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None or not self._leave_at_once():
+        if error is not None or not self.try_exit():
             await self._exit(error is not None)

@@ -229,19 +229,26 @@ class SyncLease(LeaseCore):
     """`Lease`, blocking: ``with`` takes and settles the tokens."""
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more tokens, by limit. Raises `RateLimitExceeded`, with nothing taken, where they are not there."""
+        """Take more tokens: ``amounts`` by limit name, or as keywords.
+
+        Raises `RateLimitExceeded`, with nothing taken, where they are not there.
+        """
         run(self._consume_more(amounts, named))
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct what was taken by a difference, by limit; never refused, may drive the bucket into debt.
+        """Correct what was taken by differences: ``amounts`` by limit name, or as keywords.
 
-        No more is given back than this lease has taken: a larger negative amount is cut, which is logged. It is written
-        when the lease ends. Raises `LeaseExpiredError` outside of the lease.
+        It is never refused, and may drive the bucket into debt. No more is given back than this lease has
+        taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
+        `LeaseExpiredError` outside of the lease.
         """
         run(self._adjust(amounts, named))
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back, by limit, at most what this lease has taken: more is cut, which is logged."""
+        """Give unused tokens back: ``amounts`` by limit name, or as keywords.
+
+        It is at most what this lease has taken: more is cut, which is logged.
+        """
         run(self._release(amounts, named))
 
     def enter(self) -> None:
@@ -282,5 +289,5 @@ class SyncLease(LeaseCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None or not self._leave_at_once():
+        if error is not None or not self.try_exit():
             run(self._exit(error is not None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI
@@ -49,6 +50,10 @@ class LimitView(_LimitView):
         return self.retry_in_ms is not None
 
 
+_new_view = partial(tuple.__new__, LimitView)
+"""`LimitView` of numbers that are not negative, without a call of its own."""
+
+
 def view_statuses(statuses: Iterable[LimitStatus], name_policy: NamePolicy) -> list[LimitView]:
     """Return the views of a refusal: each limit of each level that clients are told of."""
     views: list[LimitView] = []
@@ -78,8 +83,9 @@ def view_leases(leases: Iterable[LeaseCore], name_policy: NamePolicy) -> list[Li
 
 
 def _add_view(views: list[LimitView], name: str, limit: Limit, left: int, retry_in_ms: int | None) -> None:
-    full_in_ms = -((left - limit.capacity) * limit.refill_period_seconds * MILLI // limit.refill_amount)
-    views.append(LimitView(name, limit, left, full_in_ms, retry_in_ms))
+    missing = limit.capacity - left if left < limit.capacity else 0
+    full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+    views.append(_new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
 
 
 def choose_tightest(views: Sequence[LimitView]) -> LimitView:

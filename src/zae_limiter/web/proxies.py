@@ -222,10 +222,9 @@ def _read_list(lines: list[str]) -> Iterator[str]:
         yield from reversed(line.rsplit(",", _MOST_HOPS))
 
 
-def _read_single(lines: list[str]) -> Iterator[str]:
-    """Yield the value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
-    if len(lines) == 1:
-        yield lines[0]
+def _read_single(lines: list[str]) -> list[str]:
+    """Return the value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
+    return lines if len(lines) == 1 else []
 
 
 def _read_forwarded(lines: list[str]) -> Iterator[str]:
@@ -269,7 +268,7 @@ def _read_node(element: str) -> str:
     return _HIDDEN_PORT.sub("", token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
 
 
-_READERS: dict[str, Callable[[list[str]], Iterator[str]]] = {
+_READERS: dict[str, Callable[[list[str]], Iterable[str]]] = {
     "x-forwarded-for": _read_list,
     "forwarded": _read_forwarded,
     "x-real-ip": _read_single,
