@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..limiter.lease import LeaseCore
 from ..limiter.limiter import RateLimiter
 from .bound_rules import BoundRule
-from .credentials import SeveralKeysError
 from .fields import Fields
 from .middleware import open_limiter
 from .proxies import Proxies
 from .request import AsgiRequest
-from .request_leases import charge_look_ups, finish
+from .request_leases import RequestLeases, finish
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -64,19 +62,11 @@ class MessageLimit:
         charged, where the websocket carries several API keys.
         """
         scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
-        request = AsgiRequest(scope, self._proxies)
-        refusal: SeveralKeysError | None = None
+        leases = RequestLeases()
         try:
-            made = self._rule.make_lease(request)
-            lease = made if isinstance(made, LeaseCore) else await made
-        except SeveralKeysError as error:
-            lease, refusal = await self._rule.make_address_lease(request), error
-        await finish(lease.enter())
-        if refusal is not None:
-            charge_look_ups(lease, refusal)
-        await finish(lease.exit())
-        if refusal is not None:
-            raise refusal
+            await finish(leases.take_for(self._rule, AsgiRequest(scope, self._proxies)))
+        finally:
+            await leases.settle()
 
     def wrap(self, scope: Scope, receive: Receive) -> Receive:
         """Return the channel from the client, ``receive``, with each message of it limited."""

@@ -101,7 +101,7 @@ class RequestLeases:
         if rule is not None and rule.rule.refund:
             self._refundable = (*self._refundable, (lease, rule))
         if self.refusal is not None:
-            charge_look_ups(lease, self.refusal)
+            _charge_look_ups(lease, self.refusal)
             raise self.refusal
         if self._settled:  # the response is done: from here on every change of the lease is a write of its own
             lease.try_exit(final=False)
@@ -199,7 +199,7 @@ async def _finish_all(steps: Iterable[_Step]) -> None:
         raise interrupted
 
 
-def charge_look_ups(lease: AnyLease, refusal: SeveralKeysError) -> None:
+def _charge_look_ups(lease: AnyLease, refusal: SeveralKeysError) -> None:
     """Charge as much again as the lease has taken for each key that was looked up, but the first."""
     cost = lease.consumed
     for _ in range(1, refusal.looked_up):
