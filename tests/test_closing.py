@@ -234,7 +234,7 @@ def test_an_app_that_ends_its_lifespan_and_goes_on_serving_is_limited(tmp_path: 
             await middleware({"type": "lifespan"}, receive, send)
         for _ in range(2):
             await middleware(dict(scope), receive, send)
-        await middleware.guard.mode.close()
+        await middleware.limiter.limiter.repository.store.close()
         return statuses
 
     assert asyncio.run(work()) == [200, 429]

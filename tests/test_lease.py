@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,12 +15,16 @@ from zae_limiter import (
     LeaseExpiredError,
     Limit,
     RateLimiter,
+    RateLimiterUnavailable,
     RateLimitExceeded,
+    SyncLease,
     SyncRateLimiter,
+    ValidationError,
 )
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write
-from zae_limiter.testing import Fault, FaultyStore, Harness
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
 
 LIMITS = [Limit.per_hour("rpm", 100), Limit.per_hour("tpm", 10_000)]
 
@@ -336,3 +343,250 @@ def test_leases_that_overlap_settle_each_their_own(harness: Harness) -> None:
         assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 84
 
     harness.run(work())
+
+
+# Without a block: for middlewares, gateways and task queues.
+
+
+def test_a_lease_can_be_entered_and_ended_without_a_block(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await family(limiter)
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 500})
+        states = [lease.is_open]
+        await lease.enter()
+        states.append(lease.is_open)
+        await lease.adjust(tpm=100)
+        assert await left(limiter, "org") == {"rpm": 99, "tpm": 9_500}
+        await lease.exit()
+        states.append(lease.is_open)
+        assert states == [False, True, False]
+        assert await left(limiter, "org") == {"rpm": 99, "tpm": 9_400}
+        with pytest.raises(LeaseExpiredError):
+            await lease.enter()
+        with pytest.raises(LeaseExpiredError):
+            await lease.adjust(tpm=1)
+        await lease.exit(give_back=True)
+        assert await left(limiter, "org") == {"rpm": 99, "tpm": 9_400}, "it ends once"
+
+    harness.run(work())
+
+
+def test_a_lease_without_a_block_is_refused_and_given_back_like_one_with_a_block(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await family(limiter)
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 60})
+        await lease.enter()
+        with pytest.raises(RateLimitExceeded):
+            await limiter.acquire("key", "gpt-4", {"rpm": 60}).enter()
+        await lease.adjust(rpm=30)
+        await lease.exit(give_back=True, final=False)
+        assert await left(limiter) == {"rpm": 100, "tpm": 10_000}
+        with pytest.raises(LeaseExpiredError):
+            await lease.adjust(rpm=1)
+        await limiter.acquire("key", "gpt-4", {"rpm": 60}).exit(give_back=True)
+        assert await left(limiter) == {"rpm": 100, "tpm": 10_000}, "a lease that was not entered has nothing to end"
+
+    harness.run(work())
+
+
+def test_the_halves_that_never_wait_take_and_end_or_say_that_they_cannot(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await family(limiter)
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            pass
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 10})
+        if not lease.try_enter():
+            assert not lease.is_open
+            await lease.enter()
+        assert await left(limiter) == {"rpm": 89, "tpm": 10_000}
+        await lease.release(rpm=4)
+        assert not lease.try_exit(), "there is something to write"
+        assert lease.is_open
+        await lease.exit()
+        assert await left(limiter) == {"rpm": 93, "tpm": 10_000}
+        assert lease.try_exit()
+        plain = limiter.acquire("key", "gpt-4", {"rpm": 1})
+        await plain.enter()
+        assert plain.try_exit()
+        assert not plain.is_open
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["exit", "try_exit"])
+def test_an_exit_that_is_not_final_leaves_a_lease_to_correct(harness: Harness, waits: bool) -> None:
+    async def work() -> None:
+        store = FaultyStore(harness.store())
+        limiter = harness.limiter(store)
+        await family(limiter)
+        lease = limiter.acquire("key", "gpt-4", {"tpm": 500})
+        await lease.enter()
+        if waits:
+            await lease.adjust(tpm=0)
+            await lease.exit(final=False)
+        else:
+            assert lease.try_exit(final=False)
+        for late, spent in [(100, 600), (-250, 350), (-900, 0), (70, 70)]:
+            await lease.adjust(tpm=late)
+            assert await left(limiter, "org") == {"rpm": 100, "tpm": 10_000 - spent}, "each is a write of its own"
+        await lease.release(tpm=70)
+        assert await left(limiter) == {"rpm": 100, "tpm": 10_000}
+        with pytest.raises(LeaseExpiredError):
+            await lease.consume(tpm=1)
+        with pytest.raises(LeaseExpiredError):
+            lease.adjust_nowait(tpm=1)
+
+    harness.run(work())
+
+
+def test_a_check_raises_what_an_enter_would_and_takes_nothing(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await family(limiter)
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 60})
+        await lease.check()
+        assert await left(limiter) == {"rpm": 100, "tpm": 10_000}
+        await lease.enter()
+        other = limiter.acquire("key", "gpt-4", {"rpm": 60})
+        with pytest.raises(RateLimitExceeded) as refused:
+            await other.check()
+        assert [status.limit_name for status in refused.value.violations] == ["rpm"] * 2
+        await lease.exit(give_back=True)
+        await other.check()
+        await other.enter()
+        assert await left(limiter) == {"rpm": 40, "tpm": 10_000}
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("policy", ["block", "allow"])
+def test_a_check_without_a_store_follows_the_policy(harness: Harness, policy: str) -> None:
+    async def work() -> None:
+        store = FaultyStore(harness.store())
+        limiter = harness.limiter(store)
+        store.inject(Fault.FAIL_BEFORE, times=1_000)
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 1}, LIMITS, policy)
+        if policy == "block":
+            with pytest.raises(RateLimiterUnavailable):
+                await lease.check()
+        else:
+            await lease.check()
+        assert lease.degraded is (policy == "allow")
+        assert not lease.is_open
+        assert lease.consumed == {}
+
+    harness.run(work())
+
+
+def test_a_charge_is_never_refused_and_needs_no_lease(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        await family(limiter)
+        lease = limiter.acquire("key", "gpt-4", {"rpm": 60})
+        await lease.charge()
+        await lease.charge(2)
+        for entity in ("key", "org"):
+            assert await left(limiter, entity) == {"rpm": -80, "tpm": 10_000}
+        assert not lease.is_open
+        for times in (0, -1, "2", 1.5):
+            with pytest.raises(ValidationError, match="times"):
+                await lease.charge(times)  # type: ignore[arg-type]  # what is refused
+
+    harness.run(work())
+
+
+def test_a_lease_for_another_entity_has_the_same_cost_and_options(harness: Harness) -> None:
+    async def work() -> None:
+        limiter = harness.limiter()
+        one = limiter.acquire("one", "gpt-4", {"rpm": 60}, LIMITS)
+        async with one, one.for_entity("two") as two:
+            assert type(two) is type(one)
+            assert two.consumed == {"rpm": 60}
+            assert {status.entity_id for status in two.statuses} == {"two"}
+            with pytest.raises(RateLimitExceeded):
+                await two.for_entity("one").enter()
+
+    harness.run(work())
+
+
+def test_a_log_record_says_whose_lease_it_is(harness: Harness) -> None:
+    limiter = harness.limiter()
+    lease = limiter.acquire("key", "gpt-4", {"rpm": 1})
+    store = limiter.repository.capabilities.name
+    fields = {"zae_namespace": "default", "zae_backend": store, "zae_entity_id": "key", "zae_resource": "gpt-4"}
+    assert lease.log_fields() == fields
+    assert lease.log_fields(ValueError("?")) == {**fields, "zae_error_type": "ValueError"}
+
+
+# Corrections from other threads.
+
+
+def test_corrections_of_many_threads_all_count() -> None:
+    async def work() -> dict[str, int]:
+        limiter = RateLimiter("memory://")
+        async with limiter.acquire("key", "gpt-4", {"tpm": 8_000}, LIMITS) as lease:
+
+            def correct() -> None:
+                for _ in range(200):
+                    lease.adjust_nowait(tpm=-3)
+                    lease.adjust_nowait({"tpm": 2, "rpm": 1})
+
+            interval = sys.getswitchinterval()
+            sys.setswitchinterval(1e-6)
+            try:
+                await asyncio.gather(*(asyncio.to_thread(correct) for _ in range(8)))
+            finally:
+                sys.setswitchinterval(interval)
+        return await limiter.available("key", "gpt-4", limits=LIMITS)
+
+    assert asyncio.run(work()) == {"rpm": 100 - 1_600, "tpm": 10_000 - 8_000 + 1_600}
+
+
+def test_a_correction_from_a_thread_is_written_at_the_end() -> None:
+    async def work() -> None:
+        limiter = RateLimiter("memory://")
+        lease = limiter.acquire("key", "gpt-4", {"tpm": 500}, LIMITS)
+        with pytest.raises(LeaseExpiredError):
+            lease.adjust_nowait(tpm=1)
+        await lease.enter()
+        await asyncio.to_thread(lease.adjust_nowait, {"tpm": 1_230})
+        with pytest.raises(ValidationError, match="no such limit"):
+            await asyncio.to_thread(lease.adjust_nowait, {"tpd": 1})
+        assert await limiter.available("key", "gpt-4", limits=LIMITS) == {"rpm": 100, "tpm": 9_500}
+        await lease.exit()
+        assert await limiter.available("key", "gpt-4", limits=LIMITS) == {"rpm": 100, "tpm": 8_270}
+        with pytest.raises(LeaseExpiredError):
+            await asyncio.to_thread(lease.adjust_nowait, {"tpm": 1})
+
+    asyncio.run(work())
+
+
+def test_a_correction_is_never_lost_in_silence_while_the_lease_ends() -> None:
+    """Whoever corrects while another thread ends the lease is either counted or told."""
+    limiter = SyncRateLimiter(MemoryStore(ManualClock()))
+    limit = [Limit.per_hour("tpm", 1_000_000)]
+    sure = told = 0
+    for _ in range(300):
+        lease = limiter.acquire("key", "gpt-4", {"tpm": 1}, limit)
+        lease.enter()
+        outcomes: list[bool] = []
+
+        def correct(lease: SyncLease = lease, outcomes: list[bool] = outcomes) -> None:
+            try:
+                lease.adjust_nowait(tpm=1)
+                outcomes.append(True)
+            except LeaseExpiredError:
+                outcomes.append(False)
+
+        thread = threading.Thread(target=correct)
+        thread.start()
+        if not lease.try_exit():
+            lease.exit()
+        thread.join()
+        sure += outcomes == [True]
+        told += outcomes == [False]
+    spent = 1_000_000 - limiter.available("key", "gpt-4", limits=limit)["tpm"] - 300
+    assert sure <= spent <= sure + told

@@ -261,9 +261,9 @@ def test_the_first_shard_never_expires_for_a_debt_of_before(blocking: bool) -> N
         await made[0].set_system_defaults([Limit.per_second("rpm", 1, burst=10)])
         leases = [limiter.acquire("key", "gpt-4", {"rpm": 1}) for limiter in made[:2]]
         for lease in leases:
-            await lease._enter()
-            lease._adjust({"rpm": 50}, {})
-        await leases[0]._exit(False)
+            await lease.enter()
+            await lease.adjust({"rpm": 50})
+        await leases[0].exit()
 
         store = store_of(made[1])
         settled = store.commit
@@ -274,7 +274,7 @@ def test_the_first_shard_never_expires_for_a_debt_of_before(blocking: bool) -> N
             return await settled(writes, timeout=timeout)
 
         store.commit = commit  # type: ignore[method-assign]  # to act between the settlement and what follows it
-        await leases[1]._exit(False)
+        await leases[1].exit()
         harness.clock.advance(300)
         assert sorted(await levels(made[2])) == [0, 1]
 

@@ -27,7 +27,7 @@ from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
 from zae_limiter.web import Rule, asgi, lease_of
-from zae_limiter.web.tab import TAB
+from zae_limiter.web.request_leases import LEASES
 
 TPM = Limit.per_day("tpm", 1_000)
 Opener = Callable[[], Store]
@@ -66,8 +66,8 @@ class Progress:
         for who in ("first", "second"):
             spent = 1_000 - (await self.limiter.available(f"{who}-{self.key}", "http", limits=[TPM]))["tpm"]
             assert spent == self.owed.get(who, 0), f"step {step}, {who}: {self.owed}"
-        if TAB in self.scope:
-            assert not any(lease._open for lease in self.scope[TAB].leases)
+        if LEASES in self.scope:
+            assert not any(lease.is_open for lease in self.scope[LEASES].leases)
 
 
 App = Callable[[Progress, Any, Any], Awaitable[None]]
@@ -120,7 +120,7 @@ async def body(send: Any, chunk: bytes = b"", *, more: bool = False) -> None:
 
 async def adjust(progress: Progress, amount: int) -> None:
     """Adjust the lease of the rule; it counts from this moment on."""
-    await progress.scope[TAB].leases[0].adjust(tpm=amount)
+    await progress.scope[LEASES].leases[0].adjust(tpm=amount)
     progress.owe(first=amount)
 
 
@@ -218,7 +218,7 @@ def test_what_is_adjusted_after_the_end(opener: Opener) -> None:
         await body(send)
         for amount in (5, -40):
             progress.owe(first=amount)
-            await progress.scope[TAB].leases[0].adjust(tpm=amount)
+            await progress.scope[LEASES].leases[0].adjust(tpm=amount)
 
     assert asyncio.run(cancel_everywhere(opener, app)) > 8
 

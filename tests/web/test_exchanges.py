@@ -167,7 +167,7 @@ def test_the_lease_of_a_request_is_found_in_whatever_holds_it(mode: str, name: s
     "request_", [None, 5, {}, Holder("scope", {}), Holder("scope", None), Holder("META", {"a": 1})]
 )
 def test_what_never_met_the_middleware_has_no_lease(request_: Any) -> None:
-    with pytest.raises(ValidationError, match="has not come through RateLimitMiddleware; add it to the app"):
+    with pytest.raises(ValidationError, match="did not pass through RateLimitMiddleware; add it to the app"):
         lease_of(request_)
 
 
@@ -175,5 +175,5 @@ def test_what_never_met_the_middleware_has_no_lease(request_: Any) -> None:
 def test_what_was_not_limited_has_no_lease(mode: str) -> None:
     site = Site(mode, limiter_for(mode, MemoryStore(ManualClock())), rules=[Rule("/free", exempt=True)])
     for path in ("/free", "/other"):
-        with pytest.raises(ValidationError, match="was not limited: no rule matched, or it is exempt"):
+        with pytest.raises(ValidationError, match="is not limited: no rule matches, or it is exempt"):
             site.ask(path, lease_of)

@@ -321,7 +321,7 @@ def test_refusals_are_measured_and_teach_nothing_of_estimates(mode: str) -> None
 
 def test_a_rule_for_failures_holds_no_lease(place: Place) -> None:
     site = place.site(RULE)
-    with pytest.raises(ValidationError, match="was not limited"):
+    with pytest.raises(ValidationError, match="is not limited"):
         site.ask("/", lease_of)
 
 

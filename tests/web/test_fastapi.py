@@ -44,6 +44,15 @@ def test_the_dependency_on_a_sync_endpoint(api: Api) -> None:
     check_limited(api, 100)
 
 
+def test_an_endpoint_in_a_thread_adjusts_without_waiting(api: Api) -> None:
+    @api.app.post("/chat")
+    def chat(lease: Taken) -> dict[str, int]:
+        lease.adjust_nowait(tpm=30)
+        return lease.consumed
+
+    check_limited(api, 130)
+
+
 def test_the_dependency_of_a_route_that_wants_no_lease(api: Api) -> None:
     @api.app.post("/chat", dependencies=[Depends(Limited("chat", COST, limits=[RPM, TPM]))])
     async def chat() -> str:

@@ -14,7 +14,7 @@ from zae_limiter import ValidationError
 from zae_limiter.core.addresses import Address
 from zae_limiter.web.credentials import SeveralKeysError
 from zae_limiter.web.identity import Identity
-from zae_limiter.web.keys import by_api_key, by_header, by_ip, by_user, identified
+from zae_limiter.web.keys import by_api_key, by_header, by_ip, by_user, to_identity
 
 if TYPE_CHECKING:
     from zae_limiter.web import Request
@@ -305,7 +305,7 @@ def test_by_ip_refuses_impossible_prefixes(prefix: Any) -> None:
     ids=repr,
 )
 def test_what_a_callable_may_return(result: object, expected: Identity) -> None:
-    assert identified(result, visit()) == expected
+    assert to_identity(result, visit()) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,6 @@ def test_what_a_callable_may_return(result: object, expected: Identity) -> None:
 )
 def test_what_a_callable_must_not_return(result: object) -> None:
     with pytest.raises(ValidationError, match="an entity id as text") as caught:
-        identified(result, visit())
+        to_identity(result, visit())
     assert caught.value.field == "key"
     assert SECRET not in str(caught.value)

@@ -62,7 +62,7 @@ def test_the_channel_can_be_watched(middleware: bool) -> None:
     got: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        websocket = WebSocket(scope, messages.watched(scope, receive), send)
+        websocket = WebSocket(scope, messages.wrap(scope, receive), send)
         await websocket.accept()
         try:
             while True:

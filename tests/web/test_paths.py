@@ -123,7 +123,7 @@ def test_a_prefix_of_an_app_mounted_in_an_included_router_hides_no_path() -> Non
         router.mount("/m", path_apps.fastapi_outside(limiter, served, root="/v0/m/api").app)
         outer = FastAPI()
         outer.include_router(router, prefix="/v0")
-        return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.rules_of(prefix="/v0/m"))
+        return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.find_rules(prefix="/v0/m"))
 
     served, spent = reached_and_charged(build, "/v0/m/api/v1/chat")
     assert spent == len(served)  # older versions of FastAPI drop the mount

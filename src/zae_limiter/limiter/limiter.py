@@ -18,7 +18,8 @@ from .amounts import check_amounts, check_known
 from .breaker import Breaker
 from .chains import Chains
 from .engine import Engine
-from .lease import AcquireOptions, Lease, apportioned
+from .lease import Lease
+from .lease_core import AcquireOptions, apportioned
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
-    from .lease import LeaseCore
+    from .lease_core import LeaseCore
 
 
 class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOperations):
@@ -183,18 +184,15 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             raise ValidationError("atomic", atomic, f"{reason}: what was taken goes back when a level refuses")
         return atomic
 
-    def _take_now(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
-        """Take ``cost`` for a lease where nobody has to be asked or waited for; return None otherwise."""
+    def _take_now(self, lease: LeaseCore) -> Grant | None:
+        """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
         options = lease._options
         if not (self._in_place and options.plain) or self._lines.waiting:
             return None
         now_ms = self._clock.now_ms()
         name = (lease._entity_id, lease._resource, options.given)
         chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
-        grant = self._engine.take_now(chain, cost, now_ms)
-        if grant is not None and not self._up:
-            self._note_answer()
-        return grant
+        return self._engine.take_now(chain, lease._cost, now_ms)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
