@@ -121,6 +121,7 @@ class Engine:
                 break
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic)
         if self.never_suspends:
+            self._runtime.check_running()
             await self._charge(chain, [charge], now_ms, deadline)
         else:
             await self._coalesce(chain, charge, now_ms)
@@ -187,9 +188,9 @@ class Engine:
                 errors.append(error)
         return errors
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end, also if the caller is cancelled."""
-        return await (work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels))
+    def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that runs ``work`` to its end, also if the caller is cancelled."""
+        return work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -283,6 +284,8 @@ class Engine:
     ) -> Committed | Conflict:
         """Apply the writes of a draft that was decided as of ``now_ms``, all or none; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
+        if len(parts) == 1 and not parts[0].change.accruals:
+            return await self._store.commit([parts[0].change.write], timeout=deadline.left())
         if len(parts) == 1 or self._atomic:
             return await backend.commit_changes([part.change for part in parts], deadline)
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):

@@ -77,7 +77,8 @@ class Lease(LeaseCore):
     async def __aenter__(self) -> Self:
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        self._grant = grant = self._limiter._take_now(self)
+        limiter = self._limiter
+        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
         if grant is None:
             await self._enter()
         self._open = True
@@ -153,7 +154,8 @@ class SyncLease(LeaseCore):
     def __enter__(self) -> Self:
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        self._grant = grant = self._limiter._take_now(self)
+        limiter = self._limiter
+        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
         if grant is None:
             run(self._enter())
         self._open = True

@@ -14,6 +14,7 @@ from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from ..runtime.blocking import run
+from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
 from .breaker import Breaker
 from .chains import Chains
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
     from ..core.values import StackOptions
-    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
@@ -78,7 +78,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
-        self._in_place = speculative_writes and self._engine.updates_in_place
+        self.updates_in_place = speculative_writes and self._engine.updates_in_place
         self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
         after_fork(self._forget_waiting)
@@ -187,7 +187,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def _take_now(self, lease: LeaseCore) -> Grant | None:
         """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
         options = lease._options
-        if not (self._in_place and options.plain) or self._lines.waiting:
+        if not options.plain or self._lines.waiting:
             return None
         now_ms = self._clock.now_ms()
         name = (lease._entity_id, lease._resource, options.given)
@@ -196,10 +196,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        self._backend.runtime.check_running()
         options = lease._options
         name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = self._backend.deadline(options.timeout), self._breaker.answers
+        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), self._breaker.answers
         now_ms = self._clock.now_ms()
         chain = self._chains.known(*name, now_ms)
         if self._breaker.is_open:
@@ -208,7 +207,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
                 chain = await self._chains.resolve(*name, deadline)
                 now_ms = self._clock.now_ms()
-            check_known("consume", cost, chain.names)
+            if not cost.keys() <= chain.names:
+                check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, options.atomic)
             else:
@@ -220,7 +220,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 self._note_answer()
             raise
-        self._note_answer()
+        self._breaker.answers += 1
+        if self._breaker.is_open or not self._up:
+            self._note_answer()
         return grant
 
     def _spare(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:

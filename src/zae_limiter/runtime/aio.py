@@ -57,17 +57,18 @@ class AsyncioRuntime:
     """Waits by suspending the running task."""
 
     def scope(self) -> object:
-        """The running loop."""
-        return asyncio.get_running_loop()
-
-    def check_running(self) -> None:
-        """Raise RuntimeError unless a task of asyncio is running: another library cannot wait for what asyncio does."""
+        """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
             task = None
-        if task is None:
+        if task is None:  # another library cannot wait for what asyncio does
             raise RuntimeError(_NEEDS_ASYNCIO)
+        return task.get_loop()
+
+    def check_running(self) -> None:
+        """Raise RuntimeError unless a task of asyncio is running."""
+        self.scope()
 
     def gate(self) -> LoopGate:
         """A new, closed gate."""
