@@ -25,7 +25,7 @@ test: $(VENV)/.dev $(AWS)/.ready
 
 # On each newer Python that is found; what is not found is said.
 test-pythons:
-	$(PYTHON) -m tests.interpreters
+	$(PYTHON) -m tests.support.interpreters
 
 check: lint types layers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import redis
-from tests.redis.rig.server import Server
+from tests.support.redis.server import Server
 
 from bench.sides import Side
 

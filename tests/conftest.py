@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import deadlines
-from tests.aws import engine
-from tests.backends import BACKENDS, Backend
+from tests.support import deadlines
+from tests.support.aws import engine
+from tests.support.backends import BACKENDS, Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,34 +58,34 @@ def harness(backend: Backend, files: Path) -> Iterator[Harness]:
 
 
 LONGEST = (
-    "test_laws.py",
-    "test_conformance.py",
+    "laws/test_laws.py",
+    "laws/test_conformance.py",
     "aws/test_local_cli.py",
     "docs/test_console.py",
-    "test_reference.py",
-    "test_shards_simulation.py",
-    "test_usage_processes.py",
+    "limiter/test_reference.py",
+    "laws/test_shards_simulation.py",
+    "repository/test_usage_processes.py",
     "aggregator/test_exactly_once.py",
-    "test_usage_kept.py",
-    "test_dynamodb_borders.py",
-    "test_traps.py",
-    "test_demo.py",
-    "test_core_model.py",
+    "repository/test_usage_kept.py",
+    "stores/dynamodb/test_borders.py",
+    "limiter/test_traps.py",
+    "cli/test_demo.py",
+    "laws/test_model.py",
     "web/test_asgi_servers.py",
-    "test_simulation.py",
-    "test_audit.py",
+    "laws/test_crowd_simulation.py",
+    "repository/test_audit.py",
     "aws/test_deployment.py",
-    "redis/test_sweep.py",
-    "test_entities.py",
+    "stores/redis/test_sweep.py",
+    "repository/test_entities.py",
     "web/test_examples.py",
     "aws/test_end_to_end.py",
     "aws/test_upgrade.py",
     "aws/test_adoption.py",
-    "redis/test_records.py",
-    "redis/test_cluster_failover.py",
-    "redis/test_processes.py",
-    "redis/test_rig.py",
-    "redis/test_sentinel.py",
+    "stores/redis/test_records.py",
+    "stores/redis/test_cluster_failover.py",
+    "stores/redis/test_processes.py",
+    "stores/redis/test_rig.py",
+    "stores/redis/test_sentinel.py",
 )
 """The files that take longest, longest first."""
 

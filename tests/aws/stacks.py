@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from tests.aws import engine
+from tests.support.aws import engine
 from zae_limiter.aws import removal, stack, tags
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import Wanted

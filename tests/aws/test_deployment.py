@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
-from tests.backends import dynamodb_client
+from tests.support.aws import engine
+from tests.support.backends import dynamodb_client
 from zae_limiter import (
     InfrastructureNotFoundError,
     Limit,

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tests.aws import old_tables
 from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
-from tests.aws.strict import complaints
+from tests.support.aws.strict import complaints
 from zae_limiter import IncompatibleSchemaError, Limit
 from zae_limiter.aws.upgrade.pages import Pages
 from zae_limiter.core.errors import InfrastructureError

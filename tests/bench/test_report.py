@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from bench import oracle
 from bench.dynamodb import billing
 from bench.hammering import Grant, Log
 from bench.oracle import Bound, verdict, worst_excess
@@ -20,6 +19,8 @@ from bench.report.comparing import behind, comparisons
 from bench.report.judging import KEEPS, judged
 from bench.report.page import page
 from bench.report.readme import with_figures
+
+from bench import oracle
 
 SECOND = 1_000_000_000
 RESULTS_NOW: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))

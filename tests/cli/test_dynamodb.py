@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.aws import engine
-from tests.backends import dynamodb_table
-from tests.test_cli_errors import run
+from tests.cli.test_errors import run
+from tests.support.aws import engine
+from tests.support.backends import dynamodb_table
 
 
 def test_a_table_is_made_from_the_shell() -> None:

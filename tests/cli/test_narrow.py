@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.test_cli import Terminal, fresh
-from tests.test_cli_usage import on_a_terminal
+from tests.cli.test_commands import Terminal, fresh
+from tests.cli.test_usage import on_a_terminal
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.cli.output import Grid
 from zae_limiter.cli.tables import draw_table, fit_table, measure, shorten

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.deadlines import PATIENCE
-from tests.test_cli import Terminal, fresh, words
+from tests.cli.test_commands import Terminal, fresh, words
+from tests.support.deadlines import PATIENCE
 from zae_limiter import Limit, SyncRateLimiter
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.aws import engine
-from tests.backends import REGION, dynamodb_table
-from tests.deadlines import PATIENCE
-from tests.test_cli import Terminal, fresh, words
-from tests.test_cli_errors import run as run_command
-from tests.test_cli_top import parts
-from tests.test_usage import HOUR, START, consumed
+from tests.cli.test_commands import Terminal, fresh, words
+from tests.cli.test_errors import run as run_command
+from tests.cli.test_top import parts
+from tests.repository.test_usage import HOUR, START, consumed
+from tests.support.aws import engine
+from tests.support.backends import REGION, dynamodb_table
+from tests.support.deadlines import PATIENCE
 from zae_limiter import SyncRepository
 from zae_limiter.cli import usage_query
 from zae_limiter.cli.charts import PIPE_WIDTH, load_plotext, print_charts, series_of

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT, on_page
+from tests.docs.pages import on_page
+from tests.support.paths import ROOT
 from zae_limiter import Limit, RateLimiter
 
 PROMPT = "Say hello."

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import test_records_broken_stores
-from tests.test_conformance import Toy, toys
-from tests.test_records_broken_stores import fails, named
+from tests.laws import test_broken_stores as test_records_broken_stores
+from tests.laws.test_broken_stores import fails, named
+from tests.laws.test_conformance import Toy, toys
 from zae_limiter.core.values import BackendCapabilities
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write
 from zae_limiter.stores.ranges import cursor_of, page_of

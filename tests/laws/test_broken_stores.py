@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.test_conformance import Toy, toys
+from tests.laws.test_conformance import Toy, toys
 from zae_limiter.records.algebra import Committed, Conflict, Guards, Image, Key, Write, applied, holds
 from zae_limiter.testing.conformance import STORE_CHECKS
 

@@ -1,6 +1,6 @@
 """The conformance suite: every store of ours passes it, and so does one of a screenful.
 
-That the suite can fail is proved in `test_records_broken_stores` and `test_records_broken_ranges`.
+That the suite can fail is proved in `test_broken_stores` and `test_broken_ranges`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zae_limiter.testing.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.backends import Backend
+    from tests.support.backends import Backend
     from zae_limiter.clock import Clock
 
 DEVIATIONS = {

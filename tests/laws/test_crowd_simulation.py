@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.virtual_time import Distant, VirtualLoop, run_virtually
+from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.core.bucket import Rule, level, produced
 from zae_limiter.limiter.engine import Engine

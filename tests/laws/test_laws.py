@@ -21,7 +21,7 @@ from zae_limiter.testing.conformance.traffic import RESOURCE, Boom, Family, Move
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from tests.backends import Backend
+    from tests.support.backends import Backend
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

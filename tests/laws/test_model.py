@@ -24,8 +24,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.backends import BACKENDS, Backend
-from tests.test_laws import START_MS, costs, limits, several_limits, steps
+from tests.laws.test_laws import START_MS, costs, limits, several_limits, steps
+from tests.support.backends import BACKENDS, Backend
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
 from zae_limiter.testing.conformance.oracle import Left, Pot, balances

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.test_conformance import Distant, Toy, toys
+from tests.laws.test_conformance import Distant, Toy, toys
 from zae_limiter.core.draw import Draw
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore

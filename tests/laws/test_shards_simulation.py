@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.virtual_time import Distant, VirtualLoop, run_virtually
+from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository
 from zae_limiter.core.bucket import Rule, between
 from zae_limiter.records import keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backends import KEEPING
+from tests.support.backends import KEEPING
 from zae_limiter import Limit
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import TTL

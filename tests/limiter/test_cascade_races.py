@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import BlockingRuntime, run
 from zae_limiter.stores.memory import MemoryStore

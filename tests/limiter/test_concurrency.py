@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from zae_limiter import (
     CapacityExceeded,
     Limit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.test_config import bucket, left, rpm, take
+from tests.repository.test_config import bucket, left, rpm, take
 from zae_limiter import CapacityExceeded, Limit
 from zae_limiter.testing import Harness
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from tests.backends import BACKENDS, KEEPING
-from tests.test_laws import PHASES, from_start, prove
+from tests.laws.test_laws import PHASES, from_start, prove
+from tests.support.backends import BACKENDS, KEEPING
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.testing.conformance.oracle import LAG_MS
 from zae_limiter.testing.conformance.replay import (
@@ -26,7 +26,7 @@ from zae_limiter.testing.conformance.replay import (
 from zae_limiter.testing.conformance.traffic import Boom
 
 if TYPE_CHECKING:
-    from tests.backends import Backend
+    from tests.support.backends import Backend
     from zae_limiter.testing import Harness
 
 NAMES = ("rps", "tpm")

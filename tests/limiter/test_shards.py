@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.meddler import Meddler
+from tests.support.meddler import Meddler
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.bucket import calculate_available
 from zae_limiter.limiter import shards

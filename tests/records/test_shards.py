@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.test_shards import begun, drain, levels, opened, split, still, store_of, take
+from tests.limiter.test_shards import begun, drain, levels, opened, split, still, store_of, take
 from zae_limiter import Limit
 from zae_limiter.core.bucket import Pot, Rule, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.meddler import Meddler
+from tests.support.meddler import Meddler
 from zae_limiter import (
     CorruptRecordError,
     Lease,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.meddler import Meddler
+from tests.support.meddler import Meddler
 from zae_limiter import (
     Limit,
     NamespaceNotFoundError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.test_shards import begun, opened, split
+from tests.limiter.test_shards import begun, opened, split
 from zae_limiter import Limit, RateLimiter, SyncRepository, ValidationError
 from zae_limiter.core.survey import Load, Survey
 from zae_limiter.stores.memory import MemoryStore

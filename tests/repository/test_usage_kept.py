@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.backends import KEEPING, Backend
+from tests.support.backends import KEEPING, Backend
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write

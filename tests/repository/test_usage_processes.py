@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests import usage_clients as clients
-from tests.aws import engine
 from tests.aws.test_end_to_end import stream
-from tests.redis.rig import shared
+from tests.support import usage_clients as clients
+from tests.support.aws import engine
+from tests.support.paths import ROOT
+from tests.support.redis import shared
 from zae_limiter import SyncRateLimiter, SyncRepository, UsageSnapshot
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter_aggregator.batch import Aggregator
 from zae_limiter_aggregator.settings import Settings
-
-ROOT = Path(__file__).parent.parent
 
 
 def url_of(kind: str, folder: Path) -> str:
@@ -37,7 +36,7 @@ def url_of(kind: str, folder: Path) -> str:
 
 def eight_processes(url: str) -> Counter[str]:
     """What they have used together."""
-    command = [sys.executable, "-m", "tests.usage_clients", url]
+    command = [sys.executable, "-m", "tests.support.usage_clients", url]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
     told = [Counter[str](json.loads(line)) for line in run.stdout.splitlines()]

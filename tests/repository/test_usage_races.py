@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tests.backends import KEEPING, Backend
-from tests.meddler import Meddler
-from tests.test_usage_kept import HOUR, RPM, take
+from tests.repository.test_usage_kept import HOUR, RPM, take
+from tests.support.backends import KEEPING, Backend
+from tests.support.meddler import Meddler
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Committed, Conflict, Write

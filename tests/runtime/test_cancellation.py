@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store

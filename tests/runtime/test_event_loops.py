@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.redis.rig import shared
+from tests.support.redis import shared
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
 from zae_limiter.repository.once import Once

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_sync_facade import OF_LIMITER, OF_REPOSITORY, RPM
+from tests.sync.test_facade import OF_LIMITER, OF_REPOSITORY, RPM
 from zae_limiter import RateLimiter, Repository
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock

@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.aws import engine
-from tests.aws.keeper import answers, environment
-
-ROOT = Path(__file__).parents[2]
+from tests.support.aws import engine
+from tests.support.aws.keeper import answers, environment
+from tests.support.paths import ROOT
 
 
 def up(started: engine.Engine) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
-from tests.aws.plain import Plain
-from tests.aws.strict import check_calls, complaints
-from tests.aws.wire import Wire
+from tests.support.aws import engine
+from tests.support.aws.plain import Plain
+from tests.support.aws.strict import check_calls, complaints
+from tests.support.aws.wire import Wire
 
 KEY = {"PK": {"S": "p"}, "SK": {"S": "s"}}
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
-from tests.aws.plain import Plain
-from tests.aws.wire import Wire
-from tests.deadlines import PATIENCE
+from tests.support.aws import engine
+from tests.support.aws.plain import Plain
+from tests.support.aws.wire import Wire
+from tests.support.deadlines import PATIENCE
 
 _COUNT = itertools.count()
 LOST = (http.client.RemoteDisconnected, ConnectionError)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
 
 SHOW = """
 import json, sys
@@ -17,7 +17,6 @@ urls = ["sqlite:///limits.db", "redis://localhost", "dynamodb://my-app?region=us
 stores = [open_store(url, blocking=True) for url in urls]
 print(json.dumps([stores[0]._file.timeout, stores[1].client.timeout, stores[2].client.timeout]))
 """
-ROOT = Path(__file__).parent.parent
 
 
 def shown(before: str = "") -> list[float]:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import interpreters
-
-ROOT = interpreters.ROOT
+from tests.support import interpreters
+from tests.support.paths import ROOT
 
 
 def program(path: Path, script: str) -> Path:

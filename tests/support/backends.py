@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
-from tests.aws import engine
-from tests.aws.plain import Plain
-from tests.redis.rig import shared
+from tests.support.aws import engine
+from tests.support.aws.plain import Plain
+from tests.support.redis import shared
 from zae_limiter.stores.dynamodb.client import Client, open_client
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.dynamodb.store import DynamoStore

@@ -13,28 +13,33 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 MINORS = (12, 13, 14)
 """Of Python 3. What is older than the first is what everything else runs on."""
 
 TESTS = (
     "test_architecture.py",
-    "test_cancellation.py",
-    "test_concurrency.py",
-    "test_config.py",
-    "test_conformance.py",
-    "test_core_*.py",
-    "test_entities.py",
-    "test_laws.py",
-    "test_lease.py",
-    "test_memory.py",
-    "test_needs_asyncio.py",
-    "test_records_*.py",
-    "test_sqlite.py",
-    "test_sync_facade.py",
-    "test_unavailable.py",
-    "test_waiting.py",
+    "test_doctests.py",
+    "core/test_*.py",
     "kv/test_*.py",
+    "laws/test_broken_*.py",
+    "laws/test_conformance.py",
+    "laws/test_laws.py",
+    "laws/test_model.py",
+    "laws/test_stories.py",
+    "limiter/test_concurrency.py",
+    "limiter/test_lease.py",
+    "limiter/test_unavailable.py",
+    "limiter/test_waiting.py",
+    "records/test_*.py",
+    "repository/test_config.py",
+    "repository/test_entities.py",
+    "runtime/test_cancellation.py",
+    "runtime/test_needs_asyncio.py",
+    "stores/memory/test_store.py",
+    "stores/sqlite/test_store.py",
+    "sync/test_facade.py",
 )
 CHOSEN = "not redis and not dynamodb and not web and not telemetry"
 """No servers, and no packages but those of ``core-tests``."""

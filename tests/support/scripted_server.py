@@ -13,18 +13,16 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from tests.support.paths import CERTIFICATE
 from zae_limiter.runtime import blocking
 from zae_limiter.stores.dynamodb.client import Chance, Client, open_client
 
 T = TypeVar("T")
 
-CERTIFICATE = Path(__file__).with_name("localhost.pem")
-"""Self-signed for localhost, with its key: for nothing but these tests."""
 
 MODES = ("async", "blocking")
 

@@ -1,4 +1,4 @@
-"""Eight processes that consume and settle, and say what they have used: run as ``python -m tests.usage_clients URL``.
+"""Eight processes that consume and settle, and say what they have used: ``python -m tests.support.usage_clients URL``.
 
 The clock runs so fast that hours pass: every process meets turns of the hour together with the others.
 """
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests import deadlines
+from tests.support import deadlines
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.opening import open_store
 from zae_limiter.stores.redis.settings import parse

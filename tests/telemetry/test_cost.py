@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.metrics import Metrics
+from tests.support.metrics import Metrics
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository, telemetry
 from zae_limiter.telemetry import instrument, uninstrument
 from zae_limiter.testing import ManualClock

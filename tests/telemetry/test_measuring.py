@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.backends import BACKENDS, Backend
-from tests.metrics import Metrics
+from tests.support.backends import BACKENDS, Backend
+from tests.support.metrics import Metrics
 from zae_limiter import (
     Limit,
     NamespaceNotFoundError,

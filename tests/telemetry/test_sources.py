@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends import BACKENDS, Backend
-from tests.metrics import Metrics
+from tests.support.backends import BACKENDS, Backend
+from tests.support.metrics import Metrics
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
 from zae_limiter.telemetry import instrument, uninstrument
 from zae_limiter.telemetry.tally import Series, Tally

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.metrics import Metrics
+from tests.support.metrics import Metrics
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, ValidationError
 from zae_limiter.telemetry import instrument, uninstrument
 

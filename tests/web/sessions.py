@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import reaper
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
+from tests.support.redis import reaper
 
-ROOT = Path(__file__).parents[2]
 GAP = "..."
 
 

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from tests.web.apps import CHAT, COST
 from tests.web.servers import http2, laws
 from tests.web.servers.calls import HELLO, PER_CHUNK

@@ -19,8 +19,8 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tests.deadlines import PATIENCE
-from tests.test_cancellation import CancelAt
+from tests.runtime.test_cancellation import CancelAt
+from tests.support.deadlines import PATIENCE
 from tests.web.drive import Call, call_asgi
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
 from zae_limiter.stores.memory import MemoryStore

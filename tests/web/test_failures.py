@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.metrics import Metrics
+from tests.support.metrics import Metrics
 from tests.web.drive import PEER, Call, call_asgi, call_wsgi
 from tests.web.scripted import SCRIPT, SERVE, Place, Site, Start, limiter_for
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded, ValidationError

@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tests.virtual_time import VirtualLoop, run_virtually
+from tests.support.virtual_time import VirtualLoop, run_virtually
 from tests.web.drive import PEER
 from tests.web.sockets import Socket, echo, limited, limiter_at, text
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.rig import REGION, Rig, rigged
+from tests.support.aws.rig import REGION, Rig, rigged
 from zae_limiter import (
     AccessDeniedError,
     InfrastructureNotFoundError,

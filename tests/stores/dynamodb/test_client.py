@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scripted_server import (
-    CERTIFICATE,
+from tests.support.paths import CERTIFICATE
+from tests.support.scripted_server import (
     CLOSE,
     FORMS,
     HANG,

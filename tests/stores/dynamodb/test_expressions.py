@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.aws.strict import complaints
+from tests.support.aws.strict import complaints
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Key, Write
 from zae_limiter.stores.dynamodb.expressions import (

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.scripted_server import CLOSE, HANG, MODES, Driven, ScriptedServer, Step, driven, isolate, refusal, reply
+from tests.support.scripted_server import (
+    CLOSE,
+    HANG,
+    MODES,
+    Driven,
+    ScriptedServer,
+    Step,
+    driven,
+    isolate,
+    refusal,
+    reply,
+)
 from zae_limiter.core.errors import (
     AccessDeniedError,
     CorruptRecordError,

@@ -9,7 +9,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.scripted_server import CHUNKED, FORMS
+from tests.support.scripted_server import CHUNKED, FORMS
 from zae_limiter.stores.dynamodb.wire import Broken, Reader
 
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.aws import engine
-from tests.backends import REGION, dynamodb_table
+from tests.support.aws import engine
+from tests.support.backends import REGION, dynamodb_table
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.stores import opening
 from zae_limiter.stores.dynamodb.store import DynamoStore

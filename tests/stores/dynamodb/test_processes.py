@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
-from tests.test_shards_simulation import worst_balance
+from tests.laws.test_shards_simulation import worst_balance
+from tests.support.aws import engine
 from zae_limiter import Limit, SyncRepository
 
 PROCESSES = 8

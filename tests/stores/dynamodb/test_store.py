@@ -8,8 +8,8 @@ from typing import Any, ClassVar, cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.aws.strict import complaints
-from tests.backends import dynamodb_client, dynamodb_table
+from tests.support.aws.strict import complaints
+from tests.support.backends import dynamodb_client, dynamodb_table
 from zae_limiter.core.errors import CorruptRecordError, ValidationError
 from zae_limiter.records.algebra import (
     ABSENT,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
-from tests.aws.strict import complaints
-from tests.backends import REGION, dynamodb_client, dynamodb_table
+from tests.support.aws import engine
+from tests.support.aws.strict import complaints
+from tests.support.backends import REGION, dynamodb_client, dynamodb_table
 from zae_limiter import (
     IncompatibleSchemaError,
     InfrastructureNotFoundError,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.rig import Rig, rigged
+from tests.support.aws.rig import Rig, rigged
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 
 LIMITS = [Limit.per_minute("rpm", 600), Limit.per_minute("tpm", 100_000)]

@@ -6,8 +6,8 @@ import gc
 from pathlib import Path
 
 import pytest
-from bench import flood
 
+from bench import flood
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Query

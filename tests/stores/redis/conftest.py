@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.redis.rig.proxy import Proxy
-from tests.redis.rig.server import Server
-from tests.redis.support import MODES, Driven, driven
+from tests.stores.redis.support import MODES, Driven, driven
+from tests.support.redis.proxy import Proxy
+from tests.support.redis.server import Server
 
 
 @pytest.fixture(scope="module")

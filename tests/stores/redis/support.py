@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
-from tests.redis.rig import ports
-from tests.redis.rig.endpoint import Endpoint
-from tests.redis.rig.resp import Frames, command_name
+from tests.support.redis import ports
+from tests.support.redis.endpoint import Endpoint
+from tests.support.redis.resp import Frames, command_name
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.runtime import blocking
 from zae_limiter.stores.redis.settings import parse

@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.redis.rig.cluster import Cluster
-from tests.redis.rig.proxy import CERTIFICATE, Proxy
-from tests.redis.rig.sentinel import Sentinels
-from tests.redis.rig.server import Server
-from tests.redis.support import RPM, Driven, Scripted, contents, driven
+from tests.stores.redis.support import RPM, Driven, Scripted, contents, driven
+from tests.support.paths import CERTIFICATE, ROOT
+from tests.support.redis.cluster import Cluster
+from tests.support.redis.proxy import Proxy
+from tests.support.redis.sentinel import Sentinels
+from tests.support.redis.server import Server
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Key, Query, Write
 from zae_limiter.testing import ManualClock
@@ -97,7 +98,7 @@ def test_a_user_needs_no_more_than_is_published(mode: Driven, server: Server) ->
 
 
 def test_what_is_published_is_what_is_tested() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "stores" / "redis.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guide" / "stores" / "redis.md").read_text(encoding="utf-8")
     (rule,) = re.findall(r"^ACL SETUSER limiter (.*)$", page, re.MULTILINE)
     words = rule.split()
     assert words[:4] == ["on", ">secret", "-@all", "~zae:*"]

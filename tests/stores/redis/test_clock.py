@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import Driven, attributes, bucket_key
+from tests.stores.redis.support import Driven, attributes, bucket_key
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 from zae_limiter import Limit
 from zae_limiter.records.algebra import Key
 from zae_limiter.stores.redis.store import RedisStore

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pytest
 from redis.crc import key_slot
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import shared
+from tests.support.deadlines import PATIENCE
+from tests.support.redis import shared
 from zae_limiter import Limit
 from zae_limiter.records import keys
 from zae_limiter.stores.redis.settings import parse
@@ -25,8 +25,8 @@ from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
-    from tests.redis.rig.cluster import Cluster
-    from tests.redis.rig.server import Server
+    from tests.support.redis.cluster import Cluster
+    from tests.support.redis.server import Server
     from zae_limiter import RateLimiter, Repository
     from zae_limiter.clock import Clock
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig.cluster import Cluster
-from tests.redis.rig.waiting import until
-from tests.redis.test_cluster import LIMIT, apart, line, opened
-from tests.redis.test_cluster_laws import took
+from tests.stores.redis.test_cluster import LIMIT, apart, line, opened
+from tests.stores.redis.test_cluster_laws import took
+from tests.support.deadlines import PATIENCE
+from tests.support.redis.cluster import Cluster
+from tests.support.redis.waiting import until
 from zae_limiter import RateLimiterUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.redis.rig.server import Server
+    from tests.support.redis.server import Server
     from zae_limiter import RateLimiter
     from zae_limiter.testing import Harness
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.redis.rig import shared
-from tests.redis.rig.ports import free_port, listener
-from tests.redis.rig.server import Server
-from tests.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, left, line, opened, store_of
+from tests.stores.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, left, line, opened, store_of
+from tests.support.redis import shared
+from tests.support.redis.ports import free_port, listener
+from tests.support.redis.server import Server
 from zae_limiter import (
     InfrastructureError,
     Limit,

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.redis.rig.cluster import Cluster
-from tests.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, key_of, left, line, opened, store_of
-from tests.redis.test_cluster_laws import took
+from tests.stores.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, key_of, left, line, opened, store_of
+from tests.stores.redis.test_cluster_laws import took
+from tests.support.redis.cluster import Cluster
 from zae_limiter import Limit, RateLimiterUnavailable
 from zae_limiter.records import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.redis.rig.server import Server
+    from tests.support.redis.server import Server
     from zae_limiter import RateLimiter
     from zae_limiter.testing import Harness
 

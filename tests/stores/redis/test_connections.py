@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.redis.rig.proxy import Proxy
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import RPM, Driven, driven, in_a_fork, take
+from tests.stores.redis.support import RPM, Driven, driven, in_a_fork, take
+from tests.support.redis.proxy import Proxy
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.redis.settings import parse

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.redis.rig.cluster import in_step
-from tests.redis.rig.line import Line
-from tests.redis.rig.ports import free_port
-from tests.redis.rig.proxy import Proxy
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import RPM, Driven, Scripted, contents
+from tests.stores.redis.support import RPM, Driven, Scripted, contents
+from tests.support.redis.cluster import in_step
+from tests.support.redis.line import Line
+from tests.support.redis.ports import free_port
+from tests.support.redis.proxy import Proxy
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Key, Query, Write
 

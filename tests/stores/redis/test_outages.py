@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import attributes, bucket_key, take
+from tests.stores.redis.support import attributes, bucket_key, take
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 
 LIMIT = Limit.per_second("rpm", 400, burst=100)

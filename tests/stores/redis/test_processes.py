@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import shared
-from tests.test_dynamodb_processes import LIMIT, PROCESSES
-from tests.test_shards_simulation import worst_balance
+from tests.laws.test_shards_simulation import worst_balance
+from tests.stores.dynamodb.test_processes import LIMIT, PROCESSES
+from tests.support.deadlines import PATIENCE
+from tests.support.redis import shared
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.core.bucket import Rule, produced
 from zae_limiter.records.charging import LAG_MS

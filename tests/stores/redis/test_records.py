@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tests.redis.rig import shared
-from tests.redis.rig.server import Server
-from tests.redis.support import RPM, Driven, bucket_key, contents
+from tests.stores.redis.support import RPM, Driven, bucket_key, contents
+from tests.support.redis import shared
+from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError, Limit, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import (
     ABSENT,

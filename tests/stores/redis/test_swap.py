@@ -7,8 +7,8 @@ import threading
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.redis.rig.server import Server
-from tests.redis.support import Driven, bucket_key
+from tests.stores.redis.support import Driven, bucket_key
+from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write
 from zae_limiter.runtime.blocking import run

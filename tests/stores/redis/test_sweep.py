@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import RPM, Driven, contents
+from tests.stores.redis.support import RPM, Driven, contents
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 from zae_limiter import Limit
 from zae_limiter.records.algebra import NEVER, Committed, Key, Query, Write
 from zae_limiter.stores.redis.store import RedisStore

@@ -14,9 +14,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 URL = "ZAE_TEST_DYNAMODB_URL"
 COMMAND = "ZAE_TEST_MINISTACK"
-INSTALLED = Path(__file__).parents[2] / ".venv-aws" / "bin" / "ministack"
+INSTALLED = ROOT / ".venv-aws" / "bin" / "ministack"
 QUICK = (
     str(INSTALLED.with_name("uvicorn")),
     *("ministack.app:app", "--lifespan=on", "--log-level=error", "--no-access-log"),

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=test/20300101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 

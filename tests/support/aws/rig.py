@@ -8,10 +8,10 @@ import os
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.aws import engine
-from tests.aws.plain import Plain
-from tests.aws.strict import check_calls
-from tests.aws.wire import Call, Wire
+from tests.support.aws import engine
+from tests.support.aws.plain import Plain
+from tests.support.aws.strict import check_calls
+from tests.support.aws.wire import Call, Wire
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.testing import Harness

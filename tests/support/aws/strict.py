@@ -17,8 +17,8 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, Shape
 from botocore.validate import ParamValidator
 
-from tests.aws import expressions
-from tests.aws.wire import Call
+from tests.support.aws import expressions
+from tests.support.aws.wire import Call
 
 LEGACY = frozenset({
     "AttributesToGet", "AttributeUpdates", "ConditionalOperator", "Expected", "KeyConditions", "QueryFilter",

@@ -18,8 +18,8 @@ from email.utils import formatdate
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from tests.aws.http1 import Message, receive
-from tests.deadlines import PATIENCE
+from tests.support.aws.http1 import Message, receive
+from tests.support.deadlines import PATIENCE
 
 T = TypeVar("T")
 Forward = Callable[[], Awaitable[Message]]

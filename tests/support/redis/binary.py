@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 VARIABLE = "ZAE_TEST_REDIS_SERVER"
 NAMES = ("redis-server", "valkey-server")

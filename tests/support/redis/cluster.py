@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 
 SLOTS = 16384
 MASTERS = 3

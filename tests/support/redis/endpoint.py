@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.redis.rig.line import Line
+from tests.support.redis.line import Line
 
 
 class Endpoint:

@@ -12,7 +12,7 @@ from redis.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as Disconnected, TimeoutError as TooLate
 from redis.retry import Retry
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 _PARAMETERS = inspect.signature(AbstractConnection.__init__).parameters
 NAMELESS = dict.fromkeys(("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version"))

@@ -11,16 +11,13 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, Self
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import ports
-from tests.redis.rig.endpoint import Endpoint
-from tests.redis.rig.resp import Frames, command_name, is_answer
-
-CERTIFICATE = Path(__file__).parents[2] / "localhost.pem"
-"""Self-signed for localhost and 127.0.0.1, with its key: for nothing but these tests."""
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import CERTIFICATE
+from tests.support.redis import ports
+from tests.support.redis.endpoint import Endpoint
+from tests.support.redis.resp import Frames, command_name, is_answer
 
 CHUNK = 65536
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Self
 
-from tests.redis.rig.cluster import in_step
-from tests.redis.rig.server import Server
-from tests.redis.rig.waiting import until
+from tests.support.redis.cluster import in_step
+from tests.support.redis.server import Server
+from tests.support.redis.waiting import until
 
 NAME = "mymaster"
 

@@ -6,9 +6,9 @@ import atexit
 import functools
 import os
 
-from tests.redis.rig.cluster import Cluster
-from tests.redis.rig.endpoint import Endpoint
-from tests.redis.rig.server import Server
+from tests.support.redis.cluster import Cluster
+from tests.support.redis.endpoint import Endpoint
+from tests.support.redis.server import Server
 
 URL = "ZAE_TEST_REDIS_URL"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

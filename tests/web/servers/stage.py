@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.redis.rig import binary
-from tests.redis.rig.resp import Frames, command_name, is_answer
-from tests.redis.rig.waiting import NeverHappened, until
+from tests.support.redis import binary
+from tests.support.redis.resp import Frames, command_name, is_answer
+from tests.support.redis.waiting import NeverHappened, until
 
 
 def executable(path: Path, says: str) -> str:

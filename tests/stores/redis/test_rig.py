@@ -25,16 +25,15 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from tests.redis.rig import shared
-from tests.redis.rig.cluster import SLOTS, Cluster, spans
-from tests.redis.rig.line import NAMELESS
-from tests.redis.rig.proxy import CERTIFICATE, Proxy
-from tests.redis.rig.sentinel import Sentinels
-from tests.redis.rig.server import DoesNotStart, Server
-from tests.redis.rig.waiting import until
-from tests.redis.support import in_a_fork
-
-ROOT = Path(__file__).parents[2]
+from tests.stores.redis.support import in_a_fork
+from tests.support.paths import CERTIFICATE, ROOT
+from tests.support.redis import shared
+from tests.support.redis.cluster import SLOTS, Cluster, spans
+from tests.support.redis.line import NAMELESS
+from tests.support.redis.proxy import Proxy
+from tests.support.redis.sentinel import Sentinels
+from tests.support.redis.server import DoesNotStart, Server
+from tests.support.redis.waiting import until
 
 
 @contextlib.contextmanager
@@ -171,7 +170,7 @@ def test_a_fork_has_a_connection_of_its_own_and_leaves_the_server_alone(server: 
 
 def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
     code = (
-        "from tests.redis.rig.server import Server\n"
+        "from tests.support.redis.server import Server\n"
         "s = Server(); s.start(); print(s.pid, s.folder, flush=True); input()"
     )
     command = [sys.executable, "-c", code]
