@@ -75,7 +75,10 @@ def test_a_fork_does_not_stop_the_engine_of_its_parent() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="it watches processes that are not its children")
 def test_it_ends_with_tests_that_are_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from tests.aws import engine; e = engine.start(*engine.quick()); print(e.keeper.pid, flush=True); input()"
+    code = (
+        "from tests.support.aws import engine\n"
+        "e = engine.start(*engine.quick()); print(e.keeper.pid, flush=True); input()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as tests:

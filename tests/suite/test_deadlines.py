@@ -30,4 +30,4 @@ def shown(before: str = "") -> list[float]:
 
 def test_a_call_of_the_suite_has_a_minute_and_one_of_a_user_five_seconds() -> None:
     assert shown() == [5.0] * 3
-    assert shown("from tests import deadlines; deadlines.lengthen()") == [PATIENCE] * 3
+    assert shown("from tests.support import deadlines; deadlines.lengthen()") == [PATIENCE] * 3
