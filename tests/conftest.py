@@ -1,7 +1,10 @@
-"""Every store in both modes: the fixtures that most tests run over."""
+"""How tests are run, and every store in both modes: the fixtures that most tests run over."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +15,10 @@ from hypothesis import HealthCheck, settings
 from tests.support import deadlines
 from tests.support.aws import engine
 from tests.support.backends import BACKENDS, Backend
+from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from zae_limiter.testing import Harness
 
 settings.register_profile(
     "default",
@@ -35,6 +37,35 @@ if engine.URL not in os.environ:  # no test can ever reach somebody's account
         del os.environ[name]
     nowhere = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
     os.environ.update(nowhere, AWS_EC2_METADATA_DISABLED="true")
+
+
+HANG = "hang_seconds"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``-o hang_seconds=...`` say when a test hangs."""
+    parser.addini(HANG, "fail a test whose setup, call or teardown takes longer than this; 0: never", default="300")
+
+
+@pytest.hookimpl(wrapper=True)
+def _fail_if_it_hangs(item: pytest.Item) -> Iterator[None]:
+    """Fail a phase of a test that does not end."""
+    seconds = float(item.config.getini(HANG))
+    with deadlines.ends_within(seconds) if seconds else contextlib.nullcontext():
+        yield
+
+
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _fail_if_it_hangs
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function: in the mode of its harness if it has one, else in an event loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    harness = next((value for value in arguments.values() if isinstance(value, Harness)), None)
+    (asyncio.run if harness is None else harness.run)(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture(params=BACKENDS, ids=str)

@@ -45,50 +45,41 @@ def test_a_limit_of_such_numbers_is_a_limit_of_plain_ints() -> None:
     assert Limit.from_dict({**made.to_dict(), "capacity": whole(150)}) == made
 
 
-def test_amounts_and_stored_numbers(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults([Limit("rpm", whole(100), whole(100), whole(60))])
-        await limiter.create_entity("key-1", metadata={"seats": whole(3), "of": [whole(4), True, None]})
-        async with limiter.acquire("key-1", "gpt-4", {"rpm": whole(10)}, max_wait=whole(1)) as lease:
-            await lease.consume(rpm=whole(5))
-            await lease.adjust({"rpm": whole(-2)})
-            await lease.release(rpm=whole(1))
-            assert lease.consumed == {"rpm": 12}
-        assert await limiter.available("key-1", "gpt-4") == {"rpm": 88}
-        entity = await limiter.get_entity("key-1")
-        assert entity is not None
-        assert entity.metadata == {"seats": 3, "of": [4, True, None]}
-        limits, _ = await limiter.get_system_defaults()
-        assert [type(limit.capacity) for limit in limits or ()] == [int]
-        changed = await limiter.update_entity("key-1", name="one", expected_version=whole(entity.version))
-        assert changed.name == "one"
-
-    harness.run(work())
+async def test_amounts_and_stored_numbers(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit("rpm", whole(100), whole(100), whole(60))])
+    await limiter.create_entity("key-1", metadata={"seats": whole(3), "of": [whole(4), True, None]})
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": whole(10)}, max_wait=whole(1)) as lease:
+        await lease.consume(rpm=whole(5))
+        await lease.adjust({"rpm": whole(-2)})
+        await lease.release(rpm=whole(1))
+        assert lease.consumed == {"rpm": 12}
+    assert await limiter.available("key-1", "gpt-4") == {"rpm": 88}
+    entity = await limiter.get_entity("key-1")
+    assert entity is not None
+    assert entity.metadata == {"seats": 3, "of": [4, True, None]}
+    limits, _ = await limiter.get_system_defaults()
+    assert [type(limit.capacity) for limit in limits or ()] == [int]
+    changed = await limiter.update_entity("key-1", name="one", expected_version=whole(entity.version))
+    assert changed.name == "one"
 
 
-def test_lengths_of_time(harness: Harness) -> None:
-    async def work() -> None:
-        repository = harness.repository(config_cache_ttl=whole(60), timeout=whole(30))
-        limiter = harness.limiter(repository, refusal_ttl=whole(1), timeout=whole(30))
-        async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM, timeout=whole(30)) as lease:
-            assert lease.available == {"rpm": 99}
-
-    harness.run(work())
+async def test_lengths_of_time(harness: Harness) -> None:
+    repository = harness.repository(config_cache_ttl=whole(60), timeout=whole(30))
+    limiter = harness.limiter(repository, refusal_ttl=whole(1), timeout=whole(30))
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM, timeout=whole(30)) as lease:
+        assert lease.available == {"rpm": 99}
 
 
-def test_page_sizes(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter(bucket_ttl_refill_multiplier=whole(7))
-        await limiter.set_limits("a", RPM)
-        await limiter.set_limits("b", RPM)
-        assert (await limiter.list_entities_with_custom_limits(limit=whole(1)))[0] == ["a"]
-        assert len(await limiter.get_audit_events("a", limit=whole(1))) == 1
-        assert await limiter.get_usage_snapshots("a", limit=whole(1)) == ([], None)
-        survey = await limiter.repository.survey_buckets(max_records=whole(10))
-        assert survey.busiest(whole(1)) == []
-
-    harness.run(work())
+async def test_page_sizes(harness: Harness) -> None:
+    limiter = harness.limiter(bucket_ttl_refill_multiplier=whole(7))
+    await limiter.set_limits("a", RPM)
+    await limiter.set_limits("b", RPM)
+    assert (await limiter.list_entities_with_custom_limits(limit=whole(1)))[0] == ["a"]
+    assert len(await limiter.get_audit_events("a", limit=whole(1))) == 1
+    assert await limiter.get_usage_snapshots("a", limit=whole(1)) == ([], None)
+    survey = await limiter.repository.survey_buckets(max_records=whole(10))
+    assert survey.busiest(whole(1)) == []
 
 
 MADE: dict[str, tuple[Callable[[], Any], Any]] = {

@@ -163,20 +163,16 @@ def test_law_1_with_buckets_that_expire(backend: Backend, harness: Harness) -> N
     prove(backend, 0.5, forgetful_stories(), law)
 
 
-def test_law_1_after_an_idle_time(harness: Harness) -> None:
+async def test_law_1_after_an_idle_time(harness: Harness) -> None:
     """Capacity 100, 10 a second, idle for an hour: 106 in 0.66 s, not 202 as the reference grants."""
-
-    async def work() -> None:
-        family = await Family(harness, [Limit("rps", 100, 10, 1)]).settle_in([0, 0])
-        story = [Move(0, {"rps": 1}), *(Move(3, {"rps": 1}, client=number % 2) for number in range(220))]
-        await family.drive([Move(0, {"rps": 1})])
-        family.advance(3_600_000)
-        await family.drive(story)
-        family.check()
-        granted = sum(entry.milli for entry in family.ledgers["child-0", "rps"].entries if entry.granted)
-        assert granted == 107_000, "the one before the idle time, and 106 after it"
-
-    harness.run(work())
+    family = await Family(harness, [Limit("rps", 100, 10, 1)]).settle_in([0, 0])
+    story = [Move(0, {"rps": 1}), *(Move(3, {"rps": 1}, client=number % 2) for number in range(220))]
+    await family.drive([Move(0, {"rps": 1})])
+    family.advance(3_600_000)
+    await family.drive(story)
+    family.check()
+    granted = sum(entry.milli for entry in family.ledgers["child-0", "rps"].entries if entry.granted)
+    assert granted == 107_000, "the one before the idle time, and 106 after it"
 
 
 # 2. Refill is exact.
@@ -207,32 +203,28 @@ def test_law_2_polled_every_millisecond(harness: Harness, limit: Limit) -> None:
     harness.run(laws.refill_is_exact(harness, limit, Limit.per_second("fast", 10**6), limit.capacity, [1] * 150))
 
 
-def test_law_2_a_daily_limit_beside_a_fast_one_for_an_hour(harness: Harness) -> None:
+async def test_law_2_a_daily_limit_beside_a_fast_one_for_an_hour(harness: Harness) -> None:
     """1,000 a day beside 20 a second, under traffic for an hour: all of the 41,666.67 millitokens, floored twice."""
-
-    async def work() -> None:
-        daily, fast = Limit.per_day("daily", 1_000), Limit.per_second("fast", 20)
-        family = await Family(harness, [daily, fast]).settle_in()
-        (limiter,), (child,) = family.limiters, family.children
-        start_ms = family.now_ms
-        async with limiter.acquire(child, RESOURCE, {"daily": 1_000}):
+    daily, fast = Limit.per_day("daily", 1_000), Limit.per_second("fast", 20)
+    family = await Family(harness, [daily, fast]).settle_in()
+    (limiter,), (child,) = family.limiters, family.children
+    start_ms = family.now_ms
+    async with limiter.acquire(child, RESOURCE, {"daily": 1_000}):
+        pass
+    granted = 0
+    gaps = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] * 20  # a busy quarter of a minute, then a call every so often
+    gaps += [(3_600_000 - sum(gaps)) // 150] * 149
+    for gap in [*gaps, 3_600_000 - sum(gaps)]:
+        family.advance(gap)
+        try:
+            async with limiter.acquire(child, RESOURCE, {"fast": 1}):
+                granted += 1
+        except RateLimitExceeded:
             pass
-        granted = 0
-        gaps = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] * 20  # a busy quarter of a minute, then a call every so often
-        gaps += [(3_600_000 - sum(gaps)) // 150] * 149
-        for gap in [*gaps, 3_600_000 - sum(gaps)]:
-            family.advance(gap)
-            try:
-                async with limiter.acquire(child, RESOURCE, {"fast": 1}):
-                    granted += 1
-            except RateLimitExceeded:
-                pass
-        assert family.now_ms - start_ms == 3_600_000
-        assert granted > 200
-        found = await balances(family.keeper, [child], family.now_ms)
-        assert found[child, RESOURCE, "daily"] == made(daily, family.now_ms) - made(daily, start_ms) == 41_667
-
-    harness.run(work())
+    assert family.now_ms - start_ms == 3_600_000
+    assert granted > 200
+    found = await balances(family.keeper, [child], family.now_ms)
+    assert found[child, RESOURCE, "daily"] == made(daily, family.now_ms) - made(daily, start_ms) == 41_667
 
 
 # 3. The promised moment is the moment.
@@ -357,14 +349,10 @@ def test_law_7_exceptions_of_any_kind(backend: Backend, harness: Harness, error:
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 9])
-def test_law_7_closed_streams(harness: Harness, chunks: int) -> None:
+async def test_law_7_closed_streams(harness: Harness, chunks: int) -> None:
     """A generator that is closed after some chunks has given back what it took."""
-
-    async def work() -> None:
-        family = await Family(harness, [Limit.per_day("rpd", 10)], [Limit.per_day("rpd", 20)]).settle_in()
-        await laws.streams_do_not_leak(family, {"rpd": 3}, chunks)
-
-    harness.run(work())
+    family = await Family(harness, [Limit.per_day("rpd", 10)], [Limit.per_day("rpd", 20)]).settle_in()
+    await laws.streams_do_not_leak(family, {"rpd": 3}, chunks)
 
 
 def test_law_7_closed_streams_in_blocking_code(harness: Harness) -> None:

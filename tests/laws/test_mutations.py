@@ -8,7 +8,6 @@ from __future__ import annotations
 import __future__
 
 import inspect
-import signal
 import sys
 import textwrap
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.laws.test_conformance import Distant, Toy, toys
+from tests.support.deadlines import Hangs, ends_within
 from zae_limiter.core.draw import Draw
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
@@ -261,25 +261,13 @@ MUTATIONS = [
 ]
 
 
-class Hangs(AssertionError):
-    """A check that does not end."""
-
-
 def fails(mutation: Mutation) -> bool:
     """Whether the killer notices, by an AssertionError or by never coming to an end."""
-
-    def give_up(*_: object) -> None:
-        raise Hangs
-
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, 10)
     try:
-        CHECKS[mutation.killer].run(HARNESSES[mutation.where]())
-    except AssertionError:
+        with ends_within(10):
+            CHECKS[mutation.killer].run(HARNESSES[mutation.where]())
+    except (AssertionError, Hangs):
         return True
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
     return False
 
 

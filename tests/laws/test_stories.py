@@ -30,73 +30,57 @@ async def left(limiter: RateLimiter, **options: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("by_another", [False, True], ids=["by who knows of it", "by who does not"])
-def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> None:
+async def test_debt_is_not_forgiven_by_expiry(harness: Harness, by_another: bool) -> None:
     """A bucket in debt by an hour, charged for another limit, is forgotten after the usual seven minutes."""
-
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100)])
-        other = beside(harness, limiter) if by_another else limiter
-        await take(other, "key", "r", [{"rpm": 1}])
-        async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
-            await lease.adjust(tpm=6_000)
-        harness.clock.advance(2)
-        await take(other, "key", "r", [{"rpm": 1}])
-        harness.clock.advance(7 * 60 + 1)
-        assert (await left(beside(harness, limiter)))["tpm"] < 0
-
-    harness.run(work())
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100)])
+    other = beside(harness, limiter) if by_another else limiter
+    await take(other, "key", "r", [{"rpm": 1}])
+    async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
+        await lease.adjust(tpm=6_000)
+    harness.clock.advance(2)
+    await take(other, "key", "r", [{"rpm": 1}])
+    harness.clock.advance(7 * 60 + 1)
+    assert (await left(beside(harness, limiter)))["tpm"] < 0
 
 
-def test_debt_made_under_own_limits_is_not_forgiven_under_defaults(harness: Harness) -> None:
+async def test_debt_made_under_own_limits_is_not_forgiven_under_defaults(harness: Harness) -> None:
     """A bucket that was to stay for ever, deep in debt, becomes one that expires."""
-
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        limits = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100)]
-        await limiter.set_system_defaults(limits)
-        await limiter.set_limits("key", limits)
-        async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
-            await lease.adjust(tpm=6_000)
-        await limiter.delete_limits("key")
-        await take(limiter, "key", "r", [{"rpm": 1}])
-        harness.clock.advance(7 * 60 + 1)
-        assert (await left(beside(harness, limiter)))["tpm"] < 0
-
-    harness.run(work())
+    limiter = await new_limiter(harness)
+    limits = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100)]
+    await limiter.set_system_defaults(limits)
+    await limiter.set_limits("key", limits)
+    async with limiter.acquire("key", "r", {"tpm": 1}) as lease:
+        await lease.adjust(tpm=6_000)
+    await limiter.delete_limits("key")
+    await take(limiter, "key", "r", [{"rpm": 1}])
+    harness.clock.advance(7 * 60 + 1)
+    assert (await left(beside(harness, limiter)))["tpm"] < 0
 
 
-def test_a_slow_limit_is_not_forgotten_for_a_fast_one(harness: Harness) -> None:
+async def test_a_slow_limit_is_not_forgotten_for_a_fast_one(harness: Harness) -> None:
     """Ten a day are used up; a call under ten a second lets the bucket expire in seven seconds."""
-
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        daily, fast = [Limit.per_day("daily", 10)], [Limit.per_second("fast", 10)]
+    limiter = await new_limiter(harness)
+    daily, fast = [Limit.per_day("daily", 10)], [Limit.per_second("fast", 10)]
+    async with limiter.acquire("key", "r", {"daily": 10}, limits=daily):
+        pass
+    async with limiter.acquire("key", "r", {"fast": 1}, limits=fast):
+        pass
+    harness.clock.advance(8)
+    with pytest.raises(RateLimitExceeded):
         async with limiter.acquire("key", "r", {"daily": 10}, limits=daily):
             pass
-        async with limiter.acquire("key", "r", {"fast": 1}, limits=fast):
-            pass
-        harness.clock.advance(8)
-        with pytest.raises(RateLimitExceeded):
-            async with limiter.acquire("key", "r", {"daily": 10}, limits=daily):
-                pass
-
-    harness.run(work())
 
 
-def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -> None:
+async def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -> None:
     """50 of 100 taken, 25 refilled, 75 taken, 50 given back: without the lease 100 were there, not 125."""
-
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit("tpm", 100, 10, 1)])
-        async with limiter.acquire("key", "r", {"tpm": 50}) as lease:
-            harness.clock.advance(2.5)
-            await take(limiter, "key", "r", [{"tpm": 75}])
-            await lease.release(tpm=50)
-        assert await left(limiter) == {"tpm": 25}
-
-    harness.run(work())
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit("tpm", 100, 10, 1)])
+    async with limiter.acquire("key", "r", {"tpm": 50}) as lease:
+        harness.clock.advance(2.5)
+        await take(limiter, "key", "r", [{"tpm": 75}])
+        await lease.release(tpm=50)
+    assert await left(limiter) == {"tpm": 25}
 
 
 def test_every_ancestor_is_charged(harness: Harness) -> None:
@@ -120,80 +104,66 @@ def test_every_ancestor_is_charged(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("look", ["available", "get_status", "time_until_available", "settle", "speculative_writes"])
-def test_a_tightened_limit_is_not_undone_by_a_client_that_has_looked(harness: Harness, look: str) -> None:
+async def test_a_tightened_limit_is_not_undone_by_a_client_that_has_looked(harness: Harness, look: str) -> None:
     """A limit cut from 100 to 20 is back at 100 as soon as a client with the old one in its cache looks, then takes."""
-
-    async def work() -> None:
-        informed = await new_limiter(harness)
-        stale = beside(harness, informed, speculative_writes=look != "speculative_writes")
-        await informed.set_resource_defaults("r", [Limit.per_hour("tph", 100)])
-        lease = stale.acquire("key", "r", {"tph": 10})
-        await lease.__aenter__()
-        await informed.set_resource_defaults("r", [Limit.per_hour("tph", 20)])
-        await take(informed, "key", "r", [{"tph": 5}])
-        if look == "available":
-            await stale.available("key", "r")
-        elif look == "get_status":
-            await stale.get_status("key", "r")
-        elif look == "time_until_available":
-            await stale.time_until_available("key", "r", {"tph": 1})
-        elif look == "settle":
-            await lease.adjust(tph=1)
-        await lease.__aexit__(None, None, None)
-        await take(stale, "key", "r", [{"tph": 1}])
-        assert [state.capacity_milli for state in await informed.get_buckets("key")] == [20_000]
-
-    harness.run(work())
+    informed = await new_limiter(harness)
+    stale = beside(harness, informed, speculative_writes=look != "speculative_writes")
+    await informed.set_resource_defaults("r", [Limit.per_hour("tph", 100)])
+    lease = stale.acquire("key", "r", {"tph": 10})
+    await lease.__aenter__()
+    await informed.set_resource_defaults("r", [Limit.per_hour("tph", 20)])
+    await take(informed, "key", "r", [{"tph": 5}])
+    if look == "available":
+        await stale.available("key", "r")
+    elif look == "get_status":
+        await stale.get_status("key", "r")
+    elif look == "time_until_available":
+        await stale.time_until_available("key", "r", {"tph": 1})
+    elif look == "settle":
+        await lease.adjust(tph=1)
+    await lease.__aexit__(None, None, None)
+    await take(stale, "key", "r", [{"tph": 1}])
+    assert [state.capacity_milli for state in await informed.get_buckets("key")] == [20_000]
 
 
 # Law 3.
 
 
-def test_all_of_a_crowded_bucket_can_be_taken(harness: Harness) -> None:
+async def test_all_of_a_crowded_bucket_can_be_taken(harness: Harness) -> None:
     """Refused, promised a moment, and at that moment AssertionError instead of the grant."""
-
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
-        await limiter.create_entity("org")
-        await limiter.create_entity("key", parent_id="org", cascade=True)
-        one, two = beside(harness, limiter), beside(harness, limiter)
-        await take(one, "key", "r", [{"rps": 0}])
-        await take(two, "key", "r", [{"rps": 1}])
-        with pytest.raises(RateLimitExceeded) as refused:
-            await take(one, "key", "r", [{"rps": 10}])
-        harness.clock.advance(refused.value.retry_after_seconds or 0)
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    one, two = beside(harness, limiter), beside(harness, limiter)
+    await take(one, "key", "r", [{"rps": 0}])
+    await take(two, "key", "r", [{"rps": 1}])
+    with pytest.raises(RateLimitExceeded) as refused:
         await take(one, "key", "r", [{"rps": 10}])
-
-    harness.run(work())
-
-
-def test_waiting_as_long_as_promised_is_long_enough(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_second("rps", 1_000, burst=2_000)])
-        await take(limiter, "key", "r", [{"rps": 2_000}])
-        with pytest.raises(RateLimitExceeded) as refused:
-            await take(limiter, "key", "r", [{"rps": 1_001}])
-        assert refused.value.retry_after_seconds == 1.001
-        async with limiter.acquire("key", "r", {"rps": 1_001}, max_wait=refused.value.retry_after_seconds):
-            pass
-
-    harness.run(work())
+    harness.clock.advance(refused.value.retry_after_seconds or 0)
+    await take(one, "key", "r", [{"rps": 10}])
 
 
-def test_a_reset_bucket_is_full_for_the_limiter_itself(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_day("rpd", 1)])
+async def test_waiting_as_long_as_promised_is_long_enough(harness: Harness) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_second("rps", 1_000, burst=2_000)])
+    await take(limiter, "key", "r", [{"rps": 2_000}])
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, "key", "r", [{"rps": 1_001}])
+    assert refused.value.retry_after_seconds == 1.001
+    async with limiter.acquire("key", "r", {"rps": 1_001}, max_wait=refused.value.retry_after_seconds):
+        pass
+
+
+async def test_a_reset_bucket_is_full_for_the_limiter_itself(harness: Harness) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_day("rpd", 1)])
+    await take(limiter, "key", "r", [{"rpd": 1}])
+    with pytest.raises(RateLimitExceeded):
         await take(limiter, "key", "r", [{"rpd": 1}])
-        with pytest.raises(RateLimitExceeded):
-            await take(limiter, "key", "r", [{"rpd": 1}])
-        await limiter.reset_bucket("key", "r")
-        harness.clock.advance(3_600)
-        await take(limiter, "key", "r", [{"rpd": 1}])
-
-    harness.run(work())
+    await limiter.reset_bucket("key", "r")
+    harness.clock.advance(3_600)
+    await take(limiter, "key", "r", [{"rpd": 1}])
 
 
 # Law 7.
@@ -214,74 +184,58 @@ class Tired(FaultyStore):
         pytest.param(-2, id="release"),
     ],
 )
-def test_a_settlement_survives_a_bucket_made_anew(harness: Harness, change: int) -> None:
+async def test_a_settlement_survives_a_bucket_made_anew(harness: Harness, change: int) -> None:
     """While the body runs, the bucket is reset and made anew under limits without one of the lease's."""
-
-    async def work() -> None:
-        keeper = await new_limiter(harness)
-        store = Tired(harness.store())
-        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
-        both = [Limit.per_hour("a", 10), Limit.per_hour("b", 10)]
-        await limiter.set_limits("key", both)
-        async with limiter.acquire("key", "r", {"a": 1, "b": 5}) as lease:
-            await limiter.reset_bucket("key", "r")
-            await limiter.set_limits("key", both[:1])
-            await take(beside(harness, keeper), "key", "r", [{"a": 1}])
-            await lease.adjust(b=change)
-        await limiter.set_limits("key", both)
-        assert "b" in await left(limiter)
-
-    harness.run(work())
+    keeper = await new_limiter(harness)
+    store = Tired(harness.store())
+    limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+    both = [Limit.per_hour("a", 10), Limit.per_hour("b", 10)]
+    await limiter.set_limits("key", both)
+    async with limiter.acquire("key", "r", {"a": 1, "b": 5}) as lease:
+        await limiter.reset_bucket("key", "r")
+        await limiter.set_limits("key", both[:1])
+        await take(beside(harness, keeper), "key", "r", [{"a": 1}])
+        await lease.adjust(b=change)
+    await limiter.set_limits("key", both)
+    assert "b" in await left(limiter)
 
 
-def test_a_bucket_made_anew_in_the_same_millisecond(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_hour("x", 100)])
-        await take(limiter, "key", "r", [{"x": 1}] * 3)
-        other = beside(harness, limiter)
-        await other.reset_bucket("key", "r")
-        async with other.acquire("key", "r", {"y": 1}, limits=[Limit.per_hour("y", 5)]):
-            pass
-        await take(limiter, "key", "r", [{"x": 1}])
-
-    harness.run(work())
+async def test_a_bucket_made_anew_in_the_same_millisecond(harness: Harness) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_hour("x", 100)])
+    await take(limiter, "key", "r", [{"x": 1}] * 3)
+    other = beside(harness, limiter)
+    await other.reset_bucket("key", "r")
+    async with other.acquire("key", "r", {"y": 1}, limits=[Limit.per_hour("y", 5)]):
+        pass
+    await take(limiter, "key", "r", [{"x": 1}])
 
 
 # Law 8.
 
 
-def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(harness: Harness) -> None:
+async def test_a_refusal_stays_a_refusal_when_the_store_fails_after_it(harness: Harness) -> None:
     """Under ALLOW the body even runs, without any limit."""
-
-    async def work() -> None:
-        keeper = await new_limiter(harness)
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
-        async with limiter.acquire("key", "r", {"rpd": 10}, limits=[Limit.per_day("rpd", 10)]):
+    keeper = await new_limiter(harness)
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+    async with limiter.acquire("key", "r", {"rpd": 10}, limits=[Limit.per_day("rpd", 10)]):
+        pass
+    store.inject(Fault.FAIL_BEFORE, verb="commit")
+    with pytest.raises(RateLimitExceeded):
+        async with limiter.acquire("key", "r", {"rpd": 5}, limits=[Limit.per_day("rpd", 11)], on_unavailable="allow"):
             pass
-        store.inject(Fault.FAIL_BEFORE, verb="commit")
-        with pytest.raises(RateLimitExceeded):
-            async with limiter.acquire(
-                "key", "r", {"rpd": 5}, limits=[Limit.per_day("rpd", 11)], on_unavailable="allow"
-            ):
-                pass
-
-    harness.run(work())
 
 
-def test_damaged_config_can_be_set_again(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
-        namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
-        await harness.store().commit([Write(keys.system_config(namespace.id), (), {"l_rph_cp": "x"})])
-        with pytest.raises(CorruptRecordError):
-            await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
-        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
-        await take(limiter, "key", "r", [{"rph": 1}])
-
-    harness.run(work())
+async def test_damaged_config_can_be_set_again(harness: Harness) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+    namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
+    await harness.store().commit([Write(keys.system_config(namespace.id), (), {"l_rph_cp": "x"})])
+    with pytest.raises(CorruptRecordError):
+        await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
+    await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+    await take(limiter, "key", "r", [{"rph": 1}])
 
 
 @pytest.mark.parametrize(
@@ -293,28 +247,22 @@ def test_damaged_config_can_be_set_again(harness: Harness) -> None:
         pytest.param("b_rph_cp"),
     ],
 )
-def test_a_damaged_bucket_is_named(harness: Harness, attribute: str) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
-        await take(limiter, "key", "r", [{"rph": 1}])
-        namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
-        await harness.store().commit([Write(keys.bucket(namespace.id, "key", "r"), remove=(attribute,))])
-        with pytest.raises(CorruptRecordError):
-            await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
-
-    harness.run(work())
+async def test_a_damaged_bucket_is_named(harness: Harness, attribute: str) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit.per_hour("rph", 10)])
+    await take(limiter, "key", "r", [{"rph": 1}])
+    namespace = await limiter.repository.get_namespace(limiter.repository.namespace)
+    await harness.store().commit([Write(keys.bucket(namespace.id, "key", "r"), remove=(attribute,))])
+    with pytest.raises(CorruptRecordError):
+        await take(beside(harness, limiter), "key", "r", [{"rph": 1}])
 
 
 @pytest.mark.parametrize("options", [{"cursor": "bogus"}, {"limit": 0}, {"limit": -1}, {"limit": "x"}], ids=str)
-def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.set_limits("key", [Limit.per_hour("rph", 10)])
-        with pytest.raises(ValidationError):
-            await limiter.list_entities_with_custom_limits(**options)
-
-    harness.run(work())
+async def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.set_limits("key", [Limit.per_hour("rph", 10)])
+    with pytest.raises(ValidationError):
+        await limiter.list_entities_with_custom_limits(**options)
 
 
 @pytest.mark.parametrize(
@@ -322,45 +270,35 @@ def test_bad_pages_are_bad_input(harness: Harness, options: dict[str, Any]) -> N
     [{"a": "\ud800"}, {"\ud800": 1}, {"a": {1: 2}}, {"a": float("nan")}],
     ids=["lone surrogate", "lone surrogate in a name", "number as a name", "not a number"],
 )
-def test_metadata_no_store_can_hold_are_bad_input(harness: Harness, metadata: dict[str, Any]) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        with pytest.raises(ValidationError):
-            await limiter.create_entity("key", metadata=metadata)
-
-    harness.run(work())
+async def test_metadata_no_store_can_hold_are_bad_input(harness: Harness, metadata: dict[str, Any]) -> None:
+    limiter = await new_limiter(harness)
+    with pytest.raises(ValidationError):
+        await limiter.create_entity("key", metadata=metadata)
 
 
-def test_metadata_come_back_the_same_from_every_store(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await new_limiter(harness)
-        await limiter.create_entity("tuple", metadata={"a": (1, 2)})
-        found = await limiter.get_entity("tuple")
-        assert found is not None
-        assert found.metadata == {"a": [1, 2]}
-
-    harness.run(work())
+async def test_metadata_come_back_the_same_from_every_store(harness: Harness) -> None:
+    limiter = await new_limiter(harness)
+    await limiter.create_entity("tuple", metadata={"a": (1, 2)})
+    found = await limiter.get_entity("tuple")
+    assert found is not None
+    assert found.metadata == {"a": [1, 2]}
 
 
-def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> None:
+async def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> None:
     """Without free atomic commits: two levels committed, the third refused, and the first give-back fails."""
-
-    async def work() -> None:
-        keeper = await new_limiter(harness)
-        await keeper.set_system_defaults([Limit.per_hour("rph", 10)])
-        above: str | None = None
-        for who in ("org", "project", "key"):
-            await keeper.create_entity(who, parent_id=above, cascade=True)
-            above = who
-        store = FaultyStore(harness.store(), free_atomic_commit=False)
-        limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+    keeper = await new_limiter(harness)
+    await keeper.set_system_defaults([Limit.per_hour("rph", 10)])
+    above: str | None = None
+    for who in ("org", "project", "key"):
+        await keeper.create_entity(who, parent_id=above, cascade=True)
+        above = who
+    store = FaultyStore(harness.store(), free_atomic_commit=False)
+    limiter = harness.limiter(harness.repository(store, namespace=keeper.repository.namespace))
+    await take(limiter, "key", "r", [{"rph": 1}])
+    await take(keeper, "org", "r", [{"rph": 9}])
+    store.inject(Fault.DELAY, verb="commit", times=3)
+    store.inject(Fault.FAIL_BEFORE, verb="commit")
+    with pytest.raises(RateLimiterUnavailable):
         await take(limiter, "key", "r", [{"rph": 1}])
-        await take(keeper, "org", "r", [{"rph": 9}])
-        store.inject(Fault.DELAY, verb="commit", times=3)
-        store.inject(Fault.FAIL_BEFORE, verb="commit")
-        with pytest.raises(RateLimiterUnavailable):
-            await take(limiter, "key", "r", [{"rph": 1}])
-        left = {row.entity_id: row.available for row in await keeper.get_status("key", "r")}
-        assert left["project"] == 9
-
-    harness.run(work())
+    left = {row.entity_id: row.available for row in await keeper.get_status("key", "r")}
+    assert left["project"] == 9

@@ -102,15 +102,12 @@ def test_an_entity_id_that_the_audit_log_uses(taken: str) -> None:
 
 
 @pytest.mark.parametrize("fine", ["a@example.org", "/v1/users/7", "2001:db8::1", "a:b", "ключ", "x" * 256, "{}", " "])
-def test_an_entity_id_that_is_fine(harness: Harness, fine: str) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.create_entity(fine)
-        async with limiter.acquire(fine, "gpt-4", {"rpm": 1}, limits=RPM) as lease:
-            assert lease.available == {"rpm": 99}
-        assert (await limiter.get_buckets(fine))[0].entity_id == fine
-
-    harness.run(work())
+async def test_an_entity_id_that_is_fine(harness: Harness, fine: str) -> None:
+    limiter = harness.limiter()
+    await limiter.create_entity(fine)
+    async with limiter.acquire(fine, "gpt-4", {"rpm": 1}, limits=RPM) as lease:
+        assert lease.available == {"rpm": 99}
+    assert (await limiter.get_buckets(fine))[0].entity_id == fine
 
 
 WITH_RESOURCE: dict[str, Call] = {
@@ -313,21 +310,18 @@ def test_other_arguments(field: str, bad: Any, call: Call) -> None:
     assert error.field.startswith(field)
 
 
-def test_an_unknown_parent_costs_a_read_and_changes_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
-        await limiter.create_entity("org")
-        before = store.calls.copy()
-        with pytest.raises(EntityNotFoundError) as caught:
-            await limiter.create_entity("key", parent_id="nobody")
-        assert caught.value.entity_id == "nobody"
-        with pytest.raises(EntityNotFoundError):
-            await limiter.update_entity("org", parent_id="nobody")
-        assert store.calls["commit"] == before["commit"]
-        assert await limiter.get_entity("key") is None
-
-    harness.run(work())
+async def test_an_unknown_parent_costs_a_read_and_changes_nothing(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.create_entity("org")
+    before = store.calls.copy()
+    with pytest.raises(EntityNotFoundError) as caught:
+        await limiter.create_entity("key", parent_id="nobody")
+    assert caught.value.entity_id == "nobody"
+    with pytest.raises(EntityNotFoundError):
+        await limiter.update_entity("org", parent_id="nobody")
+    assert store.calls["commit"] == before["commit"]
+    assert await limiter.get_entity("key") is None
 
 
 def test_a_long_value_is_shortened_in_the_message_and_kept_in_the_error() -> None:

@@ -61,35 +61,29 @@ class Hanging:
         return outcome, (self.clock.now_ms() - started_ms) / 1000, self.store.calls.total() - asked
 
 
-def test_a_store_that_hangs_costs_one_deadline_per_interval(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.hang()
-        assert await scene.timed() == ("degraded", TIMEOUT, 1)
-        for _ in range(3):
-            for entity in ("key", "other", "key"):
-                assert await scene.timed(entity=entity) == ("degraded", 0.0, 0)
-            scene.clock.advance(RETRY_SECONDS)
-            assert await scene.timed() == ("degraded", TIMEOUT, 1), "one caller tries"
-
-    harness.run(work())
-
-
-def test_the_first_answer_brings_the_limits_back_by_itself(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.hang()
-        assert await scene.take() == "degraded"
-        scene.store.heal()
-        assert await scene.take() == "degraded", "not asked yet"
+async def test_a_store_that_hangs_costs_one_deadline_per_interval(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.hang()
+    assert await scene.timed() == ("degraded", TIMEOUT, 1)
+    for _ in range(3):
+        for entity in ("key", "other", "key"):
+            assert await scene.timed(entity=entity) == ("degraded", 0.0, 0)
         scene.clock.advance(RETRY_SECONDS)
-        for _ in range(3):
-            assert await scene.take() == "granted"
-        assert (await harness.limiter().available("key", "gpt-4", RPM))["rpm"] == 96
+        assert await scene.timed() == ("degraded", TIMEOUT, 1), "one caller tries"
 
-    harness.run(work())
+
+async def test_the_first_answer_brings_the_limits_back_by_itself(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.hang()
+    assert await scene.take() == "degraded"
+    scene.store.heal()
+    assert await scene.take() == "degraded", "not asked yet"
+    scene.clock.advance(RETRY_SECONDS)
+    for _ in range(3):
+        assert await scene.take() == "granted"
+    assert (await harness.limiter().available("key", "gpt-4", RPM))["rpm"] == 96
 
 
 def test_it_is_told_once_that_a_store_hangs_and_once_that_it_answers(
@@ -118,117 +112,92 @@ def test_it_is_told_once_that_a_store_hangs_and_once_that_it_answers(
     ]
 
 
-def test_who_would_not_go_on_without_the_store_asks_it(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.hang()
-        assert await scene.take() == "degraded"
-        assert await scene.timed(on_unavailable="block") == ("unavailable", TIMEOUT, 1)
-        scene.store.heal()
-        assert await scene.timed(on_unavailable="block") == ("granted", 0.0, 1)
-        assert await scene.take() == "granted", "the store answers: everybody asks it"
-
-    harness.run(work())
+async def test_who_would_not_go_on_without_the_store_asks_it(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.hang()
+    assert await scene.take() == "degraded"
+    assert await scene.timed(on_unavailable="block") == ("unavailable", TIMEOUT, 1)
+    scene.store.heal()
+    assert await scene.timed(on_unavailable="block") == ("granted", 0.0, 1)
+    assert await scene.take() == "granted", "the store answers: everybody asks it"
 
 
-def test_under_block_nobody_is_spared(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness, on_unavailable="block")
-        await scene.prepare()
-        scene.hang()
-        for _ in range(3):
-            assert await scene.timed() == ("unavailable", TIMEOUT, 1)
-
-    harness.run(work())
+async def test_under_block_nobody_is_spared(harness: Harness) -> None:
+    scene = Hanging(harness, on_unavailable="block")
+    await scene.prepare()
+    scene.hang()
+    for _ in range(3):
+        assert await scene.timed() == ("unavailable", TIMEOUT, 1)
 
 
-def test_a_store_that_fails_at_once_is_asked_every_time(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.store.inject(Fault.FAIL_BEFORE, times=5)
-        for _ in range(5):
-            assert await scene.timed() == ("degraded", 0.0, 1)
-        assert await scene.take() == "granted"
-
-    harness.run(work())
+async def test_a_store_that_fails_at_once_is_asked_every_time(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.store.inject(Fault.FAIL_BEFORE, times=5)
+    for _ in range(5):
+        assert await scene.timed() == ("degraded", 0.0, 1)
+    assert await scene.take() == "granted"
 
 
-def test_one_key_that_hangs_switches_no_other_limit_off(harness: Harness) -> None:
+async def test_one_key_that_hangs_switches_no_other_limit_off(harness: Harness) -> None:
     """The store answers others meanwhile: it does not hang."""
+    scene = Hanging(harness)
+    await scene.prepare()
+    inner = scene.store.commit
 
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        inner = scene.store.commit
+    async def commit(writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        if any("hot" in write.key.pk for write in writes):
+            assert await scene.take("calm") == "granted"
+            await scene.clock.pause(timeout or 0)
+            raise RateLimiterUnavailable("throttled")
+        return await inner(writes, timeout=timeout)
 
-        async def commit(writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-            if any("hot" in write.key.pk for write in writes):
-                assert await scene.take("calm") == "granted"
-                await scene.clock.pause(timeout or 0)
-                raise RateLimiterUnavailable("throttled")
-            return await inner(writes, timeout=timeout)
-
-        scene.store.commit = commit  # type: ignore[method-assign]  # only one key hangs
-        assert await scene.take("hot") == "degraded"
-        assert await scene.take() == "granted"
-
-    harness.run(work())
+    scene.store.commit = commit  # type: ignore[method-assign]  # only one key hangs
+    assert await scene.take("hot") == "degraded"
+    assert await scene.take() == "granted"
 
 
-def test_a_refusal_that_is_known_stands_while_the_store_hangs(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness, refusal_ttl=60)
-        assert await scene.take(amount=100, timeout=60) == "granted"
-        assert await scene.take() == "refused"
-        scene.hang()
-        assert await scene.take("other") == "degraded"
-        assert await scene.timed() == ("refused", 0.0, 0)
-
-    harness.run(work())
+async def test_a_refusal_that_is_known_stands_while_the_store_hangs(harness: Harness) -> None:
+    scene = Hanging(harness, refusal_ttl=60)
+    assert await scene.take(amount=100, timeout=60) == "granted"
+    assert await scene.take() == "refused"
+    scene.hang()
+    assert await scene.take("other") == "degraded"
+    assert await scene.timed() == ("refused", 0.0, 0)
 
 
-def test_what_can_never_fit_and_what_is_wrong_is_refused_while_the_store_hangs(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness, refusal_ttl=0)
-        await scene.prepare()
+async def test_what_can_never_fit_and_what_is_wrong_is_refused_while_the_store_hangs(harness: Harness) -> None:
+    scene = Hanging(harness, refusal_ttl=0)
+    await scene.prepare()
+    scene.hang()
+    assert await scene.take() == "degraded"
+    with pytest.raises(CapacityExceeded):
+        await scene.limiter.acquire("key", "gpt-4", {"rpm": 101}, RPM).__aenter__()
+    with pytest.raises(ValidationError):
+        await scene.limiter.acquire("key", "gpt-4", {"tpm": 1}, RPM).__aenter__()
+
+
+async def test_who_would_wait_longer_than_anybody_has_asks(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.store.inject(Fault.DELAY, seconds=0.2)
+    assert await scene.timed(timeout=0.1) == ("degraded", 0.1, 1)
+    assert await scene.timed(timeout=0.1) == ("degraded", 0.0, 0)
+    assert await scene.take() == "granted", "an impatient caller speaks for no other"
+
+
+async def test_more_of_a_lease_is_not_waited_for_either(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    async with scene.limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM) as lease:
         scene.hang()
         assert await scene.take() == "degraded"
-        with pytest.raises(CapacityExceeded):
-            await scene.limiter.acquire("key", "gpt-4", {"rpm": 101}, RPM).__aenter__()
-        with pytest.raises(ValidationError):
-            await scene.limiter.acquire("key", "gpt-4", {"tpm": 1}, RPM).__aenter__()
-
-    harness.run(work())
-
-
-def test_who_would_wait_longer_than_anybody_has_asks(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.store.inject(Fault.DELAY, seconds=0.2)
-        assert await scene.timed(timeout=0.1) == ("degraded", 0.1, 1)
-        assert await scene.timed(timeout=0.1) == ("degraded", 0.0, 0)
-        assert await scene.take() == "granted", "an impatient caller speaks for no other"
-
-    harness.run(work())
-
-
-def test_more_of_a_lease_is_not_waited_for_either(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        async with scene.limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM) as lease:
-            scene.hang()
-            assert await scene.take() == "degraded"
-            started_ms = scene.clock.now_ms()
-            await lease.consume(rpm=1)
-            assert lease.degraded
-            assert scene.clock.now_ms() == started_ms
-            scene.store.heal()
-
-    harness.run(work())
+        started_ms = scene.clock.now_ms()
+        await lease.consume(rpm=1)
+        assert lease.degraded
+        assert scene.clock.now_ms() == started_ms
+        scene.store.heal()
 
 
 LOST = ("lease.settlement_lost", "lease.return_lost")
@@ -258,23 +227,20 @@ async def _end(leases: Sequence[Lease], *, failed: bool) -> None:
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
-def test_many_settlements_with_a_store_that_hangs_cost_one_deadline(
+async def test_many_settlements_with_a_store_that_hangs_cost_one_deadline(
     harness: Harness, caplog: pytest.LogCaptureFixture, *, failed: bool
 ) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        leases = await _open_leases(scene, 5)
-        scene.hang()
-        started_ms, asked = scene.clock.now_ms(), scene.store.calls.total()
-        await _end(leases, failed=failed)
-        assert scene.clock.now_ms() - started_ms == TIMEOUT * 1000
-        assert scene.store.calls.total() - asked == 1
-        assert _told(caplog, *LOST) == 5, "each that is lost is told of"
-        assert _told(caplog, "breaker.opened") == 1
-        assert await scene.timed() == ("degraded", 0.0, 0), "it has opened the breaker for all"
-
-    harness.run(work())
+    scene = Hanging(harness)
+    await scene.prepare()
+    leases = await _open_leases(scene, 5)
+    scene.hang()
+    started_ms, asked = scene.clock.now_ms(), scene.store.calls.total()
+    await _end(leases, failed=failed)
+    assert scene.clock.now_ms() - started_ms == TIMEOUT * 1000
+    assert scene.store.calls.total() - asked == 1
+    assert _told(caplog, *LOST) == 5, "each that is lost is told of"
+    assert _told(caplog, "breaker.opened") == 1
+    assert await scene.timed() == ("degraded", 0.0, 0), "it has opened the breaker for all"
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
@@ -302,50 +268,41 @@ def test_a_settlement_may_be_the_one_that_tries_again(
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
-def test_under_block_every_settlement_is_tried(harness: Harness, *, failed: bool) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        leases = await _open_leases(scene, 2, on_unavailable="block")
-        scene.hang()
-        assert await scene.take() == "degraded"
-        for lease in leases:
-            asked = scene.store.calls.total()
-            with contextlib.nullcontext() if failed else pytest.raises(RateLimiterUnavailable):
-                await _end([lease], failed=failed)
-            assert scene.store.calls.total() - asked == 1
-
-    harness.run(work())
+async def test_under_block_every_settlement_is_tried(harness: Harness, *, failed: bool) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    leases = await _open_leases(scene, 2, on_unavailable="block")
+    scene.hang()
+    assert await scene.take() == "degraded"
+    for lease in leases:
+        asked = scene.store.calls.total()
+        with contextlib.nullcontext() if failed else pytest.raises(RateLimiterUnavailable):
+            await _end([lease], failed=failed)
+        assert scene.store.calls.total() - asked == 1
 
 
-def test_a_lease_that_gives_nothing_back_says_nothing_of_the_store(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
-        scene.hang()
-        with pytest.raises(ZeroDivisionError):
-            async with scene.limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM) as lease:
-                assert lease.degraded
-                raise ZeroDivisionError
-        assert await scene.timed() == ("degraded", 0.0, 0)
-
-    harness.run(work())
+async def test_a_lease_that_gives_nothing_back_says_nothing_of_the_store(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
+    scene.hang()
+    with pytest.raises(ZeroDivisionError):
+        async with scene.limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM) as lease:
+            assert lease.degraded
+            raise ZeroDivisionError
+    assert await scene.timed() == ("degraded", 0.0, 0)
 
 
-def test_missing_rights_open_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Hanging(harness)
-        await scene.prepare()
+async def test_missing_rights_open_nothing(harness: Harness) -> None:
+    scene = Hanging(harness)
+    await scene.prepare()
 
-        async def commit(writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-            await scene.clock.pause(TIMEOUT)
-            raise AccessDeniedError("not yours")
+    async def commit(writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        await scene.clock.pause(TIMEOUT)
+        raise AccessDeniedError("not yours")
 
-        kept, scene.store.commit = scene.store.commit, commit  # type: ignore[method-assign]  # what is tested
-        with pytest.raises(AccessDeniedError):
-            await scene.take()
-        assert not scene.limiter._breaker.is_open
-        scene.store.commit = kept  # type: ignore[method-assign]  # as it was
-        assert await scene.take() == "granted"
-
-    harness.run(work())
+    kept, scene.store.commit = scene.store.commit, commit  # type: ignore[method-assign]  # what is tested
+    with pytest.raises(AccessDeniedError):
+        await scene.take()
+    assert not scene.limiter._breaker.is_open
+    scene.store.commit = kept  # type: ignore[method-assign]  # as it was
+    assert await scene.take() == "granted"

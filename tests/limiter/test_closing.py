@@ -76,18 +76,15 @@ async def used(limiter: RateLimiter) -> RateLimiter:
     return limiter
 
 
-def test_everything_is_refused_after_close(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = await used(harness.limiter())
-        for _ in range(2):
-            await limiter.close()
-            for name, use in USES.items():
-                with contextlib.suppress(RateLimiterClosedError):
-                    await use(limiter)
-                    raise AssertionError(f"{name} went on")
-        assert await harness.limiter().available("key-1", "gpt-4") == {"rpm": 40}, "others go on, and nothing was taken"
-
-    harness.run(work())
+async def test_everything_is_refused_after_close(harness: Harness) -> None:
+    limiter = await used(harness.limiter())
+    for _ in range(2):
+        await limiter.close()
+        for name, use in USES.items():
+            with contextlib.suppress(RateLimiterClosedError):
+                await use(limiter)
+                raise AssertionError(f"{name} went on")
+    assert await harness.limiter().available("key-1", "gpt-4") == {"rpm": 40}, "others go on, and nothing was taken"
 
 
 @pytest.mark.parametrize("name", USES)
@@ -102,35 +99,29 @@ def test_no_store_is_asked_after_close(name: str) -> None:
     assert not store.calls
 
 
-def test_closing_one_limiter_closes_all_of_its_repository(harness: Harness) -> None:
-    async def work() -> None:
-        repository = harness.repository()
-        one, other = await used(harness.limiter(repository)), harness.limiter(repository)
+async def test_closing_one_limiter_closes_all_of_its_repository(harness: Harness) -> None:
+    repository = harness.repository()
+    one, other = await used(harness.limiter(repository)), harness.limiter(repository)
+    await enter(other)
+    await one.close()
+    with pytest.raises(RateLimiterClosedError):
         await enter(other)
-        await one.close()
-        with pytest.raises(RateLimiterClosedError):
-            await enter(other)
-
-    harness.run(work())
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_lease_that_was_open_still_settles(harness: Harness, failed: bool) -> None:
-    async def work() -> None:
-        limiter = await used(harness.limiter())
-        with contextlib.suppress(ZeroDivisionError):
-            async with limiter.acquire("key-1", "gpt-4", COST) as lease:
-                await limiter.close()
-                with pytest.raises(RateLimiterClosedError):
-                    await lease.consume(COST)
-                await lease.adjust(rpm=5)
-                if failed:
-                    raise ZeroDivisionError
-        with pytest.raises(RateLimiterClosedError):
-            await enter(limiter)
-        assert await harness.limiter().available("key-1", "gpt-4") == {"rpm": 40 if failed else 25}
-
-    harness.run(work())
+async def test_a_lease_that_was_open_still_settles(harness: Harness, failed: bool) -> None:
+    limiter = await used(harness.limiter())
+    with contextlib.suppress(ZeroDivisionError):
+        async with limiter.acquire("key-1", "gpt-4", COST) as lease:
+            await limiter.close()
+            with pytest.raises(RateLimiterClosedError):
+                await lease.consume(COST)
+            await lease.adjust(rpm=5)
+            if failed:
+                raise ZeroDivisionError
+    with pytest.raises(RateLimiterClosedError):
+        await enter(limiter)
+    assert await harness.limiter().available("key-1", "gpt-4") == {"rpm": 40 if failed else 25}
 
 
 def test_a_file_that_a_late_lease_opened_is_closed_again(tmp_path: Path) -> None:
@@ -141,23 +132,17 @@ def test_a_file_that_a_late_lease_opened_is_closed_again(tmp_path: Path) -> None
     assert limiter.repository.store._file._connection is None  # type: ignore[attr-defined]  # of SQLite's store
 
 
-def test_whoever_waits_for_tokens_is_woken() -> None:
+async def test_whoever_waits_for_tokens_is_woken() -> None:
     hourly = [Limit.per_hour("rpm", 10)]
-
-    async def work() -> None:
-        limiter = RateLimiter("memory://")
-        await enter(limiter, limits=hourly)
-        waiting = [asyncio.create_task(enter(limiter, limits=hourly, max_wait=36_000)) for _ in range(3)]
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert [len(line.tickets) for lines in limiter._lines.waiting.values() for line in lines.values()] == [
-            len(waiting)
-        ]
-        await limiter.close()
-        ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
-        assert [type(error) for error in ended] == [RateLimiterClosedError] * len(waiting)
-
-    asyncio.run(work())
+    limiter = RateLimiter("memory://")
+    await enter(limiter, limits=hourly)
+    waiting = [asyncio.create_task(enter(limiter, limits=hourly, max_wait=36_000)) for _ in range(3)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [len(line.tickets) for lines in limiter._lines.waiting.values() for line in lines.values()] == [len(waiting)]
+    await limiter.close()
+    ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+    assert [type(error) for error in ended] == [RateLimiterClosedError] * len(waiting)
 
 
 def test_blocking_facades_are_not_entered_again() -> None:

@@ -58,21 +58,18 @@ def left_over(answers: list[int | None]) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("clients", [1, 4])
-def test_2000_tasks_on_100_tokens(tmp_path: Path, kind: str, clients: int) -> None:
-    async def work() -> None:
-        shared = MemoryStore()
-        urls = [shared if kind == "memory" else f"sqlite:///{tmp_path}/limits.db" for _ in range(clients)]
-        limiters = [RateLimiter(url, refusal_ttl=0) for url in urls]
-        for limiter in limiters:
-            await take(limiter, 0)
-        answers = await asyncio.gather(*(take(limiters[number % clients]) for number in range(2_000)))
-        assert left_over(answers) == EXACT
-        (state,) = await limiters[0].get_buckets("key")
-        assert state.total_consumed_milli == 100_000
-        for limiter in limiters:
-            await limiter.close()
-
-    asyncio.run(work())
+async def test_2000_tasks_on_100_tokens(tmp_path: Path, kind: str, clients: int) -> None:
+    shared = MemoryStore()
+    urls = [shared if kind == "memory" else f"sqlite:///{tmp_path}/limits.db" for _ in range(clients)]
+    limiters = [RateLimiter(url, refusal_ttl=0) for url in urls]
+    for limiter in limiters:
+        await take(limiter, 0)
+    answers = await asyncio.gather(*(take(limiters[number % clients]) for number in range(2_000)))
+    assert left_over(answers) == EXACT
+    (state,) = await limiters[0].get_buckets("key")
+    assert state.total_consumed_milli == 100_000
+    for limiter in limiters:
+        await limiter.close()
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/limits.db"], ids=["memory", "sqlite"])
@@ -124,41 +121,32 @@ class Network:
         self.limiter = RateLimiter(Repository(self.store))
 
 
-def test_a_cold_start_together_asks_as_little_as_one_alone() -> None:
-    async def work() -> None:
-        alone = Network()
-        await take(alone.limiter)
-        herd = Network()
-        answers = await asyncio.gather(*(take(herd.limiter) for _ in range(300)))
-        assert left_over(answers) == EXACT
-        assert herd.store.calls.total() <= 10 * alone.store.calls.total(), dict(herd.store.calls)
-
-    asyncio.run(work())
+async def test_a_cold_start_together_asks_as_little_as_one_alone() -> None:
+    alone = Network()
+    await take(alone.limiter)
+    herd = Network()
+    answers = await asyncio.gather(*(take(herd.limiter) for _ in range(300)))
+    assert left_over(answers) == EXACT
+    assert herd.store.calls.total() <= 10 * alone.store.calls.total(), dict(herd.store.calls)
 
 
 @pytest.mark.parametrize("speculative", [True, False])
-def test_merged_acquires_need_far_fewer_commits_and_stay_exact(speculative: bool) -> None:
-    async def work() -> None:
-        network = Network()
-        limiter = RateLimiter(Repository(network.store), speculative_writes=speculative)
-        await take(limiter, 0)
-        before = network.store.calls["commit"]
-        answers = await asyncio.gather(*(take(limiter) for _ in range(2_000)))
-        assert left_over(answers) == EXACT
-        assert network.store.calls["commit"] - before <= 10
-
-    asyncio.run(work())
+async def test_merged_acquires_need_far_fewer_commits_and_stay_exact(speculative: bool) -> None:
+    network = Network()
+    limiter = RateLimiter(Repository(network.store), speculative_writes=speculative)
+    await take(limiter, 0)
+    before = network.store.calls["commit"]
+    answers = await asyncio.gather(*(take(limiter) for _ in range(2_000)))
+    assert left_over(answers) == EXACT
+    assert network.store.calls["commit"] - before <= 10
 
 
-def test_merged_acquires_are_served_in_order_and_the_small_ones_still_fit() -> None:
-    async def work() -> None:
-        network = Network()
-        await take(network.limiter, 0)
-        asks = [60, 30, 20, 101, 10, 1]
-        answers = await asyncio.gather(*(_outcome(network.limiter, amount) for amount in asks))
-        assert answers == [40, 10, "refused", "never", 0, "refused"]
-
-    asyncio.run(work())
+async def test_merged_acquires_are_served_in_order_and_the_small_ones_still_fit() -> None:
+    network = Network()
+    await take(network.limiter, 0)
+    asks = [60, 30, 20, 101, 10, 1]
+    answers = await asyncio.gather(*(_outcome(network.limiter, amount) for amount in asks))
+    assert answers == [40, 10, "refused", "never", 0, "refused"]
 
 
 async def _outcome(limiter: RateLimiter, amount: int, **options: Any) -> object:
@@ -173,109 +161,91 @@ async def _outcome(limiter: RateLimiter, amount: int, **options: Any) -> object:
         return "unavailable"
 
 
-def test_merging_over_a_cascade_without_atomic_commits_is_exact_too() -> None:
-    async def work() -> None:
-        network = Network(free_atomic_commit=False)
-        limiter = network.limiter
-        await limiter.set_system_defaults(LIMITS)
-        await limiter.create_entity("org")
-        for key in ("one", "two"):
-            await limiter.create_entity(key, parent_id="org", cascade=True)
+async def test_merging_over_a_cascade_without_atomic_commits_is_exact_too() -> None:
+    network = Network(free_atomic_commit=False)
+    limiter = network.limiter
+    await limiter.set_system_defaults(LIMITS)
+    await limiter.create_entity("org")
+    for key in ("one", "two"):
+        await limiter.create_entity(key, parent_id="org", cascade=True)
 
-        async def charge(entity: str) -> bool:
-            try:
-                async with limiter.acquire(entity, "gpt-4", {"rpm": 1}):
-                    return True
-            except RateLimitExceeded:
-                return False
+    async def charge(entity: str) -> bool:
+        try:
+            async with limiter.acquire(entity, "gpt-4", {"rpm": 1}):
+                return True
+        except RateLimitExceeded:
+            return False
 
-        answers = await asyncio.gather(*(charge(("one", "two")[number % 2]) for number in range(400)))
-        spent = {entity: 100 - (await limiter.get_status(entity, "gpt-4"))[0].available for entity in ("one", "two")}
-        assert sum(answers) == sum(spent.values()) == 100
-        assert await limiter.available("org", "gpt-4") == {"rpm": 0}
-
-    asyncio.run(work())
+    answers = await asyncio.gather(*(charge(("one", "two")[number % 2]) for number in range(400)))
+    spent = {entity: 100 - (await limiter.get_status(entity, "gpt-4"))[0].available for entity in ("one", "two")}
+    assert sum(answers) == sum(spent.values()) == 100
+    assert await limiter.available("org", "gpt-4") == {"rpm": 0}
 
 
-def test_a_failed_flight_tells_everybody_aboard_and_only_them() -> None:
-    async def work() -> None:
-        network = Network()
-        await take(network.limiter, 0)
-        network.store.inject(Fault.FAIL_BEFORE, verb="commit", times=2)
-        answers = await asyncio.gather(*(_outcome(network.limiter, 1) for _ in range(20)))
-        assert set(answers) == {"unavailable"}, "a leader and its followers"
-        assert await network.limiter.available("key", "gpt-4", LIMITS) == {"rpm": 100}
-        network.store.heal()
-        assert await _outcome(network.limiter, 1) == 99, "the lane is free again"
-
-    asyncio.run(work())
+async def test_a_failed_flight_tells_everybody_aboard_and_only_them() -> None:
+    network = Network()
+    await take(network.limiter, 0)
+    network.store.inject(Fault.FAIL_BEFORE, verb="commit", times=2)
+    answers = await asyncio.gather(*(_outcome(network.limiter, 1) for _ in range(20)))
+    assert set(answers) == {"unavailable"}, "a leader and its followers"
+    assert await network.limiter.available("key", "gpt-4", LIMITS) == {"rpm": 100}
+    network.store.heal()
+    assert await _outcome(network.limiter, 1) == 99, "the lane is free again"
 
 
-def test_each_follower_of_a_failed_flight_keeps_its_own_policy() -> None:
-    async def work() -> None:
-        network = Network()
-        await take(network.limiter, 0)
-        network.store.inject(Fault.FAIL_BEFORE, verb="commit", times=2)
-        policies = ["block", "allow", "block", "allow"]
-        answers = await asyncio.gather(*(_outcome(network.limiter, 1, on_unavailable=policy) for policy in policies))
-        assert answers == ["unavailable", "degraded", "unavailable", "degraded"]
-
-    asyncio.run(work())
+async def test_each_follower_of_a_failed_flight_keeps_its_own_policy() -> None:
+    network = Network()
+    await take(network.limiter, 0)
+    network.store.inject(Fault.FAIL_BEFORE, verb="commit", times=2)
+    policies = ["block", "allow", "block", "allow"]
+    answers = await asyncio.gather(*(_outcome(network.limiter, 1, on_unavailable=policy) for policy in policies))
+    assert answers == ["unavailable", "degraded", "unavailable", "degraded"]
 
 
-def test_a_lost_answer_charges_a_flight_once() -> None:
-    async def work() -> None:
-        network = Network()
-        await take(network.limiter, 0)
-        network.store.inject(Fault.FAIL_AFTER, verb="commit", times=2)
-        answers = await asyncio.gather(*(_outcome(network.limiter, 1) for _ in range(20)))
-        assert set(answers) == {"unavailable"}
-        assert await network.limiter.available("key", "gpt-4", LIMITS) == {"rpm": 80}
-
-    asyncio.run(work())
+async def test_a_lost_answer_charges_a_flight_once() -> None:
+    network = Network()
+    await take(network.limiter, 0)
+    network.store.inject(Fault.FAIL_AFTER, verb="commit", times=2)
+    answers = await asyncio.gather(*(_outcome(network.limiter, 1) for _ in range(20)))
+    assert set(answers) == {"unavailable"}
+    assert await network.limiter.available("key", "gpt-4", LIMITS) == {"rpm": 80}
 
 
-def test_settlements_beside_acquires_lose_nothing() -> None:
-    async def work() -> None:
-        network = Network()
-        limiter = network.limiter
+async def test_settlements_beside_acquires_lose_nothing() -> None:
+    network = Network()
+    limiter = network.limiter
 
-        async def reconcile(used: int) -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=LIMITS) as lease:
-                await asyncio.sleep(0)
-                await lease.adjust(rpm=used - 1)
+    async def reconcile(used: int) -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=LIMITS) as lease:
+            await asyncio.sleep(0)
+            await lease.adjust(rpm=used - 1)
 
-        await asyncio.gather(*(reconcile(used) for used in (0, 1, 2) * 20))
-        (state,) = await limiter.get_buckets("key")
-        assert state.total_consumed_milli == 60_000
-        assert await limiter.available("key", "gpt-4", LIMITS) == {"rpm": 40}
-
-    asyncio.run(work())
+    await asyncio.gather(*(reconcile(used) for used in (0, 1, 2) * 20))
+    (state,) = await limiter.get_buckets("key")
+    assert state.total_consumed_milli == 60_000
+    assert await limiter.available("key", "gpt-4", LIMITS) == {"rpm": 40}
 
 
-def test_a_follower_keeps_its_own_timeout(tmp_path: Path) -> None:
-    async def work() -> None:
-        limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
+async def test_a_follower_keeps_its_own_timeout(tmp_path: Path) -> None:
+    limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
 
-        async def waits(timeout: float) -> float:
-            with contextlib.suppress(RateLimiterUnavailable):
-                await take(limiter, timeout=timeout)
-            return timeout
+    async def waits(timeout: float) -> float:
+        with contextlib.suppress(RateLimiterUnavailable):
+            await take(limiter, timeout=timeout)
+        return timeout
 
-        await take(limiter)
-        with contextlib.closing(sqlite3.connect(tmp_path / "limits.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            asks = [asyncio.create_task(waits(timeout)) for timeout in (1.5, 0.1)]
-            done, _ = await asyncio.wait(asks, return_when=asyncio.FIRST_COMPLETED)
-            assert [task.result() for task in done] == [0.1]
-            other.execute("ROLLBACK")
-        await asyncio.gather(*asks)
-        await limiter.close()
-
-    asyncio.run(work())
+    await take(limiter)
+    with contextlib.closing(sqlite3.connect(tmp_path / "limits.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        asks = [asyncio.create_task(waits(timeout)) for timeout in (1.5, 0.1)]
+        done, _ = await asyncio.wait(asks, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [0.1]
+        other.execute("ROLLBACK")
+    await asyncio.gather(*asks)
+    await limiter.close()
 
 
-def test_many_who_wait_for_one_answer_have_one_deadline_each() -> None:
+async def test_many_who_wait_for_one_answer_have_one_deadline_each() -> None:
     """A store that hangs is asked once per deadline, not once per caller one after the other."""
     clock = ManualClock()
 
@@ -286,14 +256,11 @@ def test_many_who_wait_for_one_answer_have_one_deadline_each() -> None:
             clock.advance(timeout or 0)
             raise RateLimiterUnavailable("no answer")
 
-    async def work() -> None:
-        store = Stopped(MemoryStore(clock), suspend=True)
-        limiter = RateLimiter(store, timeout=5)
-        answers = await asyncio.gather(*[take(limiter) for _ in range(10)], return_exceptions=True)
-        assert [type(answer) for answer in answers] == [RateLimiterUnavailable] * 10
-        assert store.calls["read"] == 1
-
-    asyncio.run(work())
+    store = Stopped(MemoryStore(clock), suspend=True)
+    limiter = RateLimiter(store, timeout=5)
+    answers = await asyncio.gather(*[take(limiter) for _ in range(10)], return_exceptions=True)
+    assert [type(answer) for answer in answers] == [RateLimiterUnavailable] * 10
+    assert store.calls["read"] == 1
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/limits.db"], ids=["memory", "sqlite"])

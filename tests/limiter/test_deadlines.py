@@ -76,94 +76,74 @@ class Scene:
             pass
 
 
-def test_reading_level_after_level_has_one_deadline(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        scene.store.seconds = 0.2
-        await scene.fails_in_time(scene.take())
-
-    harness.run(work())
+async def test_reading_level_after_level_has_one_deadline(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    scene.store.seconds = 0.2
+    await scene.fails_in_time(scene.take())
 
 
-def test_lost_races_have_one_deadline(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        await scene.warm("org")
-        scene.store.seconds, scene.store.conflicts = 0.2, 50
-        await scene.fails_in_time(scene.take("org"))
-        assert scene.store.conflicts >= 47, "asked as often as there was time for"
-
-    harness.run(work())
+async def test_lost_races_have_one_deadline(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    await scene.warm("org")
+    scene.store.seconds, scene.store.conflicts = 0.2, 50
+    await scene.fails_in_time(scene.take("org"))
+    assert scene.store.conflicts >= 47, "asked as often as there was time for"
 
 
-def test_a_call_whose_time_is_up_asks_nothing_more(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        await scene.warm("org")
-        scene.store.seconds, scene.store.conflicts = TIMEOUT, 1
-        before = scene.store.calls.total()
-        await scene.fails_in_time(scene.take("org"))
-        assert scene.store.calls.total() - before == 1
-
-    harness.run(work())
+async def test_a_call_whose_time_is_up_asks_nothing_more(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    await scene.warm("org")
+    scene.store.seconds, scene.store.conflicts = TIMEOUT, 1
+    before = scene.store.calls.total()
+    await scene.fails_in_time(scene.take("org"))
+    assert scene.store.calls.total() - before == 1
 
 
-def test_levels_side_by_side_and_what_goes_back_have_one_deadline(harness: Harness) -> None:
+async def test_levels_side_by_side_and_what_goes_back_have_one_deadline(harness: Harness) -> None:
     """One level never answers: the other one is given back in the time that was kept for it."""
-
-    async def work() -> None:
-        scene = Scene(harness, side_by_side=True)
-        await scene.prepare()
-        await scene.warm("team")
-        scene.store.inject(Fault.DELAY, verb="commit", seconds=60)
-        started_ms = scene.clock.now_ms()
-        with pytest.raises(RateLimiterUnavailable):
-            await scene.take("team")
-        assert scene.clock.now_ms() - started_ms <= TIMEOUT * 1000
-        left = [(await scene.clean.available(entity, "gpt-4"))["rpm"] for entity in ("team", "org")]
-        assert left == [99, 99]
-
-    harness.run(work())
+    scene = Scene(harness, side_by_side=True)
+    await scene.prepare()
+    await scene.warm("team")
+    scene.store.inject(Fault.DELAY, verb="commit", seconds=60)
+    started_ms = scene.clock.now_ms()
+    with pytest.raises(RateLimiterUnavailable):
+        await scene.take("team")
+    assert scene.clock.now_ms() - started_ms <= TIMEOUT * 1000
+    left = [(await scene.clean.available(entity, "gpt-4"))["rpm"] for entity in ("team", "org")]
+    assert left == [99, 99]
 
 
-def test_the_settlement_has_one_deadline(harness: Harness) -> None:
+async def test_the_settlement_has_one_deadline(harness: Harness) -> None:
     """A lease that took tokens three times settles three times; all of it within the time of one."""
+    scene = Scene(harness)
+    await scene.prepare()
+    await scene.warm("org")
 
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        await scene.warm("org")
+    async def spend() -> None:
+        async with scene.limiter.acquire("org", "gpt-4", {"rpm": 1}) as lease:
+            await lease.consume(rpm=1)
+            await lease.consume(rpm=1)
+            await lease.release(rpm=3)
+            scene.store.seconds = 0.2
 
-        async def spend() -> None:
-            async with scene.limiter.acquire("org", "gpt-4", {"rpm": 1}) as lease:
-                await lease.consume(rpm=1)
-                await lease.consume(rpm=1)
-                await lease.release(rpm=3)
-                scene.store.seconds = 0.2
-
-        await scene.fails_in_time(spend())
-
-    harness.run(work())
+    await scene.fails_in_time(spend())
 
 
-def test_giving_back_after_an_exception_has_one_deadline(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        await scene.warm("org")
-        started_ms = scene.clock.now_ms()
-        with pytest.raises(ZeroDivisionError):
-            async with scene.limiter.acquire("org", "gpt-4", {"rpm": 1}) as lease:
-                await lease.consume(rpm=1)
-                await lease.consume(rpm=1)
-                scene.store.seconds = 0.2
-                raise ZeroDivisionError
-        assert scene.clock.now_ms() - started_ms == TIMEOUT * 1000
-
-    harness.run(work())
+async def test_giving_back_after_an_exception_has_one_deadline(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    await scene.warm("org")
+    started_ms = scene.clock.now_ms()
+    with pytest.raises(ZeroDivisionError):
+        async with scene.limiter.acquire("org", "gpt-4", {"rpm": 1}) as lease:
+            await lease.consume(rpm=1)
+            await lease.consume(rpm=1)
+            scene.store.seconds = 0.2
+            raise ZeroDivisionError
+    assert scene.clock.now_ms() - started_ms == TIMEOUT * 1000
 
 
 CALLS: dict[str, Callable[[RateLimiter, Repository], Awaitable[object]]] = {
@@ -185,31 +165,24 @@ CALLS: dict[str, Callable[[RateLimiter, Repository], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_looking_and_administering_have_one_deadline(
+async def test_looking_and_administering_have_one_deadline(
     harness: Harness, call: Callable[[RateLimiter, Repository], Awaitable[object]]
 ) -> None:
     """Each of them asks the store at least twice, the first time for its namespace."""
-
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        await harness.repository().register_namespace("old")
-        scene.store.seconds = 0.4
-        await scene.fails_in_time(call(scene.limiter, scene.repository))
-
-    harness.run(work())
+    scene = Scene(harness)
+    await scene.prepare()
+    await harness.repository().register_namespace("old")
+    scene.store.seconds = 0.4
+    await scene.fails_in_time(call(scene.limiter, scene.repository))
 
 
-def test_what_lists_any_number_of_records_has_the_time_for_each_page(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        scene.store.seconds = 0.4
-        assert [child.id for child in await scene.repository.get_children("org")] == ["team"]
-        assert len(await scene.repository.get_buckets("org")) == 0
-        assert (await scene.repository.survey_buckets()).complete
-
-    harness.run(work())
+async def test_what_lists_any_number_of_records_has_the_time_for_each_page(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    scene.store.seconds = 0.4
+    assert [child.id for child in await scene.repository.get_children("org")] == ["team"]
+    assert len(await scene.repository.get_buckets("org")) == 0
+    assert (await scene.repository.survey_buckets()).complete
 
 
 LISTINGS: dict[str, Callable[[RateLimiter], Awaitable[object]]] = {
@@ -225,69 +198,55 @@ LISTINGS: dict[str, Callable[[RateLimiter], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("warm", [False, True], ids=["first use", "namespace known"])
 @pytest.mark.parametrize("call", LISTINGS.values(), ids=LISTINGS)
-def test_the_timeout_of_a_limiter_goes_before_that_of_its_repository_where_records_are_listed(
+async def test_the_timeout_of_a_limiter_goes_before_that_of_its_repository_where_records_are_listed(
     harness: Harness, call: Callable[[RateLimiter], Awaitable[object]], *, warm: bool
 ) -> None:
-    async def work() -> None:
-        scene = Scene(harness, timeout=3 * TIMEOUT)
-        await scene.prepare()
-        if warm:
-            await scene.warm()
-        scene.store.inject(Fault.DELAY, times=100, seconds=60)
-        started_ms = scene.clock.now_ms()
-        with pytest.raises(RateLimiterUnavailable):
-            await call(scene.limiter)
-        assert scene.clock.now_ms() - started_ms == 3 * TIMEOUT * 1000
-
-    harness.run(work())
+    scene = Scene(harness, timeout=3 * TIMEOUT)
+    await scene.prepare()
+    if warm:
+        await scene.warm()
+    scene.store.inject(Fault.DELAY, times=100, seconds=60)
+    started_ms = scene.clock.now_ms()
+    with pytest.raises(RateLimiterUnavailable):
+        await call(scene.limiter)
+    assert scene.clock.now_ms() - started_ms == 3 * TIMEOUT * 1000
 
 
 @pytest.mark.parametrize("call", LISTINGS.values(), ids=LISTINGS)
-def test_each_page_or_step_has_the_timeout_of_the_limiter(
+async def test_each_page_or_step_has_the_timeout_of_the_limiter(
     harness: Harness, call: Callable[[RateLimiter], Awaitable[object]]
 ) -> None:
     """Every step takes longer than the repository has, and all of them longer than the limiter has for one."""
-
-    async def work() -> None:
-        scene = Scene(harness, timeout=3 * TIMEOUT)
-        await scene.prepare()
-        scene.store.seconds = 2.5 * TIMEOUT
-        started_ms = scene.clock.now_ms()
-        await call(scene.limiter)
-        assert scene.clock.now_ms() - started_ms > 3 * TIMEOUT * 1000
-
-    harness.run(work())
+    scene = Scene(harness, timeout=3 * TIMEOUT)
+    await scene.prepare()
+    scene.store.seconds = 2.5 * TIMEOUT
+    started_ms = scene.clock.now_ms()
+    await call(scene.limiter)
+    assert scene.clock.now_ms() - started_ms > 3 * TIMEOUT * 1000
 
 
-def test_waiting_for_tokens_is_beside_the_timeout(harness: Harness) -> None:
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        async with scene.limiter.acquire("org", "gpt-4", {"rpm": 100}):
-            pass
-        scene.store.seconds = 0.2
-        started_ms = scene.clock.now_ms()
-        await scene.take("org", max_wait=60)
-        assert scene.clock.now_ms() - started_ms >= 36_000
-
-    harness.run(work())
+async def test_waiting_for_tokens_is_beside_the_timeout(harness: Harness) -> None:
+    scene = Scene(harness)
+    await scene.prepare()
+    async with scene.limiter.acquire("org", "gpt-4", {"rpm": 100}):
+        pass
+    scene.store.seconds = 0.2
+    started_ms = scene.clock.now_ms()
+    await scene.take("org", max_wait=60)
+    assert scene.clock.now_ms() - started_ms >= 36_000
 
 
-def test_a_waiter_is_over_after_its_wait_and_the_timeout(harness: Harness) -> None:
+async def test_a_waiter_is_over_after_its_wait_and_the_timeout(harness: Harness) -> None:
     """The bucket promises tokens in 36 s and the store dies meanwhile."""
-
-    async def work() -> None:
-        scene = Scene(harness)
-        await scene.prepare()
-        async with scene.limiter.acquire("org", "gpt-4", {"rpm": 100}):
-            pass
-        scene.store.inject(Fault.DELAY, verb="commit", seconds=600)
-        started_ms = scene.clock.now_ms()
-        with pytest.raises(RateLimiterUnavailable):
-            await scene.take("org", max_wait=36)
-        assert scene.clock.now_ms() - started_ms <= (36 + TIMEOUT) * 1000
-
-    harness.run(work())
+    scene = Scene(harness)
+    await scene.prepare()
+    async with scene.limiter.acquire("org", "gpt-4", {"rpm": 100}):
+        pass
+    scene.store.inject(Fault.DELAY, verb="commit", seconds=600)
+    started_ms = scene.clock.now_ms()
+    with pytest.raises(RateLimiterUnavailable):
+        await scene.take("org", max_wait=36)
+    assert scene.clock.now_ms() - started_ms <= (36 + TIMEOUT) * 1000
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}/limits.db?timeout=0.25", "redis://127.0.0.1:1?timeout=0.25"])
@@ -298,24 +257,20 @@ def test_the_default_is_the_time_that_the_url_gives_the_store(tmp_path: Any, url
         assert kind(store)._backend.deadline().seconds == 0.25
 
 
-def test_without_any_timeout_the_store_s_own_is_the_deadline() -> None:
+async def test_without_any_timeout_the_store_s_own_is_the_deadline() -> None:
     """Ten calls of four seconds each would be within what each of them may take."""
-
-    async def work() -> None:
-        clock = ManualClock()
-        store = SlowStore(MemoryStore(clock))
-        limiter = RateLimiter(store)
-        await limiter.set_system_defaults(RPM)
+    clock = ManualClock()
+    store = SlowStore(MemoryStore(clock))
+    limiter = RateLimiter(store)
+    await limiter.set_system_defaults(RPM)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    store.seconds, store.conflicts = 4.0, 10
+    started_ms = clock.now_ms()
+    with pytest.raises(RateLimiterUnavailable):
         async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
             pass
-        store.seconds, store.conflicts = 4.0, 10
-        started_ms = clock.now_ms()
-        with pytest.raises(RateLimiterUnavailable):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-                pass
-        assert clock.now_ms() - started_ms == 5_000
-
-    asyncio.run(work())
+    assert clock.now_ms() - started_ms == 5_000
 
 
 class Recording(SlowStore):
@@ -333,30 +288,27 @@ class Recording(SlowStore):
         return await super().commit(writes, timeout=timeout)
 
 
-def test_a_write_for_many_has_the_time_of_the_most_patient_and_keeps_their_order() -> None:
-    async def work() -> None:
-        store = Recording(MemoryStore())
-        limiter = RateLimiter(store)
-        served: list[str] = []
+async def test_a_write_for_many_has_the_time_of_the_most_patient_and_keeps_their_order() -> None:
+    store = Recording(MemoryStore())
+    limiter = RateLimiter(store)
+    served: list[str] = []
 
-        async def take(name: str, timeout: float) -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 40}, RPM, timeout=timeout):
-                served.append(name)
+    async def take(name: str, timeout: float) -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 40}, RPM, timeout=timeout):
+            served.append(name)
 
-        await limiter.available("key", "gpt-4", RPM)
-        store.held = asyncio.Event()
-        store.given.clear()
-        tasks = [asyncio.create_task(take("first", 60))]
-        while not store.given:  # noqa: ASYNC110  # the store has no event to wait for
-            await asyncio.sleep(0)
-        tasks += [asyncio.create_task(take(name, timeout)) for name, timeout in (("a", 5), ("b", 60), ("c", 5))]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        store.held.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert served == ["first", "a"], "what is left goes to who came first"
-        assert len(store.given) == 2
-        assert store.given[1] is not None
-        assert 5 < store.given[1] <= 60
-
-    asyncio.run(work())
+    await limiter.available("key", "gpt-4", RPM)
+    store.held = asyncio.Event()
+    store.given.clear()
+    tasks = [asyncio.create_task(take("first", 60))]
+    while not store.given:  # noqa: ASYNC110  # the store has no event to wait for
+        await asyncio.sleep(0)
+    tasks += [asyncio.create_task(take(name, timeout)) for name, timeout in (("a", 5), ("b", 60), ("c", 5))]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    store.held.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert served == ["first", "a"], "what is left goes to who came first"
+    assert len(store.given) == 2
+    assert store.given[1] is not None
+    assert 5 < store.given[1] <= 60

@@ -10,33 +10,27 @@ from zae_limiter.testing import Harness
 
 
 @pytest.mark.parametrize("look", ["available", "get_status", "time_until_available"])
-def test_asking_about_other_limits_changes_no_bucket(harness: Harness, look: str) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults(rpm(100))
-        await take(limiter, 1)
-        before = await bucket(harness, limiter)
-        what_if = [*rpm(2), Limit.per_hour("tpm", 10)]
-        if look == "available":
-            assert await limiter.available("key", "gpt-4", what_if) == {"rpm": 2, "tpm": 10}
-        elif look == "get_status":
-            assert [row.available for row in await limiter.get_status("key", "gpt-4", what_if)] == [2, 10]
-        else:
-            assert await limiter.time_until_available("key", "gpt-4", {"rpm": 2}, what_if) == 0
-        assert await bucket(harness, limiter) == before
-        assert await left(limiter) == 99
-
-    harness.run(work())
+async def test_asking_about_other_limits_changes_no_bucket(harness: Harness, look: str) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(rpm(100))
+    await take(limiter, 1)
+    before = await bucket(harness, limiter)
+    what_if = [*rpm(2), Limit.per_hour("tpm", 10)]
+    if look == "available":
+        assert await limiter.available("key", "gpt-4", what_if) == {"rpm": 2, "tpm": 10}
+    elif look == "get_status":
+        assert [row.available for row in await limiter.get_status("key", "gpt-4", what_if)] == [2, 10]
+    else:
+        assert await limiter.time_until_available("key", "gpt-4", {"rpm": 2}, what_if) == 0
+    assert await bucket(harness, limiter) == before
+    assert await left(limiter) == 99
 
 
-def test_what_can_never_fit_changes_no_bucket(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults(rpm(100))
-        await take(limiter, 1)
-        with pytest.raises(CapacityExceeded):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 3}, rpm(2)):
-                pass
-        assert await left(limiter) == 99
-
-    harness.run(work())
+async def test_what_can_never_fit_changes_no_bucket(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(rpm(100))
+    await take(limiter, 1)
+    with pytest.raises(CapacityExceeded):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 3}, rpm(2)):
+            pass
+    assert await left(limiter) == 99

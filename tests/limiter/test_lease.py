@@ -36,255 +36,212 @@ async def left(limiter: RateLimiter, entity: str = "key") -> dict[str, int]:
     return await limiter.available(entity, "gpt-4")
 
 
-def test_a_plain_lease_is_one_write_and_a_settled_one_two(harness: Harness) -> None:
+async def test_a_plain_lease_is_one_write_and_a_settled_one_two(harness: Harness) -> None:
     """Where an atomic commit is free it is one for both levels, else one for each."""
-
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
-        one = 1 if store.capabilities.free_atomic_commit else 2
-        await family(limiter)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-            pass
-        before = store.calls.copy()
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 500}):
-            assert store.calls - before == {"commit": one}, "before the body runs"
-        assert store.calls - before == {"commit": one}
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
-            for _ in range(5):
-                await lease.adjust(tpm=100)
-                await lease.release(tpm=40, rpm=0)
-            assert store.calls - before == {"commit": 2 * one}
-        assert store.calls - before == {"commit": 3 * one}, "once, at the end, for both levels"
-        assert lease.consumed == {"rpm": 1, "tpm": 800}
-        for entity in ("key", "org"):
-            assert await left(limiter, entity) == {"rpm": 97, "tpm": 10_000 - 500 - 800}
-
-    harness.run(work())
-
-
-def test_a_correction_that_cancels_itself_out_writes_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
-        async with limiter.acquire("key", "gpt-4", {"tpm": 500}, LIMITS) as lease:
-            before = store.calls.total()
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    one = 1 if store.capabilities.free_atomic_commit else 2
+    await family(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    before = store.calls.copy()
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 500}):
+        assert store.calls - before == {"commit": one}, "before the body runs"
+    assert store.calls - before == {"commit": one}
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+        for _ in range(5):
             await lease.adjust(tpm=100)
-            await lease.adjust({"tpm": -100})
-        assert store.calls.total() == before
+            await lease.release(tpm=40, rpm=0)
+        assert store.calls - before == {"commit": 2 * one}
+    assert store.calls - before == {"commit": 3 * one}, "once, at the end, for both levels"
+    assert lease.consumed == {"rpm": 1, "tpm": 800}
+    for entity in ("key", "org"):
+        assert await left(limiter, entity) == {"rpm": 97, "tpm": 10_000 - 500 - 800}
 
-    harness.run(work())
+
+async def test_a_correction_that_cancels_itself_out_writes_nothing(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    async with limiter.acquire("key", "gpt-4", {"tpm": 500}, LIMITS) as lease:
+        before = store.calls.total()
+        await lease.adjust(tpm=100)
+        await lease.adjust({"tpm": -100})
+    assert store.calls.total() == before
 
 
-def test_adjust_may_go_into_debt_that_refill_pays_off(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        async with limiter.acquire("key", "gpt-4", {"tpm": 9_000}, LIMITS) as lease:
-            await lease.adjust(tpm=6_000)
-        assert await limiter.available("key", "gpt-4", LIMITS) == {"rpm": 100, "tpm": -5_000}
+async def test_adjust_may_go_into_debt_that_refill_pays_off(harness: Harness) -> None:
+    limiter = harness.limiter()
+    async with limiter.acquire("key", "gpt-4", {"tpm": 9_000}, LIMITS) as lease:
+        await lease.adjust(tpm=6_000)
+    assert await limiter.available("key", "gpt-4", LIMITS) == {"rpm": 100, "tpm": -5_000}
+    with pytest.raises(RateLimitExceeded) as refused:
+        async with limiter.acquire("key", "gpt-4", {"tpm": 1}, LIMITS):
+            pass
+    assert refused.value.retry_after_seconds == pytest.approx(1_800.36)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}, LIMITS):
+        pass  # the other limit is not in debt
+    harness.clock.advance(1_800.36)
+    async with limiter.acquire("key", "gpt-4", {"tpm": 1}, LIMITS) as lease:
+        assert lease.available["tpm"] == 0
+
+
+async def test_what_is_left_comes_from_the_write_that_granted(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    await limiter.set_limits("org", [Limit.per_hour("rpm", 10)])
+    async with limiter.acquire("key", "gpt-4", {"rpm": 4, "tpm": 1}) as lease:
+        assert lease.available == {"rpm": 6, "tpm": 9_999}, "the least over the levels"
+        assert lease.limits == tuple(LIMITS)
+        assert not lease.degraded
+        async with harness.limiter().acquire("key", "gpt-4", {"rpm": 5}):
+            assert lease.available == {"rpm": 6, "tpm": 9_999}
+
+
+async def test_consume_takes_more_or_nothing(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 50}) as lease:
+        await lease.consume(rpm=30, tpm=9_000)
+        assert await left(limiter, "org") == {"rpm": 20, "tpm": 1_000}, "at once, at every level"
         with pytest.raises(RateLimitExceeded) as refused:
-            async with limiter.acquire("key", "gpt-4", {"tpm": 1}, LIMITS):
-                pass
-        assert refused.value.retry_after_seconds == pytest.approx(1_800.36)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, LIMITS):
-            pass  # the other limit is not in debt
-        harness.clock.advance(1_800.36)
-        async with limiter.acquire("key", "gpt-4", {"tpm": 1}, LIMITS) as lease:
-            assert lease.available["tpm"] == 0
-
-    harness.run(work())
+            await lease.consume(rpm=1, tpm=1_001)
+        assert [status.limit_name for status in refused.value.violations] == ["tpm", "tpm"]
+        assert lease.consumed == {"rpm": 80, "tpm": 9_000}
+        await lease.consume({"rpm": 20})
+    assert lease.consumed == {"rpm": 100, "tpm": 9_000}
+    assert await left(limiter) == {"rpm": 0, "tpm": 1_000}
 
 
-def test_what_is_left_comes_from_the_write_that_granted(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await family(limiter)
-        await limiter.set_limits("org", [Limit.per_hour("rpm", 10)])
-        async with limiter.acquire("key", "gpt-4", {"rpm": 4, "tpm": 1}) as lease:
-            assert lease.available == {"rpm": 6, "tpm": 9_999}, "the least over the levels"
-            assert lease.limits == tuple(LIMITS)
-            assert not lease.degraded
-            async with harness.limiter().acquire("key", "gpt-4", {"rpm": 5}):
-                assert lease.available == {"rpm": 6, "tpm": 9_999}
+async def test_an_exception_gives_everything_back_at_every_level(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    boom = Boom()
 
-    harness.run(work())
+    async def body() -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 50, "tpm": 500}) as lease:
+            await lease.consume(rpm=10)
+            await lease.adjust(tpm=5_000)
+            await lease.release(rpm=1)
+            raise boom
 
-
-def test_consume_takes_more_or_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await family(limiter)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 50}) as lease:
-            await lease.consume(rpm=30, tpm=9_000)
-            assert await left(limiter, "org") == {"rpm": 20, "tpm": 1_000}, "at once, at every level"
-            with pytest.raises(RateLimitExceeded) as refused:
-                await lease.consume(rpm=1, tpm=1_001)
-            assert [status.limit_name for status in refused.value.violations] == ["tpm", "tpm"]
-            assert lease.consumed == {"rpm": 80, "tpm": 9_000}
-            await lease.consume({"rpm": 20})
-        assert lease.consumed == {"rpm": 100, "tpm": 9_000}
-        assert await left(limiter) == {"rpm": 0, "tpm": 1_000}
-
-    harness.run(work())
-
-
-def test_an_exception_gives_everything_back_at_every_level(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await family(limiter)
-        boom = Boom()
-
-        async def body() -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 50, "tpm": 500}) as lease:
-                await lease.consume(rpm=10)
-                await lease.adjust(tpm=5_000)
-                await lease.release(rpm=1)
-                raise boom
-
-        with pytest.raises(Boom) as caught:
-            await body()
-        assert caught.value is boom
-        for entity in ("key", "org"):
-            assert await left(limiter, entity) == {"rpm": 100, "tpm": 10_000}
-            assert {state.total_consumed_milli for state in await limiter.get_buckets(entity)} == {0}
-
-    harness.run(work())
+    with pytest.raises(Boom) as caught:
+        await body()
+    assert caught.value is boom
+    for entity in ("key", "org"):
+        assert await left(limiter, entity) == {"rpm": 100, "tpm": 10_000}
+        assert {state.total_consumed_milli for state in await limiter.get_buckets(entity)} == {0}
 
 
 @pytest.mark.parametrize("trouble", ["unavailable", "poisoned"])
-def test_trouble_while_giving_back_does_not_hide_the_exception(
+async def test_trouble_while_giving_back_does_not_hide_the_exception(
     harness: Harness, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
 
-        async def body() -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 50}, LIMITS):
-                if trouble == "unavailable":
-                    store.inject(Fault.FAIL_BEFORE, verb="commit")
-                else:
-                    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-                    await store.commit([Write(key, put={"b_rpm_tk": "lots"})])
-                raise Boom
+    async def body() -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 50}, LIMITS):
+            if trouble == "unavailable":
+                store.inject(Fault.FAIL_BEFORE, verb="commit")
+            else:
+                key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+                await store.commit([Write(key, put={"b_rpm_tk": "lots"})])
+            raise Boom
 
-        with caplog.at_level(logging.WARNING, "zae_limiter"), pytest.raises(Boom):
-            await body()
-        assert len(caplog.records) == 1
-
-    harness.run(work())
+    with caplog.at_level(logging.WARNING, "zae_limiter"), pytest.raises(Boom):
+        await body()
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("ending", ["normal", "raised", "not begun"])
-def test_a_lease_is_of_no_use_outside_its_block(harness: Harness, ending: str) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        lease = limiter.acquire("key", "gpt-4", {"rpm": 5}, LIMITS)
-        try:
-            if ending != "not begun":
-                async with lease:
-                    if ending == "raised":
-                        raise Boom
-        except Boom:
-            pass
-        for verb in (lease.consume, lease.adjust, lease.release):
-            with pytest.raises(LeaseExpiredError):
-                await verb(rpm=1)
-        left = 95 if ending == "normal" else 100
-        assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == left
-
-    harness.run(work())
+async def test_a_lease_is_of_no_use_outside_its_block(harness: Harness, ending: str) -> None:
+    limiter = harness.limiter()
+    lease = limiter.acquire("key", "gpt-4", {"rpm": 5}, LIMITS)
+    try:
+        if ending != "not begun":
+            async with lease:
+                if ending == "raised":
+                    raise Boom
+    except Boom:
+        pass
+    for verb in (lease.consume, lease.adjust, lease.release):
+        with pytest.raises(LeaseExpiredError):
+            await verb(rpm=1)
+    left = 95 if ending == "normal" else 100
+    assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == left
 
 
-def test_a_request_that_is_entered_twice_is_two_leases_or_an_error(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        request = limiter.acquire("key", "gpt-4", {"rpm": 5}, LIMITS)
+async def test_a_request_that_is_entered_twice_is_two_leases_or_an_error(harness: Harness) -> None:
+    limiter = harness.limiter()
+    request = limiter.acquire("key", "gpt-4", {"rpm": 5}, LIMITS)
+    async with request as lease:
+        await lease.adjust(rpm=10)
+    assert lease.consumed == {"rpm": 15}
+    expected = 80
+    try:
         async with request as lease:
-            await lease.adjust(rpm=10)
-        assert lease.consumed == {"rpm": 15}
-        expected = 80
-        try:
-            async with request as lease:
-                assert lease.consumed == {"rpm": 5}
-        except LeaseExpiredError:
-            expected = 85
-        assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == expected
-
-    harness.run(work())
+            assert lease.consumed == {"rpm": 5}
+    except LeaseExpiredError:
+        expected = 85
+    assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == expected
 
 
-def test_a_limit_that_changes_in_the_middle_does_not_lose_the_settlement(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await family(limiter)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 10, "tpm": 100}) as lease:
-            await limiter.set_system_defaults([Limit.per_day("rpm", 50)])
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-                pass
-            await lease.adjust(rpm=5, tpm=400)
-        assert await left(limiter) == {"rpm": 44}, "50 after the cut, then 1 and 5"
-        await limiter.set_system_defaults(LIMITS)
-        assert (await left(limiter))["tpm"] == 9_500, "the limit that was away has not forgotten"
-
-    harness.run(work())
+async def test_a_limit_that_changes_in_the_middle_does_not_lose_the_settlement(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10, "tpm": 100}) as lease:
+        await limiter.set_system_defaults([Limit.per_day("rpm", 50)])
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            pass
+        await lease.adjust(rpm=5, tpm=400)
+    assert await left(limiter) == {"rpm": 44}, "50 after the cut, then 1 and 5"
+    await limiter.set_system_defaults(LIMITS)
+    assert (await left(limiter))["tpm"] == 9_500, "the limit that was away has not forgotten"
 
 
-def test_a_parent_that_changes_in_the_middle_leaves_the_settlement_with_the_old_one(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await family(limiter)
-        await limiter.create_entity("other")
-        async with limiter.acquire("key", "gpt-4", {"rpm": 10}) as lease:
-            await limiter.update_entity("key", parent_id="other")
-            await lease.adjust(rpm=5)
-        assert (await left(limiter, "org"))["rpm"] == 85
-        assert (await left(limiter, "other"))["rpm"] == 100
-
-    harness.run(work())
+async def test_a_parent_that_changes_in_the_middle_leaves_the_settlement_with_the_old_one(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    await limiter.create_entity("other")
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10}) as lease:
+        await limiter.update_entity("key", parent_id="other")
+        await lease.adjust(rpm=5)
+    assert (await left(limiter, "org"))["rpm"] == 85
+    assert (await left(limiter, "other"))["rpm"] == 100
 
 
 @pytest.mark.parametrize(("delta", "expected"), [(7, 93), (-3, 100)])
-def test_a_bucket_that_went_in_the_middle(harness: Harness, delta: int, expected: int) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        async with limiter.acquire("key", "gpt-4", {"rpm": 10}, LIMITS) as lease:
-            await harness.limiter().reset_bucket("key", "gpt-4")
-            await lease.adjust(rpm=delta)
-        assert (await harness.limiter().available("key", "gpt-4", LIMITS))["rpm"] == expected
-
-    harness.run(work())
+async def test_a_bucket_that_went_in_the_middle(harness: Harness, delta: int, expected: int) -> None:
+    limiter = harness.limiter()
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10}, LIMITS) as lease:
+        await harness.limiter().reset_bucket("key", "gpt-4")
+        await lease.adjust(rpm=delta)
+    assert (await harness.limiter().available("key", "gpt-4", LIMITS))["rpm"] == expected
 
 
-def test_a_bucket_that_was_made_anew_under_other_limits_stays_readable(harness: Harness) -> None:
-    async def work() -> None:
-        limiter, other = harness.limiter(), harness.limiter()
-        only_rpm = LIMITS[:1]
-        async with limiter.acquire("key", "gpt-4", {"rpm": 10, "tpm": 100}, LIMITS) as lease:
-            await other.reset_bucket("key", "gpt-4")
-            async with other.acquire("key", "gpt-4", {"rpm": 1}, only_rpm):
-                pass
-            await lease.adjust(tpm=400)
-        assert "rpm" in {state.limit_name for state in await other.get_buckets("key")}
-        async with harness.limiter().acquire("key", "gpt-4", {"rpm": 1, "tpm": 1}, LIMITS) as again:
-            assert again.available["rpm"] == 98
-
-    harness.run(work())
+async def test_a_bucket_that_was_made_anew_under_other_limits_stays_readable(harness: Harness) -> None:
+    limiter, other = harness.limiter(), harness.limiter()
+    only_rpm = LIMITS[:1]
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10, "tpm": 100}, LIMITS) as lease:
+        await other.reset_bucket("key", "gpt-4")
+        async with other.acquire("key", "gpt-4", {"rpm": 1}, only_rpm):
+            pass
+        await lease.adjust(tpm=400)
+    assert "rpm" in {state.limit_name for state in await other.get_buckets("key")}
+    async with harness.limiter().acquire("key", "gpt-4", {"rpm": 1, "tpm": 1}, LIMITS) as again:
+        assert again.available["rpm"] == 98
 
 
-def test_a_closed_generator_gives_its_tokens_back(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        for chunks in (0, 1, 3):
-            stream = streamed(limiter)
-            for _ in range(chunks):
-                await anext(stream)
-            await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
-            assert (await limiter.available("key", "gpt-4", LIMITS))["tpm"] == 10_000
-        parts = [part async for part in streamed(limiter)]
-        assert (await limiter.available("key", "gpt-4", LIMITS))["tpm"] == 10_000 - sum(parts)
-
-    harness.run(work())
+async def test_a_closed_generator_gives_its_tokens_back(harness: Harness) -> None:
+    limiter = harness.limiter()
+    for chunks in (0, 1, 3):
+        stream = streamed(limiter)
+        for _ in range(chunks):
+            await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+        assert (await limiter.available("key", "gpt-4", LIMITS))["tpm"] == 10_000
+    parts = [part async for part in streamed(limiter)]
+    assert (await limiter.available("key", "gpt-4", LIMITS))["tpm"] == 10_000 - sum(parts)
 
 
 async def streamed(limiter: RateLimiter) -> AsyncIterator[int]:
@@ -311,28 +268,22 @@ def test_a_closed_blocking_generator_gives_its_tokens_back() -> None:
     assert limiter.available("key", "gpt-4", LIMITS)["tpm"] == 10_000
 
 
-def test_names_that_are_no_identifiers(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        limits = [Limit.per_hour(name, 100) for name in ("tokens.in", "tokens-out", "self", "ttl", "tk_tk")]
-        async with limiter.acquire("key", "gpt-4", {limit.name: 1 for limit in limits}, limits) as lease:
-            await lease.adjust({"tokens.in": 4, "self": 1}, ttl=2)
-            await lease.consume({"tokens-out": 9})
-            await lease.release({"tk_tk": 1})
-        expected = {"tokens.in": 95, "tokens-out": 90, "self": 98, "ttl": 97, "tk_tk": 100}
-        assert await limiter.available("key", "gpt-4", limits) == expected
-
-    harness.run(work())
+async def test_names_that_are_no_identifiers(harness: Harness) -> None:
+    limiter = harness.limiter()
+    limits = [Limit.per_hour(name, 100) for name in ("tokens.in", "tokens-out", "self", "ttl", "tk_tk")]
+    async with limiter.acquire("key", "gpt-4", {limit.name: 1 for limit in limits}, limits) as lease:
+        await lease.adjust({"tokens.in": 4, "self": 1}, ttl=2)
+        await lease.consume({"tokens-out": 9})
+        await lease.release({"tk_tk": 1})
+    expected = {"tokens.in": 95, "tokens-out": 90, "self": 98, "ttl": 97, "tk_tk": 100}
+    assert await limiter.available("key", "gpt-4", limits) == expected
 
 
-def test_leases_that_overlap_settle_each_their_own(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        async with limiter.acquire("key", "gpt-4", {"rpm": 10}, LIMITS) as outer:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 20}, LIMITS) as inner:
-                await outer.adjust(rpm=1)
-                await inner.release(rpm=15)
-            assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 85
-        assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 84
-
-    harness.run(work())
+async def test_leases_that_overlap_settle_each_their_own(harness: Harness) -> None:
+    limiter = harness.limiter()
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10}, LIMITS) as outer:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 20}, LIMITS) as inner:
+            await outer.adjust(rpm=1)
+            await inner.release(rpm=15)
+        assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 85
+    assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 84

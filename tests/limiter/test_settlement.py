@@ -104,27 +104,24 @@ async def spend(limiter: RateLimiter, amount: int) -> None:
 
 
 @pytest.mark.parametrize("backend", KEEPING, ids=str)
-def test_usage_of_a_limit_that_was_removed_meanwhile_is_counted(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        both = [Limit.per_day("t", 100), Limit.per_day("r", 100)]
+async def test_usage_of_a_limit_that_was_removed_meanwhile_is_counted(harness: Harness) -> None:
+    limiter = harness.limiter()
+    both = [Limit.per_day("t", 100), Limit.per_day("r", 100)]
+    await limiter.set_system_defaults(both)
+    for resets in (False, True):
+        who = f"key-{resets}"
+        lease = limiter.acquire(who, "gpt-4", {"t": 5, "r": 1})
+        await lease.__aenter__()
+        await limiter.set_system_defaults(both[1:])
+        if resets:
+            await limiter.reset_bucket(who, "gpt-4")
+        async with limiter.acquire(who, "gpt-4", {"r": 1}):
+            pass
+        await end(lease, t=7)
+        total = (await limiter.get_usage_summary(entity_id=who, resource="gpt-4")).total
+        assert total == {"t": 12, "r": 2}
+        assert await limiter.available(who, "gpt-4") == {"r": 99 if resets else 98}
         await limiter.set_system_defaults(both)
-        for resets in (False, True):
-            who = f"key-{resets}"
-            lease = limiter.acquire(who, "gpt-4", {"t": 5, "r": 1})
-            await lease.__aenter__()
-            await limiter.set_system_defaults(both[1:])
-            if resets:
-                await limiter.reset_bucket(who, "gpt-4")
-            async with limiter.acquire(who, "gpt-4", {"r": 1}):
-                pass
-            await end(lease, t=7)
-            total = (await limiter.get_usage_summary(entity_id=who, resource="gpt-4")).total
-            assert total == {"t": 12, "r": 2}
-            assert await limiter.available(who, "gpt-4") == {"r": 99 if resets else 98}
-            await limiter.set_system_defaults(both)
-
-    harness.run(work())
 
 
 @pytest.mark.parametrize("backend", [each for each in BACKENDS if each.blocking], ids=str)
@@ -152,63 +149,55 @@ def test_calls_that_fail_at_the_same_moment_give_back_all_they_took(harness: Har
 # A limit that is named is checked.
 
 
-def test_nothing_is_granted_of_a_limit_that_is_in_debt(harness: Harness) -> None:
+async def test_nothing_is_granted_of_a_limit_that_is_in_debt(harness: Harness) -> None:
     """A cost of 0 whose real cost is known later: refused until the debt is paid, to the millisecond."""
-
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit("tpm", 1_000, 100, 1)])
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}) as lease:
-            await lease.adjust(tpm=5_000)
-        for _ in range(4):
-            with pytest.raises(RateLimitExceeded) as refused:
-                async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}):
-                    pass
-            assert [each.limit_name for each in refused.value.violations] == ["tpm"]
-            assert refused.value.retry_after_seconds == 40.0
-        assert await limiter.time_until_available("key", "gpt-4", {"tpm": 0}) == 40.0
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-            pass  # a limit that is not named is not checked
-        harness.clock.advance(39.999)
-        with pytest.raises(RateLimitExceeded):
-            async with limiter.acquire("key", "gpt-4", {"tpm": 0}):
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit("tpm", 1_000, 100, 1)])
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}) as lease:
+        await lease.adjust(tpm=5_000)
+    for _ in range(4):
+        with pytest.raises(RateLimitExceeded) as refused:
+            async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}):
                 pass
-        harness.clock.advance(0.001)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}):
+        assert [each.limit_name for each in refused.value.violations] == ["tpm"]
+        assert refused.value.retry_after_seconds == 40.0
+    assert await limiter.time_until_available("key", "gpt-4", {"tpm": 0}) == 40.0
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass  # a limit that is not named is not checked
+    harness.clock.advance(39.999)
+    with pytest.raises(RateLimitExceeded):
+        async with limiter.acquire("key", "gpt-4", {"tpm": 0}):
             pass
-
-    harness.run(work())
+    harness.clock.advance(0.001)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 0}):
+        pass
 
 
 # The unit of law 1.
 
 
 @pytest.mark.parametrize("phase_ms", [0, 1, 43_200, 86_399])
-def test_a_grant_comes_less_than_a_thousandth_of_a_token_early(harness: Harness, phase_ms: int) -> None:
+async def test_a_grant_comes_less_than_a_thousandth_of_a_token_early(harness: Harness, phase_ms: int) -> None:
     """Balances are kept in thousandths, so 1 a day may be up to 86.4 s early; the promised moment says so too."""
-
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults([Limit.per_day("t", 1)])
-        unit_ms = 86_400
-        harness.clock.set_ms(1_800_000_000_000 // unit_ms * unit_ms + phase_ms)
-        begin_ms = harness.clock.now_ms()
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_day("t", 1)])
+    unit_ms = 86_400
+    harness.clock.set_ms(1_800_000_000_000 // unit_ms * unit_ms + phase_ms)
+    begin_ms = harness.clock.now_ms()
+    await spend(limiter, 1)
+    with pytest.raises(RateLimitExceeded) as refused:
         await spend(limiter, 1)
-        with pytest.raises(RateLimitExceeded) as refused:
-            await spend(limiter, 1)
-        wait_ms = round((refused.value.retry_after_seconds or 0) * 1000)
-        assert wait_ms == 86_400_000 - phase_ms
-        harness.clock.set_ms(begin_ms + wait_ms - 1)
-        with pytest.raises(RateLimitExceeded):
-            await spend(limiter, 1)
-        harness.clock.set_ms(begin_ms + wait_ms)
+    wait_ms = round((refused.value.retry_after_seconds or 0) * 1000)
+    assert wait_ms == 86_400_000 - phase_ms
+    harness.clock.set_ms(begin_ms + wait_ms - 1)
+    with pytest.raises(RateLimitExceeded):
         await spend(limiter, 1)
-        over = 2 - (1 + Fraction(wait_ms, 86_400_000))
-        assert over == Fraction(phase_ms, 86_400_000)
-        assert over < Fraction(1, 1000), "and the largest phase leaves no room for a smaller bound"
-        assert phase_ms < 86_399 or over > Fraction(1, 1000) - Fraction(1, 10**6) / 86
-
-    harness.run(work())
+    harness.clock.set_ms(begin_ms + wait_ms)
+    await spend(limiter, 1)
+    over = 2 - (1 + Fraction(wait_ms, 86_400_000))
+    assert over == Fraction(phase_ms, 86_400_000)
+    assert over < Fraction(1, 1000), "and the largest phase leaves no room for a smaller bound"
+    assert phase_ms < 86_399 or over > Fraction(1, 1000) - Fraction(1, 10**6) / 86
 
 
 # Refusals are not remembered for longer than they may be.
@@ -243,26 +232,22 @@ def test_a_refusal_is_repeated_for_the_refusal_ttl_and_no_longer(harness: Harnes
 
 
 @pytest.mark.parametrize("backend", [each for each in BACKENDS if each.kind == "dynamodb"], ids=str)
-def test_a_transaction_knows_what_each_level_had_left(harness: Harness) -> None:
+async def test_a_transaction_knows_what_each_level_had_left(harness: Harness) -> None:
     """Others have taken from the parent since it was last seen: each level is told and given back by itself."""
-
-    async def work() -> None:
-        limiter, other = harness.limiter(atomic=True), harness.limiter()
-        await limiter.create_entity("org")
-        for key in ("one", "two"):
-            await limiter.create_entity(key, parent_id="org", cascade=True)
-            await limiter.set_limits(key, [Limit.per_day("t", 100)])
-        await limiter.set_limits("org", [Limit.per_day("t", 40)])
-        for client, key in ((limiter, "one"), (other, "two"), (limiter, "one")):
-            async with client.acquire(key, "gpt-4", {"t": 5}) as lease:
-                left = lease.available
-        assert left == {"t": 25}
-        failing = limiter.acquire("one", "gpt-4", {"t": 7})
-        async with other.acquire("two", "gpt-4", {"t": 1}):
-            pass
-        await failing.__aenter__()
-        assert {(each.entity_id, each.available) for each in failing.statuses} == {("one", 83), ("org", 17)}
-        await failing.__aexit__(Boom, Boom(), None)
-        assert await limiter.available("one", "gpt-4") == {"t": 24}
-
-    harness.run(work())
+    limiter, other = harness.limiter(atomic=True), harness.limiter()
+    await limiter.create_entity("org")
+    for key in ("one", "two"):
+        await limiter.create_entity(key, parent_id="org", cascade=True)
+        await limiter.set_limits(key, [Limit.per_day("t", 100)])
+    await limiter.set_limits("org", [Limit.per_day("t", 40)])
+    for client, key in ((limiter, "one"), (other, "two"), (limiter, "one")):
+        async with client.acquire(key, "gpt-4", {"t": 5}) as lease:
+            left = lease.available
+    assert left == {"t": 25}
+    failing = limiter.acquire("one", "gpt-4", {"t": 7})
+    async with other.acquire("two", "gpt-4", {"t": 1}):
+        pass
+    await failing.__aenter__()
+    assert {(each.entity_id, each.available) for each in failing.statuses} == {("one", 83), ("org", 17)}
+    await failing.__aexit__(Boom, Boom(), None)
+    assert await limiter.available("one", "gpt-4") == {"t": 24}

@@ -127,22 +127,19 @@ async def begun(harness: Harness, *limits: Limit, times: int = 0, clients: int =
 # Splitting never mints.
 
 
-def test_those_who_spend_during_a_split_are_not_given_it_twice(harness: Harness) -> None:
-    async def work() -> None:
-        first, second = await begun(harness, still(100))
-        assert await take(first, 2) is None
+async def test_those_who_spend_during_a_split_are_not_given_it_twice(harness: Harness) -> None:
+    first, second = await begun(harness, still(100))
+    assert await take(first, 2) is None
 
-        async def meanwhile() -> None:
-            for _ in range(9):
-                assert await take(second, 10) is None
+    async def meanwhile() -> None:
+        for _ in range(9):
+            assert await take(second, 10) is None
 
-        chain = await first._chains.resolve("key", "gpt-4", None, first._backend.deadline())
-        store_of(first).before_commit = meanwhile
-        await shards._split(first._backend, chain.steps[0], first._backend.deadline())
-        assert await levels(first) == {0: 4_000, 1: 4_000}
-        assert await drain(harness.limiter()) == 8
-
-    harness.run(work())
+    chain = await first._chains.resolve("key", "gpt-4", None, first._backend.deadline())
+    store_of(first).before_commit = meanwhile
+    await shards._split(first._backend, chain.steps[0], first._backend.deadline())
+    assert await levels(first) == {0: 4_000, 1: 4_000}
+    assert await drain(harness.limiter()) == 8
 
 
 @settings(max_examples=40)
@@ -199,31 +196,25 @@ def test_any_interleaving_is_within_the_law_of_one_bucket(seed: int) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 5, 8])
-def test_a_cost_larger_than_a_share_is_served(harness: Harness, times: int) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(100), times=times, clients=1)
-        assert len(await levels(limiter)) == 2**times
-        assert await take(limiter, 70) is None
-        assert await limiter.available("key", "gpt-4") == {"rpm": 30}
-        assert await take(limiter, 31) is not None
-        assert await take(limiter, 30) is None
-        assert set((await levels(limiter)).values()) == {0}
-        with pytest.raises(CapacityExceeded):
-            await take(limiter, 101)
-
-    harness.run(work())
+async def test_a_cost_larger_than_a_share_is_served(harness: Harness, times: int) -> None:
+    (limiter,) = await begun(harness, still(100), times=times, clients=1)
+    assert len(await levels(limiter)) == 2**times
+    assert await take(limiter, 70) is None
+    assert await limiter.available("key", "gpt-4") == {"rpm": 30}
+    assert await take(limiter, 31) is not None
+    assert await take(limiter, 30) is None
+    assert set((await levels(limiter)).values()) == {0}
+    with pytest.raises(CapacityExceeded):
+        await take(limiter, 101)
 
 
-def test_a_client_that_learns_of_a_split_is_not_refused_for_it(harness: Harness) -> None:
-    async def work() -> None:
-        for _ in range(8):  # its new home is chosen by chance
-            first, second = await begun(harness, still(100))
-            await take(first, 1)
-            await split(second)
-            assert await take(first, 80) is None
-            await first.reset_bucket("key", "gpt-4")
-
-    harness.run(work())
+async def test_a_client_that_learns_of_a_split_is_not_refused_for_it(harness: Harness) -> None:
+    for _ in range(8):  # its new home is chosen by chance
+        first, second = await begun(harness, still(100))
+        await take(first, 1)
+        await split(second)
+        assert await take(first, 80) is None
+        await first.reset_bucket("key", "gpt-4")
 
 
 @settings(max_examples=40)
@@ -248,14 +239,11 @@ def test_the_promised_moment_is_kept_to_the_millisecond(seed: int) -> None:
     harness.run(work())
 
 
-def test_a_lone_client_gathers_also_after_a_limit_was_added(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(100), times=1, clients=1)
-        await limiter.set_system_defaults([still(100), still(100, "tpm")])
-        for amount in (41, 30, 25):
-            assert await take(limiter, amount) is None
-
-    harness.run(work())
+async def test_a_lone_client_gathers_also_after_a_limit_was_added(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(100), times=1, clients=1)
+    await limiter.set_system_defaults([still(100), still(100, "tpm")])
+    for amount in (41, 30, 25):
+        assert await take(limiter, amount) is None
 
 
 def test_many_who_need_several_shards_each_are_all_served() -> None:
@@ -270,24 +258,18 @@ def test_many_who_need_several_shards_each_are_all_served() -> None:
     harness.run(work())
 
 
-def test_a_transaction_has_no_more_writes_than_a_store_takes(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(256), times=8, clients=1)
-        assert await take(limiter, 200, atomic=True) is None
-        assert await take(limiter, 2, atomic=True) is None
-        assert max(store_of(limiter).sizes) <= 100
-
-    harness.run(work())
+async def test_a_transaction_has_no_more_writes_than_a_store_takes(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(256), times=8, clients=1)
+    assert await take(limiter, 200, atomic=True) is None
+    assert await take(limiter, 2, atomic=True) is None
+    assert max(store_of(limiter).sizes) <= 100
 
 
-def test_limits_of_different_size_are_gathered_each_by_itself(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(1), still(100_000, "tpm"), times=4, clients=1)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 90_000}) as lease:
-            await lease.release(rpm=1, tpm=89_999)
-        assert await limiter.available("key", "gpt-4") == {"rpm": 1, "tpm": 99_999}
-
-    harness.run(work())
+async def test_limits_of_different_size_are_gathered_each_by_itself(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(1), still(100_000, "tpm"), times=4, clients=1)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1, "tpm": 90_000}) as lease:
+        await lease.release(rpm=1, tpm=89_999)
+    assert await limiter.available("key", "gpt-4") == {"rpm": 1, "tpm": 99_999}
 
 
 # Settlements go where the tokens were taken.
@@ -295,87 +277,71 @@ def test_limits_of_different_size_are_gathered_each_by_itself(harness: Harness) 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("times", [0, 1, 3])
-def test_what_is_given_back_has_room_also_if_its_shard_was_split(harness: Harness, times: int, fails: bool) -> None:
-    async def work() -> None:
-        first, second = await begun(harness, still(96), times=times)
-        with contextlib.suppress(ZeroDivisionError):
-            async with first.acquire("key", "gpt-4", {"rpm": 96}) as lease:
-                await split(second, times=2)
-                if fails:
-                    raise ZeroDivisionError
-                await lease.release(rpm=96)
-        assert set((await levels(second)).values()) == {96_000 >> (times + 2)}
-        assert [state.total_consumed_milli for state in await second.get_buckets("key")] == [0]
-
-    harness.run(work())
-
-
-def test_what_is_owed_is_divided_as_the_balance_was(harness: Harness) -> None:
-    async def work() -> None:
-        first, second = await begun(harness, still(100))
-        async with first.acquire("key", "gpt-4", {"rpm": 20}) as lease:
-            await split(second, times=1)
-            await lease.adjust(rpm=60)
-        assert await levels(second) == {0: 10_000, 1: 10_000}
-
-    harness.run(work())
+async def test_what_is_given_back_has_room_also_if_its_shard_was_split(
+    harness: Harness, times: int, fails: bool
+) -> None:
+    first, second = await begun(harness, still(96), times=times)
+    with contextlib.suppress(ZeroDivisionError):
+        async with first.acquire("key", "gpt-4", {"rpm": 96}) as lease:
+            await split(second, times=2)
+            if fails:
+                raise ZeroDivisionError
+            await lease.release(rpm=96)
+    assert set((await levels(second)).values()) == {96_000 >> (times + 2)}
+    assert [state.total_consumed_milli for state in await second.get_buckets("key")] == [0]
 
 
-def test_what_was_taken_in_several_acquires_goes_back_to_each(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(100), times=1, clients=1)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 40}) as lease:
-            await lease.consume(rpm=40)
-            await lease.release(rpm=80)
-        assert await levels(limiter) == {0: 50_000, 1: 50_000}
-
-    harness.run(work())
+async def test_what_is_owed_is_divided_as_the_balance_was(harness: Harness) -> None:
+    first, second = await begun(harness, still(100))
+    async with first.acquire("key", "gpt-4", {"rpm": 20}) as lease:
+        await split(second, times=1)
+        await lease.adjust(rpm=60)
+    assert await levels(second) == {0: 10_000, 1: 10_000}
 
 
-def test_nothing_is_left_over_when_a_gather_breaks(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(100), times=2, clients=1)
-        store_of(limiter).inject(Fault.REFUSE, verb="commit", times=2)
-        assert await take(limiter, 90) is None
-        assert await limiter.available("key", "gpt-4") == {"rpm": 10}
+async def test_what_was_taken_in_several_acquires_goes_back_to_each(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(100), times=1, clients=1)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 40}) as lease:
+        await lease.consume(rpm=40)
+        await lease.release(rpm=80)
+    assert await levels(limiter) == {0: 50_000, 1: 50_000}
 
-    harness.run(work())
+
+async def test_nothing_is_left_over_when_a_gather_breaks(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(100), times=2, clients=1)
+    store_of(limiter).inject(Fault.REFUSE, verb="commit", times=2)
+    assert await take(limiter, 90) is None
+    assert await limiter.available("key", "gpt-4") == {"rpm": 10}
 
 
 # One bucket to the eye.
 
 
-def test_readers_see_one_bucket(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, Limit.per_second("rpm", 10, burst=100), times=2, clients=1)
-        harness.clock.advance(100)
-        assert await take(limiter, 25) is None
-        (state,) = await limiter.get_buckets("key")
-        assert (state.limit_name, state.capacity_milli) == ("rpm", 100_000)
-        assert calculate_available(state, harness.clock.now_ms()) == 75, "what a full shard has too much is no tokens"
-        (seen,) = (await limiter.get_resource_capacity("gpt-4", "rpm")).entities
-        assert (seen.capacity, seen.available) == (100, 75)
-        (status,) = await limiter.get_status("key", "gpt-4")
-        assert (status.limit.capacity, status.available) == (100, 75)
-        assert await limiter.available("key", "gpt-4") == {"rpm": 75}
-
-    harness.run(work())
+async def test_readers_see_one_bucket(harness: Harness) -> None:
+    (limiter,) = await begun(harness, Limit.per_second("rpm", 10, burst=100), times=2, clients=1)
+    harness.clock.advance(100)
+    assert await take(limiter, 25) is None
+    (state,) = await limiter.get_buckets("key")
+    assert (state.limit_name, state.capacity_milli) == ("rpm", 100_000)
+    assert calculate_available(state, harness.clock.now_ms()) == 75, "what a full shard has too much is no tokens"
+    (seen,) = (await limiter.get_resource_capacity("gpt-4", "rpm")).entities
+    assert (seen.capacity, seen.available) == (100, 75)
+    (status,) = await limiter.get_status("key", "gpt-4")
+    assert (status.limit.capacity, status.available) == (100, 75)
+    assert await limiter.available("key", "gpt-4") == {"rpm": 75}
 
 
-def test_a_parent_is_sharded_by_itself(harness: Harness) -> None:
-    async def work() -> None:
-        (limiter,) = await begun(harness, still(100), clients=1)
-        await limiter.create_entity("team")
-        await limiter.create_entity("key", parent_id="team", cascade=True)
-        await take(limiter, 1)
-        await split(limiter, times=2, entity_id="team")
-        assert await take(limiter, 60) is None
-        assert len(await levels(limiter)) == 1
-        assert sum((await levels(limiter, "team")).values()) == 39_000
-        with contextlib.suppress(ZeroDivisionError):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 39}):
-                raise ZeroDivisionError
-        assert sum((await levels(limiter, "team")).values()) == 39_000
-        assert await limiter.available("key", "gpt-4") == {"rpm": 39}
-
-    harness.run(work())
+async def test_a_parent_is_sharded_by_itself(harness: Harness) -> None:
+    (limiter,) = await begun(harness, still(100), clients=1)
+    await limiter.create_entity("team")
+    await limiter.create_entity("key", parent_id="team", cascade=True)
+    await take(limiter, 1)
+    await split(limiter, times=2, entity_id="team")
+    assert await take(limiter, 60) is None
+    assert len(await levels(limiter)) == 1
+    assert sum((await levels(limiter, "team")).values()) == 39_000
+    with contextlib.suppress(ZeroDivisionError):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 39}):
+            raise ZeroDivisionError
+    assert sum((await levels(limiter, "team")).values()) == 39_000
+    assert await limiter.available("key", "gpt-4") == {"rpm": 39}

@@ -47,24 +47,21 @@ async def take(limiter: RateLimiter, amount: int = 1, limits: list[Limit] = RPM,
         return False
 
 
-def test_trap_1_clients_with_skewed_clocks_issue_nothing_twice(harness: Harness) -> None:
-    async def work() -> None:
-        chance, limits = random.Random(1), [Limit.per_second("rpm", 10, burst=50)]
-        store = harness.store()
-        skewed = [ManualClock(harness.clock.now_ms() + skew) for skew in (-5_000, 0, 5_000)]
-        clients = [harness.limiter(harness.repository(store, clock=clock), refusal_ttl=0) for clock in skewed]
-        passed = 0
-        for _ in range(400):
-            step = chance.randrange(50)
-            harness.clock.advance_ms(step)
-            for clock in skewed:
-                clock.advance_ms(step)
-            passed += await take(chance.choice(clients), 1, limits)
-        spent_ms = harness.clock.now_ms() - ManualClock().now_ms()
-        assert passed <= 50 + spent_ms * 10 // 1000
-        assert passed >= 50 + spent_ms * 10 // 1000 - 1, "and nobody starves"
-
-    harness.run(work())
+async def test_trap_1_clients_with_skewed_clocks_issue_nothing_twice(harness: Harness) -> None:
+    chance, limits = random.Random(1), [Limit.per_second("rpm", 10, burst=50)]
+    store = harness.store()
+    skewed = [ManualClock(harness.clock.now_ms() + skew) for skew in (-5_000, 0, 5_000)]
+    clients = [harness.limiter(harness.repository(store, clock=clock), refusal_ttl=0) for clock in skewed]
+    passed = 0
+    for _ in range(400):
+        step = chance.randrange(50)
+        harness.clock.advance_ms(step)
+        for clock in skewed:
+            clock.advance_ms(step)
+        passed += await take(chance.choice(clients), 1, limits)
+    spent_ms = harness.clock.now_ms() - ManualClock().now_ms()
+    assert passed <= 50 + spent_ms * 10 // 1000
+    assert passed >= 50 + spent_ms * 10 // 1000 - 1, "and nobody starves"
 
 
 def test_trap_1_processes_whose_clocks_differ_gain_no_more_than_the_difference(tmp_path: Path) -> None:
@@ -88,32 +85,26 @@ def test_trap_1_processes_whose_clocks_differ_gain_no_more_than_the_difference(t
         client.close()
 
 
-def test_trap_2_a_clock_that_steps_back_grants_nothing_and_drains_nothing_for_good(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        assert await take(limiter, 60)
-        harness.clock.advance(-3_600)
-        for _ in range(3):
-            assert not await take(limiter, 41)
-            assert not await take(harness.limiter(), 41)
-        harness.clock.advance(3_600)
-        assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 40}
-
-    harness.run(work())
+async def test_trap_2_a_clock_that_steps_back_grants_nothing_and_drains_nothing_for_good(harness: Harness) -> None:
+    limiter = harness.limiter()
+    assert await take(limiter, 60)
+    harness.clock.advance(-3_600)
+    for _ in range(3):
+        assert not await take(limiter, 41)
+        assert not await take(harness.limiter(), 41)
+    harness.clock.advance(3_600)
+    assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 40}
 
 
-def test_trap_2_a_clock_that_steps_back_does_not_take_away_what_is_left(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        assert await take(limiter, 60)
-        harness.clock.advance(-3_600)
-        assert await take(limiter, 40)
-        assert not await take(limiter, 1)
-
-    harness.run(work())
+async def test_trap_2_a_clock_that_steps_back_does_not_take_away_what_is_left(harness: Harness) -> None:
+    limiter = harness.limiter()
+    assert await take(limiter, 60)
+    harness.clock.advance(-3_600)
+    assert await take(limiter, 40)
+    assert not await take(limiter, 1)
 
 
-def test_trap_3_a_dead_clock_is_an_error_and_not_another_clock(harness: Harness) -> None:
+async def test_trap_3_a_dead_clock_is_an_error_and_not_another_clock(harness: Harness) -> None:
     class Mortal(ManualClock):
         dead = False
 
@@ -122,17 +113,14 @@ def test_trap_3_a_dead_clock_is_an_error_and_not_another_clock(harness: Harness)
                 raise OSError("no clock")
             return super().now_ms()
 
-    async def work() -> None:
-        clock = Mortal()
-        limiter = harness.limiter(harness.store(clock), on_unavailable="allow")
-        assert await take(limiter)
-        clock.dead = True
-        with pytest.raises(OSError, match="no clock"):
-            await take(limiter)
-        clock.dead = False
-        assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 99}
-
-    harness.run(work())
+    clock = Mortal()
+    limiter = harness.limiter(harness.store(clock), on_unavailable="allow")
+    assert await take(limiter)
+    clock.dead = True
+    with pytest.raises(OSError, match="no clock"):
+        await take(limiter)
+    clock.dead = False
+    assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 99}
 
 
 @pytest.mark.parametrize(("amount", "period"), [(1, 86_400), (999, 3_600), (7, 3), (1_000_000, 1), (10**12, 86_400)])
@@ -168,21 +156,18 @@ def test_trap_5_what_cannot_be_represented_is_refused_at_construction() -> None:
             Limit.custom("rpm", *arguments)
 
 
-def test_trap_11_refusals_do_not_prolong_the_life_of_a_bucket(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter(refusal_ttl=0)
-        limits = [Limit.per_minute("rpm", 1)]
-        assert await take(limiter, 1, limits)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 0}, limits) as lease:
-            await lease.adjust(rpm=100)
-        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-        before = (await harness.store().read([key]))[0]
-        for _ in range(50):
-            harness.clock.advance(60)
-            assert not await take(limiter, 1, limits)
-        assert (await harness.store().read([key]))[0] == before
-
-    harness.run(work())
+async def test_trap_11_refusals_do_not_prolong_the_life_of_a_bucket(harness: Harness) -> None:
+    limiter = harness.limiter(refusal_ttl=0)
+    limits = [Limit.per_minute("rpm", 1)]
+    assert await take(limiter, 1, limits)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 0}, limits) as lease:
+        await lease.adjust(rpm=100)
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    before = (await harness.store().read([key]))[0]
+    for _ in range(50):
+        harness.clock.advance(60)
+        assert not await take(limiter, 1, limits)
+    assert (await harness.store().read([key]))[0] == before
 
 
 def test_trap_16_one_limiter_serves_one_loop_after_another(tmp_path: Path) -> None:
@@ -192,25 +177,22 @@ def test_trap_16_one_limiter_serves_one_loop_after_another(tmp_path: Path) -> No
         asyncio.run(limiter.close())
 
 
-def test_trap_17_a_herd_of_refused_callers_costs_the_store_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
-        limits = [Limit.per_second("rpm", 1, burst=100)]
-        assert await take(limiter, 100, limits)
-        before, moments = store.calls.total(), set()
-        for amount in (*range(1, 101), *[1] * 400):
-            with pytest.raises(RateLimitExceeded) as refused:
-                async with limiter.acquire("key", "gpt-4", {"rpm": amount}, limits):
-                    pass
-            moments.add(refused.value.retry_after_seconds)
-        assert store.calls.total() - before <= 1
-        assert moments == {float(second) for second in range(1, 101)}, "each its own moment, no common reset"
-
-    harness.run(work())
+async def test_trap_17_a_herd_of_refused_callers_costs_the_store_nothing(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    limits = [Limit.per_second("rpm", 1, burst=100)]
+    assert await take(limiter, 100, limits)
+    before, moments = store.calls.total(), set()
+    for amount in (*range(1, 101), *[1] * 400):
+        with pytest.raises(RateLimitExceeded) as refused:
+            async with limiter.acquire("key", "gpt-4", {"rpm": amount}, limits):
+                pass
+        moments.add(refused.value.retry_after_seconds)
+    assert store.calls.total() - before <= 1
+    assert moments == {float(second) for second in range(1, 101)}, "each its own moment, no common reset"
 
 
-def test_trap_18_a_timer_that_fires_early_is_no_grant(harness: Harness) -> None:
+async def test_trap_18_a_timer_that_fires_early_is_no_grant(harness: Harness) -> None:
     class Early(ManualClock):
         pauses = 0
 
@@ -218,16 +200,13 @@ def test_trap_18_a_timer_that_fires_early_is_no_grant(harness: Harness) -> None:
             self.pauses += 1
             await super().pause(seconds / 2)
 
-    async def work() -> None:
-        clock = Early()
-        limiter = harness.limiter(harness.store(clock))
-        limits = [Limit.per_second("rpm", 1, burst=100)]
-        assert await take(limiter, 100, limits)
-        assert await take(limiter, 8, limits, max_wait=60)
-        assert clock.now_ms() == ManualClock().now_ms() + 8_000
-        assert clock.pauses <= 20
-
-    harness.run(work())
+    clock = Early()
+    limiter = harness.limiter(harness.store(clock))
+    limits = [Limit.per_second("rpm", 1, burst=100)]
+    assert await take(limiter, 100, limits)
+    assert await take(limiter, 8, limits, max_wait=60)
+    assert clock.now_ms() == ManualClock().now_ms() + 8_000
+    assert clock.pauses <= 20
 
 
 IDS = st.text(min_size=1, max_size=30).filter(lambda text: _accepted(names.entity_id, text))
@@ -254,52 +233,46 @@ def test_trap_20_two_buckets_never_share_a_key(entity: str, resource: str, other
     )
 
 
-def test_trap_20_look_alikes_have_buckets_of_their_own(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        pairs = [
-            ("a", "b/c"),
-            ("a/b", "c"),
-            ("a:b", "c"),
-            ("A", "c"),
-            ("a", "c"),
-            ("a ", "c"),
-            ("127.0.0.1", "c"),
-            ("é", "c"),
-        ]
-        for entity, resource in pairs:
-            async with limiter.acquire(entity, resource, {"rpm": 100}, RPM):
-                pass
-
-    harness.run(work())
+async def test_trap_20_look_alikes_have_buckets_of_their_own(harness: Harness) -> None:
+    limiter = harness.limiter()
+    pairs = [
+        ("a", "b/c"),
+        ("a/b", "c"),
+        ("a:b", "c"),
+        ("A", "c"),
+        ("a", "c"),
+        ("a ", "c"),
+        ("127.0.0.1", "c"),
+        ("é", "c"),
+    ]
+    for entity, resource in pairs:
+        async with limiter.acquire(entity, resource, {"rpm": 100}, RPM):
+            pass
 
 
-def test_trap_25_limits_of_one_bucket_do_not_disturb_each_other(harness: Harness) -> None:
-    async def work() -> None:
-        chance, limiter = random.Random(25), harness.limiter()
-        both = [Limit.per_second("fast", 7, burst=30), Limit.per_day("slow", 9_000, burst=400)]
+async def test_trap_25_limits_of_one_bucket_do_not_disturb_each_other(harness: Harness) -> None:
+    chance, limiter = random.Random(25), harness.limiter()
+    both = [Limit.per_second("fast", 7, burst=30), Limit.per_day("slow", 9_000, burst=400)]
 
-        async def charge(entity: str, cost: dict[str, int], limits: list[Limit], delta: dict[str, int]) -> bool:
-            try:
-                async with limiter.acquire(entity, "gpt-4", cost, limits) as lease:
-                    await lease.adjust(delta)
-                    return True
-            except RateLimitExceeded:
-                return False
+    async def charge(entity: str, cost: dict[str, int], limits: list[Limit], delta: dict[str, int]) -> bool:
+        try:
+            async with limiter.acquire(entity, "gpt-4", cost, limits) as lease:
+                await lease.adjust(delta)
+                return True
+        except RateLimitExceeded:
+            return False
 
-        for _ in range(250):
-            harness.clock.advance_ms(chance.choice((1, 20, 700, 30_000)))
-            fast, slow = chance.randrange(12), chance.randrange(9)
-            delta = {"fast": chance.randrange(-3, 3), "slow": chance.randrange(-3, 3)}
-            fits = await charge("both", {"fast": fast, "slow": slow}, both, delta)
-            if fits:
-                assert await charge("only fast", {"fast": fast}, both[:1], {"fast": delta["fast"]})
-                assert await charge("only slow", {"slow": slow}, both[1:], {"slow": delta["slow"]})
-            alone = await limiter.available("only fast", "gpt-4", both[:1])
-            alone |= await limiter.available("only slow", "gpt-4", both[1:])
-            assert await limiter.available("both", "gpt-4", both) == alone
-
-    harness.run(work())
+    for _ in range(250):
+        harness.clock.advance_ms(chance.choice((1, 20, 700, 30_000)))
+        fast, slow = chance.randrange(12), chance.randrange(9)
+        delta = {"fast": chance.randrange(-3, 3), "slow": chance.randrange(-3, 3)}
+        fits = await charge("both", {"fast": fast, "slow": slow}, both, delta)
+        if fits:
+            assert await charge("only fast", {"fast": fast}, both[:1], {"fast": delta["fast"]})
+            assert await charge("only slow", {"slow": slow}, both[1:], {"slow": delta["slow"]})
+        alone = await limiter.available("only fast", "gpt-4", both[:1])
+        alone |= await limiter.available("only slow", "gpt-4", both[1:])
+        assert await limiter.available("both", "gpt-4", both) == alone
 
 
 @pytest.mark.parametrize(
@@ -326,22 +299,19 @@ def test_trap_31_a_record_that_was_not_deleted_yet_is_absent(tmp_path: Path) -> 
     limiter.close()
 
 
-def test_trap_33_a_stale_client_does_not_admit_more_than_the_tightened_limit(harness: Harness) -> None:
-    async def work() -> None:
-        informed, stale = harness.limiter(), harness.limiter()
-        await informed.set_system_defaults(RPM)
-        for limiter in (informed, stale):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-                pass
-        await informed.set_system_defaults([Limit.per_hour("rpm", 5)])
-        passed = 0
-        for number in range(40):
-            with contextlib.suppress(RateLimitExceeded):
-                async with (informed, stale)[number % 2].acquire("key", "gpt-4", {"rpm": 1}):
-                    passed += 1
-        assert passed == 5
-
-    harness.run(work())
+async def test_trap_33_a_stale_client_does_not_admit_more_than_the_tightened_limit(harness: Harness) -> None:
+    informed, stale = harness.limiter(), harness.limiter()
+    await informed.set_system_defaults(RPM)
+    for limiter in (informed, stale):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            pass
+    await informed.set_system_defaults([Limit.per_hour("rpm", 5)])
+    passed = 0
+    for number in range(40):
+        with contextlib.suppress(RateLimitExceeded):
+            async with (informed, stale)[number % 2].acquire("key", "gpt-4", {"rpm": 1}):
+                passed += 1
+    assert passed == 5
 
 
 def taken(limiter: SyncRateLimiter) -> int:
@@ -363,19 +333,16 @@ def test_row_9_a_row_that_is_no_record_is_an_error_until_it_is_repaired(tmp_path
         assert taken(limiter) == 99
 
 
-def test_row_9_a_poisoned_bucket_is_told_when_looked_at(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        assert await take(limiter, 1)
-        async with limiter.acquire("other", "gpt-4", {"rpm": 1}, RPM):
-            pass
-        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-        await harness.store().commit([Write(key, put={"b_rpm_tk": "lots"})])
-        with pytest.raises(CorruptRecordError, match="reset_bucket"):
-            await limiter.get_buckets("key")
-        with pytest.raises(CorruptRecordError, match="reset_bucket"):
-            await limiter.get_resource_capacity("gpt-4", "rpm")
-        await limiter.reset_bucket("key", "gpt-4")
-        assert (await limiter.get_resource_capacity("gpt-4", "rpm")).total_available == 99
-
-    harness.run(work())
+async def test_row_9_a_poisoned_bucket_is_told_when_looked_at(harness: Harness) -> None:
+    limiter = harness.limiter()
+    assert await take(limiter, 1)
+    async with limiter.acquire("other", "gpt-4", {"rpm": 1}, RPM):
+        pass
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    await harness.store().commit([Write(key, put={"b_rpm_tk": "lots"})])
+    with pytest.raises(CorruptRecordError, match="reset_bucket"):
+        await limiter.get_buckets("key")
+    with pytest.raises(CorruptRecordError, match="reset_bucket"):
+        await limiter.get_resource_capacity("gpt-4", "rpm")
+    await limiter.reset_bucket("key", "gpt-4")
+    assert (await limiter.get_resource_capacity("gpt-4", "rpm")).total_available == 99

@@ -32,43 +32,34 @@ async def drained(limiter: RateLimiter, limits: list[Limit] = SLOW) -> None:
         pass
 
 
-def test_a_waiter_is_served_at_the_first_moment(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await drained(limiter)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=60) as lease:
-            assert lease.available == {"rpm": 0}
-        assert harness.clock.now_ms() == START_MS + 5_000
-
-    harness.run(work())
+async def test_a_waiter_is_served_at_the_first_moment(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await drained(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=60) as lease:
+        assert lease.available == {"rpm": 0}
+    assert harness.clock.now_ms() == START_MS + 5_000
 
 
-def test_just_long_enough_is_long_enough(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await drained(limiter)
-        async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=5):
-            pass
-
-    harness.run(work())
+async def test_just_long_enough_is_long_enough(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await drained(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=5):
+        pass
 
 
 @pytest.mark.parametrize("max_wait", [4.999, 0.0, None])
-def test_what_cannot_fit_in_time_is_refused_at_once(harness: Harness, max_wait: float | None) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await drained(limiter)
-        with pytest.raises(RateLimitExceeded) as refused:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=max_wait):
-                pass
-        assert refused.value.retry_after_seconds == 5.0
-        with pytest.raises(CapacityExceeded):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 101}, SLOW, max_wait=10**6):
-                pass
-        assert harness.clock.now_ms() == START_MS, "at once"
-        assert await limiter.available("key", "gpt-4", SLOW) == {"rpm": 0}
-
-    harness.run(work())
+async def test_what_cannot_fit_in_time_is_refused_at_once(harness: Harness, max_wait: float | None) -> None:
+    limiter = harness.limiter()
+    await drained(limiter)
+    with pytest.raises(RateLimitExceeded) as refused:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 5}, SLOW, max_wait=max_wait):
+            pass
+    assert refused.value.retry_after_seconds == 5.0
+    with pytest.raises(CapacityExceeded):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 101}, SLOW, max_wait=10**6):
+            pass
+    assert harness.clock.now_ms() == START_MS, "at once"
+    assert await limiter.available("key", "gpt-4", SLOW) == {"rpm": 0}
 
 
 class SteppedClock(ManualClock):
@@ -244,25 +235,22 @@ def test_other_buckets_do_not_wait_along() -> None:
     scene(act)
 
 
-def test_1000_waiters_are_served_in_order_with_few_calls() -> None:
-    async def work() -> None:
-        limits = [Limit.per_second("rpm", 100)]
-        line = Line(limits=limits)
-        await drained(line.limiter, limits)
-        before = line.store.calls.total()
-        started = time.process_time()
-        line.tasks = [asyncio.create_task(line.ask(str(number), 1)) for number in range(1_000)]
-        while not all(task.done() for task in line.tasks):
-            line.clock.advance_ms(10)
-            for _ in range(3):
-                await asyncio.sleep(0)
-        await asyncio.gather(*line.tasks)
-        assert [name for name, _ in line.served] == [str(number) for number in range(1_000)]
-        assert all(moment >= (place + 1) / 100 for place, (_, moment) in enumerate(line.served))
-        assert line.store.calls.total() - before <= 2_500, "nobody stampedes"
-        assert time.process_time() - started < 10
-
-    asyncio.run(work())
+async def test_1000_waiters_are_served_in_order_with_few_calls() -> None:
+    limits = [Limit.per_second("rpm", 100)]
+    line = Line(limits=limits)
+    await drained(line.limiter, limits)
+    before = line.store.calls.total()
+    started = time.process_time()
+    line.tasks = [asyncio.create_task(line.ask(str(number), 1)) for number in range(1_000)]
+    while not all(task.done() for task in line.tasks):
+        line.clock.advance_ms(10)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await asyncio.gather(*line.tasks)
+    assert [name for name, _ in line.served] == [str(number) for number in range(1_000)]
+    assert all(moment >= (place + 1) / 100 for place, (_, moment) in enumerate(line.served))
+    assert line.store.calls.total() - before <= 2_500, "nobody stampedes"
+    assert time.process_time() - started < 10
 
 
 def test_threads_wait_in_line_too() -> None:
@@ -284,22 +272,18 @@ def test_threads_wait_in_line_too() -> None:
     assert limiter.available("key", "gpt-4", limits)["rpm"] <= 1
 
 
-def test_tokens_that_come_back_wake_whoever_waits() -> None:
+async def test_tokens_that_come_back_wake_whoever_waits() -> None:
     """On a real clock: the natural moment is 30 s away, the give-back comes at once."""
+    limiter = RateLimiter("memory://")
+    await limiter.set_limits("key", [Limit.per_minute("rpm", 60)])
+    holder = limiter.acquire("key", "gpt-4", {"rpm": 60})
+    await holder.__aenter__()
 
-    async def work() -> None:
-        limiter = RateLimiter("memory://")
-        await limiter.set_limits("key", [Limit.per_minute("rpm", 60)])
-        holder = limiter.acquire("key", "gpt-4", {"rpm": 60})
-        await holder.__aenter__()
+    async def waiting() -> bool:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 30}, max_wait=50):
+            return True
 
-        async def waiting() -> bool:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 30}, max_wait=50):
-                return True
-
-        waiter = asyncio.create_task(waiting())
-        await asyncio.sleep(0)
-        await holder.__aexit__(ValueError, ValueError(), None)
-        assert await asyncio.wait_for(waiter, 20)
-
-    asyncio.run(work())
+    waiter = asyncio.create_task(waiting())
+    await asyncio.sleep(0)
+    await holder.__aexit__(ValueError, ValueError(), None)
+    assert await asyncio.wait_for(waiter, 20)

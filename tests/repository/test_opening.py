@@ -85,16 +85,13 @@ def test_a_limiter_opens_what_a_repository_opens(doors: tuple[Any, Any]) -> None
         assert caught.value.field == field
 
 
-def test_closing_twice_is_fine(harness: Harness) -> None:
-    async def work() -> None:
-        async with harness.limiter() as limiter:
-            await limiter.set_system_defaults(RPM)
-        await limiter.close()
-        async with harness.repository() as repo:
-            await repo.ensure_infrastructure()
-        await repo.close()
-
-    harness.run(work())
+async def test_closing_twice_is_fine(harness: Harness) -> None:
+    async with harness.limiter() as limiter:
+        await limiter.set_system_defaults(RPM)
+    await limiter.close()
+    async with harness.repository() as repo:
+        await repo.ensure_infrastructure()
+    await repo.close()
 
 
 def test_the_builder_says_the_same_and_registers_its_namespace() -> None:
@@ -115,30 +112,23 @@ def test_the_builder_says_the_same_and_registers_its_namespace() -> None:
         SyncRepository.builder().name("not a stack").endpoint_url("http://x").stack_options(StackOptions()).build()
 
 
-def test_the_async_builder(harness: Harness) -> None:
+async def test_the_async_builder(harness: Harness) -> None:
     if harness.blocking:
         return
-
-    async def work() -> None:
-        repo = await Repository.builder().url(harness.store()).namespace("prod").build()
-        assert [space.name for space in await repo.list_namespaces()] == ["prod"]
-
-    harness.run(work())
+    repo = await Repository.builder().url(harness.store()).namespace("prod").build()
+    assert [space.name for space in await repo.list_namespaces()] == ["prod"]
 
 
-def test_status_tells_what_is_open(harness: Harness) -> None:
-    async def work() -> None:
-        repo = harness.repository()
-        status = await repo.status()
-        assert status.available
-        assert status.backend == repo.capabilities.name
-        assert status.namespace == "default"
-        assert status.schema_version == "1.0.0"
-        assert status.latency_ms is not None
-        assert status.latency_ms > 0
-        assert await harness.limiter(repo).is_available()
-
-    harness.run(work())
+async def test_status_tells_what_is_open(harness: Harness) -> None:
+    repo = harness.repository()
+    status = await repo.status()
+    assert status.available
+    assert status.backend == repo.capabilities.name
+    assert status.namespace == "default"
+    assert status.schema_version == "1.0.0"
+    assert status.latency_ms is not None
+    assert status.latency_ms > 0
+    assert await harness.limiter(repo).is_available()
 
 
 @pytest.mark.parametrize("make", [Repository, SyncRepository])

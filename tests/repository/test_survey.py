@@ -25,77 +25,67 @@ def by_name(survey: Survey) -> dict[tuple[str, str, str], Load]:
     return {(load.entity_id, load.resource, load.limit_name): load for load in survey.loads}
 
 
-def test_every_bucket_of_the_namespace_or_of_a_resource(harness: Harness) -> None:
-    async def work() -> None:
-        store = harness.store()
-        repo = harness.repository(store)
-        await repo.register_namespace("other")
-        limiter = harness.limiter(repo)
-        await spend(harness.limiter(harness.repository(store, namespace="other")), "stranger", "gpt-4", rpm=1)
-        await repo.create_entity("idle")
-        for entity, resource, tokens in (("a", "gpt-4", 500), ("a", "gpt-4.5", 2_000), ("b", "gpt-4", 0)):
-            await spend(limiter, entity, resource, rpm=6, tpm=tokens)
+async def test_every_bucket_of_the_namespace_or_of_a_resource(harness: Harness) -> None:
+    store = harness.store()
+    repo = harness.repository(store)
+    await repo.register_namespace("other")
+    limiter = harness.limiter(repo)
+    await spend(harness.limiter(harness.repository(store, namespace="other")), "stranger", "gpt-4", rpm=1)
+    await repo.create_entity("idle")
+    for entity, resource, tokens in (("a", "gpt-4", 500), ("a", "gpt-4.5", 2_000), ("b", "gpt-4", 0)):
+        await spend(limiter, entity, resource, rpm=6, tpm=tokens)
 
-        survey = await repo.survey_buckets()
-        found = by_name(survey)
-        assert sorted({name[:2] for name in found}) == [("a", "gpt-4"), ("a", "gpt-4.5"), ("b", "gpt-4")]
-        assert (survey.records, survey.complete, survey.taken_at_ms) == (3, True, harness.clock.now_ms())
-        assert found["a", "gpt-4", "rpm"] == Load("a", "gpt-4", "rpm", 60, 54, 10.0, 6.0, 6_000)
-        assert found["a", "gpt-4", "tpm"] == Load("a", "gpt-4", "tpm", 2_000, 1_500, 25.0, 0.5, 500_000)
-        assert found["a", "gpt-4.5", "tpm"] == Load("a", "gpt-4.5", "tpm", 2_000, 0, 100.0, 2.0, 2_000_000)
-        assert found["b", "gpt-4", "tpm"] == Load("b", "gpt-4", "tpm", 2_000, 2_000, 0.0, 0.0, 0)
+    survey = await repo.survey_buckets()
+    found = by_name(survey)
+    assert sorted({name[:2] for name in found}) == [("a", "gpt-4"), ("a", "gpt-4.5"), ("b", "gpt-4")]
+    assert (survey.records, survey.complete, survey.taken_at_ms) == (3, True, harness.clock.now_ms())
+    assert found["a", "gpt-4", "rpm"] == Load("a", "gpt-4", "rpm", 60, 54, 10.0, 6.0, 6_000)
+    assert found["a", "gpt-4", "tpm"] == Load("a", "gpt-4", "tpm", 2_000, 1_500, 25.0, 0.5, 500_000)
+    assert found["a", "gpt-4.5", "tpm"] == Load("a", "gpt-4.5", "tpm", 2_000, 0, 100.0, 2.0, 2_000_000)
+    assert found["b", "gpt-4", "tpm"] == Load("b", "gpt-4", "tpm", 2_000, 2_000, 0.0, 0.0, 0)
 
-        only = await repo.survey_buckets("gpt-4")
-        assert by_name(only) == {name: load for name, load in found.items() if name[1] == "gpt-4"}
-        assert await repo.survey_buckets("nothing") == Survey(harness.clock.now_ms(), 0, True, ())
-
-    harness.run(work())
+    only = await repo.survey_buckets("gpt-4")
+    assert by_name(only) == {name: load for name, load in found.items() if name[1] == "gpt-4"}
+    assert await repo.survey_buckets("nothing") == Survey(harness.clock.now_ms(), 0, True, ())
 
 
-def test_it_looks_at_no_more_records_than_it_may_and_says_so(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        repo = limiter.repository
-        for number in range(5):
-            await spend(limiter, f"key-{number}", "gpt-4", rpm=1)
-        for resource in (None, "gpt-4"):
-            cut = await repo.survey_buckets(resource, max_records=3)
-            assert (cut.records, cut.complete) == (3, False)
-            assert [load.entity_id for load in cut.loads if load.limit_name == "rpm"] == ["key-0", "key-1", "key-2"]
-            whole = await repo.survey_buckets(resource, max_records=5)
-            assert (whole.records, whole.complete, len(whole.loads)) == (5, True, 10)
-
-    harness.run(work())
+async def test_it_looks_at_no_more_records_than_it_may_and_says_so(harness: Harness) -> None:
+    limiter = harness.limiter()
+    repo = limiter.repository
+    for number in range(5):
+        await spend(limiter, f"key-{number}", "gpt-4", rpm=1)
+    for resource in (None, "gpt-4"):
+        cut = await repo.survey_buckets(resource, max_records=3)
+        assert (cut.records, cut.complete) == (3, False)
+        assert [load.entity_id for load in cut.loads if load.limit_name == "rpm"] == ["key-0", "key-1", "key-2"]
+        whole = await repo.survey_buckets(resource, max_records=5)
+        assert (whole.records, whole.complete, len(whole.loads)) == (5, True, 10)
 
 
-def test_rates_are_what_was_consumed_between_two_surveys(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        repo = limiter.repository
-        await spend(limiter, "busy", "gpt-4", rpm=1, tpm=1_000)
-        await spend(limiter, "idle", "gpt-4", rpm=1)
-        before = await repo.survey_buckets()
-        harness.clock.advance(4)
-        await spend(limiter, "busy", "gpt-4", rpm=2, tpm=1_500)
-        async with limiter.acquire("new", "gpt-4", {"tpm": 300}, LIMITS) as lease:
-            await lease.adjust(tpm=-100)
-        after = await repo.survey_buckets()
-        rates = {
-            (load.entity_id, load.limit_name): load.consumed_per_second
-            for load in after.busiest(by="rate", since=before)
-        }
-        assert rates == {
-            ("busy", "tpm"): 375.0,
-            ("new", "tpm"): 50.0,
-            ("busy", "rpm"): 0.5,
-            ("idle", "rpm"): 0.0,
-            ("idle", "tpm"): 0.0,
-            ("new", "rpm"): 0.0,
-        }
-        assert list(rates)[:3] == [("busy", "tpm"), ("new", "tpm"), ("busy", "rpm")]
-        assert {load.consumed_per_second for load in after.busiest(since=after)} == {None}, "no time has passed"
-
-    harness.run(work())
+async def test_rates_are_what_was_consumed_between_two_surveys(harness: Harness) -> None:
+    limiter = harness.limiter()
+    repo = limiter.repository
+    await spend(limiter, "busy", "gpt-4", rpm=1, tpm=1_000)
+    await spend(limiter, "idle", "gpt-4", rpm=1)
+    before = await repo.survey_buckets()
+    harness.clock.advance(4)
+    await spend(limiter, "busy", "gpt-4", rpm=2, tpm=1_500)
+    async with limiter.acquire("new", "gpt-4", {"tpm": 300}, LIMITS) as lease:
+        await lease.adjust(tpm=-100)
+    after = await repo.survey_buckets()
+    rates = {
+        (load.entity_id, load.limit_name): load.consumed_per_second for load in after.busiest(by="rate", since=before)
+    }
+    assert rates == {
+        ("busy", "tpm"): 375.0,
+        ("new", "tpm"): 50.0,
+        ("busy", "rpm"): 0.5,
+        ("idle", "rpm"): 0.0,
+        ("idle", "tpm"): 0.0,
+        ("new", "rpm"): 0.0,
+    }
+    assert list(rates)[:3] == [("busy", "tpm"), ("new", "tpm"), ("busy", "rpm")]
+    assert {load.consumed_per_second for load in after.busiest(since=after)} == {None}, "no time has passed"
 
 
 def load(entity: str, left: int, capacity: int = 100, total: int = 0) -> Load:

@@ -44,22 +44,19 @@ def test_usage_is_what_was_consumed_whatever_happens(backend: Backend, tmp_path:
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.REFUSE], ids=lambda fault: fault.name)
-def test_an_hour_that_ends_in_a_failed_commit_is_booked_once(harness: Harness, fault: Fault) -> None:
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(store)
-        await limiter.set_system_defaults(RPM)
+async def test_an_hour_that_ends_in_a_failed_commit_is_booked_once(harness: Harness, fault: Fault) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.set_system_defaults(RPM)
+    await take(limiter)
+    harness.clock.advance(HOUR)
+    store.inject(fault, verb="commit")
+    with contextlib.suppress(Exception):
         await take(limiter)
-        harness.clock.advance(HOUR)
-        store.inject(fault, verb="commit")
-        with contextlib.suppress(Exception):
-            await take(limiter)
-        await take(limiter)
-        found, _ = await limiter.get_usage_snapshots("key", "gpt-4", "hourly")
-        later = 1 if fault is Fault.FAIL_BEFORE else 2
-        assert [dict(each.counters) for each in found] == [{"rpm": 1}, {"rpm": later}]
-
-    harness.run(work())
+    await take(limiter)
+    found, _ = await limiter.get_usage_snapshots("key", "gpt-4", "hourly")
+    later = 1 if fault is Fault.FAIL_BEFORE else 2
+    assert [dict(each.counters) for each in found] == [{"rpm": 1}, {"rpm": later}]
 
 
 async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key") -> None:
@@ -67,80 +64,66 @@ async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key") -> No
         pass
 
 
-def test_usage_takes_no_call_of_its_own(harness: Harness) -> None:
+async def test_usage_takes_no_call_of_its_own(harness: Harness) -> None:
     """Not within an hour and not at its end."""
-
-    async def work() -> None:
-        store = FaultyStore(harness.store())
-        limiter = harness.limiter(harness.repository(store, config_cache_ttl=10 * HOUR))
-        await limiter.set_system_defaults(RPM)
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(harness.repository(store, config_cache_ttl=10 * HOUR))
+    await limiter.set_system_defaults(RPM)
+    await take(limiter)
+    for _ in range(8):
+        before = store.calls.copy()
         await take(limiter)
-        for _ in range(8):
-            before = store.calls.copy()
-            await take(limiter)
-            assert store.calls - before == {"commit": 1}
-            harness.clock.advance(HOUR / 2)
-        assert len((await limiter.get_usage_snapshots("key", "gpt-4", "hourly"))[0]) == 4
-
-    harness.run(work())
+        assert store.calls - before == {"commit": 1}
+        harness.clock.advance(HOUR / 2)
+    assert len((await limiter.get_usage_snapshots("key", "gpt-4", "hourly"))[0]) == 4
 
 
-def test_a_bucket_from_before_usage_was_kept_counts_from_now_on(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults(RPM)
-        await take(limiter, 5)
-        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-        await harness.store().commit([Write(key, remove=(HOUR_END, CHANGES, BOOKINGS))])
-        other = harness.limiter()
-        await take(other, 7)
-        await take(other, 8)
-        assert (await other.get_usage_summary("key")).total == {"rpm": 15}
-
-    harness.run(work())
+async def test_a_bucket_from_before_usage_was_kept_counts_from_now_on(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    await take(limiter, 5)
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    await harness.store().commit([Write(key, remove=(HOUR_END, CHANGES, BOOKINGS))])
+    other = harness.limiter()
+    await take(other, 7)
+    await take(other, 8)
+    assert (await other.get_usage_summary("key")).total == {"rpm": 15}
 
 
-def test_a_ledger_is_begun_once(harness: Harness) -> None:
+async def test_a_ledger_is_begun_once(harness: Harness) -> None:
     """A client that has seen the bucket without one does not begin another, though as much is consumed again."""
+    limiter, late = harness.limiter(), harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    await take(limiter, 5)
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    await harness.store().commit([Write(key, remove=(HOUR_END, CHANGES, BOOKINGS))])
+    await late.available("key", "gpt-4")
+    other = harness.limiter()
+    with contextlib.suppress(ZeroDivisionError):
+        async with other.acquire("key", "gpt-4", {"rpm": 7}):
+            await other.get_usage_summary("key")
+            raise ZeroDivisionError
+    await take(late, 1)
+    found, _ = await other.get_usage_snapshots("key", window_type="hourly")
+    assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 1}, 3)]
 
-    async def work() -> None:
-        limiter, late = harness.limiter(), harness.limiter()
-        await limiter.set_system_defaults(RPM)
+
+async def test_a_damaged_ledger_is_told_and_can_be_repaired(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    await take(limiter, 5)
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    damages = [Write(key, put={attr: "many"}) for attr in (HOUR_END, CHANGES, BOOKINGS, "b_rpm_uc")]
+    damages += [Write(key, remove=(attr,)) for attr in (HOUR_END, CHANGES, BOOKINGS)]
+    damages += [Write(key, put={HOUR_END: instant_ms}) for instant_ms in (-(10**17), 10**17)]
+    for damage in damages:
+        await harness.store().commit([damage])
+        with pytest.raises(Exception, match="reset_bucket"):
+            await limiter.get_usage_summary("key")
+        with pytest.raises(Exception, match="reset_bucket"):
+            await take(harness.limiter())
+        await limiter.reset_bucket("key", "gpt-4")
         await take(limiter, 5)
-        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-        await harness.store().commit([Write(key, remove=(HOUR_END, CHANGES, BOOKINGS))])
-        await late.available("key", "gpt-4")
-        other = harness.limiter()
-        with contextlib.suppress(ZeroDivisionError):
-            async with other.acquire("key", "gpt-4", {"rpm": 7}):
-                await other.get_usage_summary("key")
-                raise ZeroDivisionError
-        await take(late, 1)
-        found, _ = await other.get_usage_snapshots("key", window_type="hourly")
-        assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 1}, 3)]
-
-    harness.run(work())
-
-
-def test_a_damaged_ledger_is_told_and_can_be_repaired(harness: Harness) -> None:
-    async def work() -> None:
-        limiter = harness.limiter()
-        await limiter.set_system_defaults(RPM)
-        await take(limiter, 5)
-        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
-        damages = [Write(key, put={attr: "many"}) for attr in (HOUR_END, CHANGES, BOOKINGS, "b_rpm_uc")]
-        damages += [Write(key, remove=(attr,)) for attr in (HOUR_END, CHANGES, BOOKINGS)]
-        damages += [Write(key, put={HOUR_END: instant_ms}) for instant_ms in (-(10**17), 10**17)]
-        for damage in damages:
-            await harness.store().commit([damage])
-            with pytest.raises(Exception, match="reset_bucket"):
-                await limiter.get_usage_summary("key")
-            with pytest.raises(Exception, match="reset_bucket"):
-                await take(harness.limiter())
-            await limiter.reset_bucket("key", "gpt-4")
-            await take(limiter, 5)
-
-    harness.run(work())
 
 
 def test_where_no_usage_is_wanted_none_is_kept(tmp_path: Path) -> None:

@@ -91,29 +91,23 @@ REFUSED: list[tuple[dict[str, object], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize("registered", [False, True], ids=["new", "known"])
-def test_data_that_do_not_fit_are_refused(harness: Harness, registered: bool) -> None:
-    async def work() -> None:
-        if registered:
-            await harness.repository().get_entity("key")
-        for put, kind, text in REFUSED:
-            repo = harness.repository()
-            await stamped(repo, **put)
-            with pytest.raises(kind, match=text):
-                await repo.get_entity("key")
-            found = (await repo._backend.read([keys.namespace("default")], repo._backend.deadline()))[0]
-            assert (found is not None) == registered
-
-    harness.run(work())
+async def test_data_that_do_not_fit_are_refused(harness: Harness, registered: bool) -> None:
+    if registered:
+        await harness.repository().get_entity("key")
+    for put, kind, text in REFUSED:
+        repo = harness.repository()
+        await stamped(repo, **put)
+        with pytest.raises(kind, match=text):
+            await repo.get_entity("key")
+        found = (await repo._backend.read([keys.namespace("default")], repo._backend.deadline()))[0]
+        assert (found is not None) == registered
 
 
-def test_schemas_of_the_same_major_number_fit(harness: Harness) -> None:
-    async def work() -> None:
-        for schema in ("1.0.0", "1.7.3", "1.0.0rc1"):
-            repo = harness.repository()
-            await stamped(repo, schema_version=schema)
-            assert await repo.get_entity("key") is None
-
-    harness.run(work())
+async def test_schemas_of_the_same_major_number_fit(harness: Harness) -> None:
+    for schema in ("1.0.0", "1.7.3", "1.0.0rc1"):
+        repo = harness.repository()
+        await stamped(repo, schema_version=schema)
+        assert await repo.get_entity("key") is None
 
 
 @pytest.mark.parametrize("sk", ["#VERSION", "#CONFIG", "#RESOURCES"])
@@ -124,44 +118,35 @@ def test_each_record_without_a_namespace_is_a_sign(sk: str) -> None:
         run(BlockingRepository(store).get_entity("key"))
 
 
-def test_data_without_a_namespace_are_not_started_beside(harness: Harness) -> None:
-    async def work() -> None:
-        store = harness.store()
-        await store.commit([Write(Key("SYSTEM#", "#VERSION"), (), {"schema_version": "0.5.0"})])
-        for name in ("default", "blue"):
-            with pytest.raises(VersionMismatchError, match=r"before namespaces.*zae-limiter upgrade"):
-                await harness.repository(namespace=name).get_entity("key")
-            with pytest.raises(VersionMismatchError, match="before namespaces"):
-                await harness.repository().register_namespace(name)
-        assert (await store.read([keys.namespace("default")])) == [None]
-        verdict = await judge(store.read, "default")
-        assert isinstance(verdict.problem, VersionMismatchError)
-
-    harness.run(work())
+async def test_data_without_a_namespace_are_not_started_beside(harness: Harness) -> None:
+    store = harness.store()
+    await store.commit([Write(Key("SYSTEM#", "#VERSION"), (), {"schema_version": "0.5.0"})])
+    for name in ("default", "blue"):
+        with pytest.raises(VersionMismatchError, match=r"before namespaces.*zae-limiter upgrade"):
+            await harness.repository(namespace=name).get_entity("key")
+        with pytest.raises(VersionMismatchError, match="before namespaces"):
+            await harness.repository().register_namespace(name)
+    assert (await store.read([keys.namespace("default")])) == [None]
+    verdict = await judge(store.read, "default")
+    assert isinstance(verdict.problem, VersionMismatchError)
 
 
-def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harness) -> None:
-    async def work() -> None:
-        record = {"namespace_name": "default", "namespace_id": "abc", "status": "active"}
-        await harness.store().commit([Write(keys.namespace("default"), (), record)])
-        repo = harness.repository()
-        works = (repo.get_entity("key"), repo.register_namespace("default"), repo.list_namespaces())
-        for each in works:
-            with pytest.raises(VersionMismatchError, match="older layout"):
-                await each
-
-    harness.run(work())
+async def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harness) -> None:
+    record = {"namespace_name": "default", "namespace_id": "abc", "status": "active"}
+    await harness.store().commit([Write(keys.namespace("default"), (), record)])
+    repo = harness.repository()
+    works = (repo.get_entity("key"), repo.register_namespace("default"), repo.list_namespaces())
+    for each in works:
+        with pytest.raises(VersionMismatchError, match="older layout"):
+            await each
 
 
-def test_looking_registers_nothing(harness: Harness) -> None:
-    async def work() -> None:
-        repo = harness.repository()
-        verdict = await judge(repo._backend.store.read, "default")
-        assert verdict == (version.Deployed(), None)
-        with pytest.raises(NamespaceNotFoundError):
-            await repo.get_namespace("default")
-
-    harness.run(work())
+async def test_looking_registers_nothing(harness: Harness) -> None:
+    repo = harness.repository()
+    verdict = await judge(repo._backend.store.read, "default")
+    assert verdict == (version.Deployed(), None)
+    with pytest.raises(NamespaceNotFoundError):
+        await repo.get_namespace("default")
 
 
 def test_an_aggregator_of_another_version_is_told_of_once(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,18 +175,15 @@ def test_an_aggregator_of_this_version_needs_no_word(harness: Harness, caplog: p
     assert not [each for each in caplog.records if each.name == "zae_limiter"]
 
 
-def test_the_record_says_how_long_audit_events_are_kept(harness: Harness) -> None:
-    async def work() -> None:
-        for days in (90, 7):
-            repo = harness.repository()
-            if days != 90:
-                await stamped(repo, audit_retention_days=days)
-            await repo.create_entity(f"key-{days}")
-            ns = await repo._backend.ns(repo._backend.deadline())
-            (event,) = await repo.get_audit_events(f"key-{days}")
-            key = keys.audit(ns, f"key-{days}", event.event_id)
-            image = (await repo._backend.read([key], repo._backend.deadline()))[0]
-            assert image is not None
-            assert image["ttl"] == -(-harness.clock.now_ms() // 1000) + days * 86_400
-
-    harness.run(work())
+async def test_the_record_says_how_long_audit_events_are_kept(harness: Harness) -> None:
+    for days in (90, 7):
+        repo = harness.repository()
+        if days != 90:
+            await stamped(repo, audit_retention_days=days)
+        await repo.create_entity(f"key-{days}")
+        ns = await repo._backend.ns(repo._backend.deadline())
+        (event,) = await repo.get_audit_events(f"key-{days}")
+        key = keys.audit(ns, f"key-{days}", event.event_id)
+        image = (await repo._backend.read([key], repo._backend.deadline()))[0]
+        assert image is not None
+        assert image["ttl"] == -(-harness.clock.now_ms() // 1000) + days * 86_400

@@ -131,83 +131,72 @@ def test_cancelled_consume_gives_everything_back(
 
 
 @pytest.mark.parametrize("more", [0, 4])
-def test_cancelled_settlement_is_finished(opener: Opener, more: int) -> None:
+async def test_cancelled_settlement_is_finished(opener: Opener, more: int) -> None:
     """Cancelling while the settlement is in flight never loses it: all of it or, before it began, none."""
-
-    async def work() -> None:
-        limiter = RateLimiter(Repository(opener()))
-        await limiter.set_system_defaults([LIMIT])
-        lease = limiter.acquire("key", "gpt-4", {"rpm": 3})
-        await lease.__aenter__()
-        if more:  # a grant of its own, which is settled with the other
-            await lease.consume(rpm=more)
-            await lease.release(rpm=3 + more)
-        await lease.adjust(rpm=2)
-        settling = asyncio.create_task(lease.__aexit__(None, None, None))
+    limiter = RateLimiter(Repository(opener()))
+    await limiter.set_system_defaults([LIMIT])
+    lease = limiter.acquire("key", "gpt-4", {"rpm": 3})
+    await lease.__aenter__()
+    if more:  # a grant of its own, which is settled with the other
+        await lease.consume(rpm=more)
+        await lease.release(rpm=3 + more)
+    await lease.adjust(rpm=2)
+    settling = asyncio.create_task(lease.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        settling.cancel()
         await asyncio.sleep(0)
-        for _ in range(3):
-            settling.cancel()
-            await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError):
-            await settling
-        assert await limiter.available("key", "gpt-4") == {"rpm": 98 if more else 95}
-        await limiter.close()
-
-    asyncio.run(work())
+    with pytest.raises(asyncio.CancelledError):
+        await settling
+    assert await limiter.available("key", "gpt-4") == {"rpm": 98 if more else 95}
+    await limiter.close()
 
 
 @pytest.mark.parametrize("victims", [{0}, {1}, {2, 3}, {0, 1, 2}, {5}])
-def test_cancelled_among_merged(opener: Opener, victims: set[int]) -> None:
+async def test_cancelled_among_merged(opener: Opener, victims: set[int]) -> None:
     """Leaders and followers of a merged write can be cancelled; the others neither hang nor lose anything."""
-
-    async def work() -> None:
-        limiter = RateLimiter(Repository(opener()))
-        await limiter.set_system_defaults([LIMIT])
-        await limiter.available("key", "gpt-4")
-        for delay in range(8):
-            before = (await limiter.available("key", "gpt-4"))["rpm"]
-            tasks = [asyncio.create_task(take(limiter)) for _ in range(6)]
-            for _ in range(delay):
-                await asyncio.sleep(0)
-            for victim in victims:
-                tasks[victim].cancel()
-            results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
-            granted = sum(result is True for result in results)
-            assert before - (await limiter.available("key", "gpt-4"))["rpm"] == granted
-            assert all(result is True for position, result in enumerate(results) if position not in victims)
-        await limiter.close()
 
     async def take(limiter: RateLimiter) -> bool:
         async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
             return True
 
-    asyncio.run(work())
+    limiter = RateLimiter(Repository(opener()))
+    await limiter.set_system_defaults([LIMIT])
+    await limiter.available("key", "gpt-4")
+    for delay in range(8):
+        before = (await limiter.available("key", "gpt-4"))["rpm"]
+        tasks = [asyncio.create_task(take(limiter)) for _ in range(6)]
+        for _ in range(delay):
+            await asyncio.sleep(0)
+        for victim in victims:
+            tasks[victim].cancel()
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
+        granted = sum(result is True for result in results)
+        assert before - (await limiter.available("key", "gpt-4"))["rpm"] == granted
+        assert all(result is True for position, result in enumerate(results) if position not in victims)
+    await limiter.close()
 
 
-def test_cancelled_waiter_hands_the_line_on(opener: Opener) -> None:
+async def test_cancelled_waiter_hands_the_line_on(opener: Opener) -> None:
     """A waiter that goes away lets the next one in line have its turn."""
+    limiter = RateLimiter(Repository(opener()))
+    await limiter.set_limits("key", [Limit.per_second("rpm", 1)])
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    order: list[int] = []
 
-    async def work() -> None:
-        limiter = RateLimiter(Repository(opener()))
-        await limiter.set_limits("key", [Limit.per_second("rpm", 1)])
+    async def wait(number: int) -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, max_wait=60):
+            order.append(number)
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[3].cancel()
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
+    assert [type(result) for result in results if result is not None] == [asyncio.CancelledError] * 2
+    assert order == [1, 2, 4]
+    with pytest.raises(RateLimitExceeded):
         async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
             pass
-        order: list[int] = []
-
-        async def wait(number: int) -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}, max_wait=60):
-                order.append(number)
-
-        tasks = [asyncio.create_task(wait(number)) for number in range(5)]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        tasks[3].cancel()
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
-        assert [type(result) for result in results if result is not None] == [asyncio.CancelledError] * 2
-        assert order == [1, 2, 4]
-        with pytest.raises(RateLimitExceeded):
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-                pass
-        await limiter.close()
-
-    asyncio.run(work())
+    await limiter.close()

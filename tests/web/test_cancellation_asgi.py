@@ -309,36 +309,32 @@ def test_behind_and_before_a_middleware_with_a_task_group(opener: Opener, stays:
     assert progress.owed["second"] == 30
 
 
-def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
+async def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
     """Requests that share a write do not share a cancellation."""
+    limiter = RateLimiter(Repository(opener()))
+    reached: list[int] = []
 
-    async def work() -> None:
-        limiter = RateLimiter(Repository(opener()))
-        reached: list[int] = []
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(1)
+        for _ in range(6):
+            await asyncio.sleep(0)
+        await start(send)
+        await body(send)
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            reached.append(1)
-            for _ in range(6):
-                await asyncio.sleep(0)
-            await start(send)
-            await body(send)
-
-        limited = asgi.RateLimitMiddleware(
-            app, limiter, rules=[Rule(limits=[TPM], cost={"tpm": 1}, key=lambda request: "all")]
-        )
-        tasks = [asyncio.create_task(_replied(limited, Call().scope())) for _ in range(40)]
-        for number, task in enumerate(tasks):
-            if number % 3:
-                task.cancel()
-            if number % 4 == 0:
-                await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
-        assert all(result is None for result in results[::3])
-        left = (await limiter.available("all", "http", limits=[TPM]))["tpm"]
-        assert 1_000 - left == len(reached)
-        await limiter.close()
-
-    asyncio.run(work())
+    limited = asgi.RateLimitMiddleware(
+        app, limiter, rules=[Rule(limits=[TPM], cost={"tpm": 1}, key=lambda request: "all")]
+    )
+    tasks = [asyncio.create_task(_replied(limited, Call().scope())) for _ in range(40)]
+    for number, task in enumerate(tasks):
+        if number % 3:
+            task.cancel()
+        if number % 4 == 0:
+            await asyncio.sleep(0)
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
+    assert all(result is None for result in results[::3])
+    left = (await limiter.available("all", "http", limits=[TPM]))["tpm"]
+    assert 1_000 - left == len(reached)
+    await limiter.close()
 
 
 def test_a_failure_that_was_answered_is_counted(opener: Opener) -> None:

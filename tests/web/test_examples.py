@@ -153,7 +153,7 @@ def test_a_stream_that_is_broken_off_costs_what_was_produced(produced: int, leav
         eventually(lambda: gateway.used(ANN), everywhere(3 + produced))
 
 
-def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
+async def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
     """Here the framework drops the generators, so nothing may depend on their end."""
     store = MemoryStore(ManualClock())
     body = {"model": "small", "messages": [{"role": "user", "content": "a b c d e"}], "stream": True}
@@ -173,15 +173,12 @@ def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
             if len(sent) == 2:
                 raise OSError("nobody there")
 
-    async def serve() -> None:
-        app = create_app(RateLimiter(store))
-        async with app.router.lifespan_context(app):
-            with pytest.raises(ClientDisconnect):
-                await app(scope, receive, send)
-            rows = await app.state.limiter.get_status(Identity.api_key(ANN).entity_id, "small")
-            assert [row.capacity - row.available for row in rows if row.limit_name == "tpm"] == [5 + 2] * 3
-
-    asyncio.run(serve())
+    app = create_app(RateLimiter(store))
+    async with app.router.lifespan_context(app):
+        with pytest.raises(ClientDisconnect):
+            await app(scope, receive, send)
+        rows = await app.state.limiter.get_status(Identity.api_key(ANN).entity_id, "small")
+        assert [row.capacity - row.available for row in rows if row.limit_name == "tpm"] == [5 + 2] * 3
 
 
 def test_a_model_that_fails_costs_what_it_has_produced() -> None:

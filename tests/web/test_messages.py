@@ -93,20 +93,16 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_whose_messages_they_are(kind: str) -> None:
+async def test_whose_messages_they_are(kind: str) -> None:
     options, fields, entity_id = KEYS[kind]
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", limits=[MESSAGES], **options)
-
-    async def work() -> None:
-        scope = Socket(**fields).scope
+    scope = Socket(**fields).scope
+    await messages.take(scope)
+    await messages.take(WebSocket(scope, None, None))  # type: ignore[arg-type]  # only its scope is looked at
+    assert await limiter.available(entity_id, "chat", limits=[MESSAGES]) == {"messages": 0}
+    with pytest.raises(RateLimitExceeded):
         await messages.take(scope)
-        await messages.take(WebSocket(scope, None, None))  # type: ignore[arg-type]  # only its scope is looked at
-        assert await limiter.available(entity_id, "chat", limits=[MESSAGES]) == {"messages": 0}
-        with pytest.raises(RateLimitExceeded):
-            await messages.take(scope)
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -126,20 +122,16 @@ def test_several_keys_are_refused_and_charged_to_the_address(is_async: bool) -> 
     assert asyncio.run(limiter.available(IP, "chat", limits=[MESSAGES])) == {"messages": 0}
 
 
-def test_a_message_can_cost_more_and_by_stored_limits() -> None:
+async def test_a_message_can_cost_more_and_by_stored_limits() -> None:
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", cost={"messages": 1, "bytes": 40})
-
-    async def work() -> None:
-        await limiter.set_system_defaults([MESSAGES, Limit.per_minute("bytes", 50)])
-        scope = Socket().scope
+    await limiter.set_system_defaults([MESSAGES, Limit.per_minute("bytes", 50)])
+    scope = Socket().scope
+    await messages.take(scope)
+    with pytest.raises(RateLimitExceeded) as raised:
         await messages.take(scope)
-        with pytest.raises(RateLimitExceeded) as raised:
-            await messages.take(scope)
-        assert [violation.limit_name for violation in raised.value.violations] == ["bytes"]
-        assert await limiter.available(IP, "chat") == {"messages": 1, "bytes": 10}
-
-    asyncio.run(work())
+    assert [violation.limit_name for violation in raised.value.violations] == ["bytes"]
+    assert await limiter.available(IP, "chat") == {"messages": 1, "bytes": 10}
 
 
 def test_a_message_may_wait_for_its_turn() -> None:
@@ -163,32 +155,24 @@ def test_a_message_may_wait_for_its_turn() -> None:
     run_virtually(work())
 
 
-def test_the_clock_moves_for_who_waits() -> None:
+async def test_the_clock_moves_for_who_waits() -> None:
     clock = ManualClock()
     messages = MessageLimit(limiter_at(clock), limits=[Limit.per_second("messages", 1)], max_wait=60)
-
-    async def work() -> None:
-        scope = Socket().scope
-        began_ms = clock.now_ms()
-        for number in range(4):
-            await messages.take(scope)
-            assert clock.now_ms() - began_ms == number * 1_000
-
-    asyncio.run(work())
+    scope = Socket().scope
+    began_ms = clock.now_ms()
+    for number in range(4):
+        await messages.take(scope)
+        assert clock.now_ms() - began_ms == number * 1_000
 
 
 @pytest.mark.parametrize("url", [True, False], ids=["url", "limiter"])
-def test_the_limiter_can_be_a_url(url: bool) -> None:
+async def test_the_limiter_can_be_a_url(url: bool) -> None:
     messages = MessageLimit("memory://" if url else limiter_at(), limits=[MESSAGES])
-
-    async def work() -> None:
-        scope = Socket().scope
+    scope = Socket().scope
+    await messages.take(scope)
+    await messages.take(scope)
+    with pytest.raises(RateLimitExceeded):
         await messages.take(scope)
-        await messages.take(scope)
-        with pytest.raises(RateLimitExceeded):
-            await messages.take(scope)
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize(

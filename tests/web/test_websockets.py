@@ -27,7 +27,7 @@ def raising(error: Exception, *before: dict[str, Any]) -> App:
     return app
 
 
-def test_a_websocket_passes_through() -> None:
+async def test_a_websocket_passes_through() -> None:
     """The rules are for requests: a handshake takes nothing."""
     limiter = limiter_at()
 
@@ -35,14 +35,10 @@ def test_a_websocket_passes_through() -> None:
         pass
 
     app = limited(echo(nothing), limiter, limits=[Limit.per_minute("rpm", 1)])
-
-    async def work() -> None:
-        for _ in range(3):
-            socket = await Socket(text(1), text(2)).through(app)
-            assert [message.get("text") for message in socket.sent] == [None, "1", "2"]
-        assert await limiter.available(IP, "http", limits=[Limit.per_minute("rpm", 1)]) == {"rpm": 1}
-
-    asyncio.run(work())
+    for _ in range(3):
+        socket = await Socket(text(1), text(2)).through(app)
+        assert [message.get("text") for message in socket.sent] == [None, "1", "2"]
+    assert await limiter.available(IP, "http", limits=[Limit.per_minute("rpm", 1)]) == {"rpm": 1}
 
 
 SPEAKS_HTTP: dict[str, Any] = {"websocket.http.response": {}}
@@ -52,7 +48,7 @@ EXTENSIONS: dict[str, Any] = {"absent": ..., "none": None, "empty": {}, "http": 
 @pytest.mark.parametrize(
     ("refused", "accepts", "left"), [(False, False, 2), (False, True, 2), (True, False, 5), (True, True, 2)]
 )
-def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
+async def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
     """As with a request: what was taken goes back if nothing had been answered, and an exception is charged."""
     limiter = limiter_at()
     limits = [Limit.per_minute("messages", 5)]
@@ -66,14 +62,11 @@ def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool,
             await asgi.acquire(scope, "org", "chat", {"messages": 3}, limits)
         raise KeyError("broken")
 
-    async def work() -> None:
-        try:
-            await Socket().through(limited(app, limiter))
-        except KeyError:
-            assert not refused
-        assert await limiter.available("org", "chat", limits=limits) == {"messages": left}
-
-    asyncio.run(work())
+    try:
+        await Socket().through(limited(app, limiter))
+    except KeyError:
+        assert not refused
+    assert await limiter.available("org", "chat", limits=limits) == {"messages": left}
 
 
 @pytest.mark.parametrize("extensions", EXTENSIONS)

@@ -328,19 +328,15 @@ def test_a_cancelled_caller_does_not_end_the_search_of_the_others(monkeypatch: p
     assert len(runs) == 1
 
 
-def test_credentials_that_take_too_long_are_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_that_take_too_long_are_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(CredentialSource, "ask", lambda self, refused=None: release.wait())
-
-    async def work() -> None:
-        client = open_client("t", blocking=False, region="eu-west-1", endpoint_url="http://127.0.0.1:9")
-        try:
-            with pytest.raises(RateLimiterUnavailable, match="credentials"):
-                await client.call("GetItem", {}, timeout=0.02)
-        finally:
-            release.set()
-
-    asyncio.run(work())
+    client = open_client("t", blocking=False, region="eu-west-1", endpoint_url="http://127.0.0.1:9")
+    try:
+        with pytest.raises(RateLimiterUnavailable, match="credentials"):
+            await client.call("GetItem", {}, timeout=0.02)
+    finally:
+        release.set()
 
 
 def test_a_blocking_client_renews_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:

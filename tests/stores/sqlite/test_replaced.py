@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from pathlib import Path
@@ -86,22 +85,18 @@ def test_the_policy_decides_for_the_call_that_notices(tmp_path: Path, policy: st
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_async_clients_notice_too(tmp_path: Path, closes: bool) -> None:
+async def test_async_clients_notice_too(tmp_path: Path, closes: bool) -> None:
     path = tmp_path / "limits.db"
-
-    async def work() -> None:
-        limiter = RateLimiter(f"sqlite:///{path}")
-        async with limiter.acquire("key", "gpt-4", {"rpm": 4}, RPM):
-            pass
-        delete(path)
-        if closes:
-            await limiter.repository.store.close()
-        with pytest.raises(RateLimiterUnavailable):
-            await limiter.available("key", "gpt-4", RPM)
-        assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 10}
-        await limiter.close()
-
-    asyncio.run(work())
+    limiter = RateLimiter(f"sqlite:///{path}")
+    async with limiter.acquire("key", "gpt-4", {"rpm": 4}, RPM):
+        pass
+    delete(path)
+    if closes:
+        await limiter.repository.store.close()
+    with pytest.raises(RateLimiterUnavailable):
+        await limiter.available("key", "gpt-4", RPM)
+    assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 10}
+    await limiter.close()
 
 
 def test_a_directory_that_is_gone_is_an_outage(tmp_path: Path) -> None:

@@ -346,45 +346,39 @@ def test_a_turn_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Pat
         file.read([Key("a", "b")], timeout=0.0123456)
 
 
-def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
-    async def work() -> None:
-        store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
-        done = threading.Event()
-        job = store._aside(done.wait)
-        with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):
-            await store.read([Key("a", "b")], timeout=0.0123456)
-        done.set()
-        await job
-        await store.close()
-
-    asyncio.run(work())
+async def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
+    store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
+    done = threading.Event()
+    job = store._aside(done.wait)
+    with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):
+        await store.read([Key("a", "b")], timeout=0.0123456)
+    done.set()
+    await job
+    await store.close()
 
 
-def test_the_event_loop_keeps_ticking_beside_a_slow_writer(tmp_path: Path) -> None:
-    async def work() -> None:
-        limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
+async def test_the_event_loop_keeps_ticking_beside_a_slow_writer(tmp_path: Path) -> None:
+    limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
 
-        async def take() -> None:
-            async with limiter.acquire("key", "gpt-4", {"rpm": 1}, NEVER_REFILLED):
-                pass
+    async def take() -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, NEVER_REFILLED):
+            pass
 
-        await take()
-        with write_lock(tmp_path / "limits.db") as db:
-            release = threading.Timer(0.5, db.execute, ("ROLLBACK",))
-            release.start()
-            ticks = [time.monotonic()]
-            waiting = asyncio.create_task(take())
-            while not waiting.done():
-                await asyncio.sleep(0.005)
-                ticks.append(time.monotonic())
-            release.join()
-        await waiting
-        await limiter.close()
-        assert ticks[-1] - ticks[0] > 0.4, "the acquire waited for the lock"
-        assert len(ticks) > 25, "of about 100"
-        assert max(b - a for a, b in itertools.pairwise(ticks)) < 0.25
-
-    asyncio.run(work())
+    await take()
+    with write_lock(tmp_path / "limits.db") as db:
+        release = threading.Timer(0.5, db.execute, ("ROLLBACK",))
+        release.start()
+        ticks = [time.monotonic()]
+        waiting = asyncio.create_task(take())
+        while not waiting.done():
+            await asyncio.sleep(0.005)
+            ticks.append(time.monotonic())
+        release.join()
+    await waiting
+    await limiter.close()
+    assert ticks[-1] - ticks[0] > 0.4, "the acquire waited for the lock"
+    assert len(ticks) > 25, "of about 100"
+    assert max(b - a for a, b in itertools.pairwise(ticks)) < 0.25
 
 
 def test_the_journal_is_a_wal_and_readers_do_not_wait(tmp_path: Path) -> None:
