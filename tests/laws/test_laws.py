@@ -198,9 +198,9 @@ def test_law_2_refill_is_exact(backend: Backend, harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("limit", [Limit.per_day("slow", 1), Limit.per_day("slow", 1_000), Limit.per_second("slow", 7)])
-def test_law_2_polled_every_millisecond(harness: Harness, limit: Limit) -> None:
+async def test_law_2_polled_every_millisecond(harness: Harness, limit: Limit) -> None:
     """Polled each millisecond or once, the same, at rates that make no whole number of millitokens in one."""
-    harness.run(laws.refill_is_exact(harness, limit, Limit.per_second("fast", 10**6), limit.capacity, [1] * 150))
+    await laws.refill_is_exact(harness, limit, Limit.per_second("fast", 10**6), limit.capacity, [1] * 150)
 
 
 async def test_law_2_a_daily_limit_beside_a_fast_one_for_an_hour(harness: Harness) -> None:
@@ -380,6 +380,6 @@ def test_law_7_closed_streams_in_blocking_code(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.DROP_ANSWER, Fault.DELAY])
-def test_law_8_a_refusal_is_no_failure(harness: Harness, fault: Fault) -> None:
+async def test_law_8_a_refusal_is_no_failure(harness: Harness, fault: Fault) -> None:
     """Limit exceeded, store down and bad input are different types, and a failed write is made at most once."""
-    harness.run(laws.refusal_is_no_failure(harness, Limit.per_day("rpd", 10), fault))
+    await laws.refusal_is_no_failure(harness, Limit.per_day("rpd", 10), fault)

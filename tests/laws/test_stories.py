@@ -83,7 +83,7 @@ async def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -
     assert await left(limiter) == {"tpm": 25}
 
 
-def test_every_ancestor_is_charged(harness: Harness) -> None:
+async def test_every_ancestor_is_charged(harness: Harness) -> None:
     """A tree of seven levels hung below another of seven: those at the top are silently left out."""
 
     async def work() -> None:
@@ -100,7 +100,7 @@ def test_every_ancestor_is_charged(harness: Harness) -> None:
         await take(limiter, "b6", "r", [{"rph": 1}])
         assert await limiter.available("a0", "r") == {"rph": 9}
 
-    harness.run(work())
+    await work()
 
 
 @pytest.mark.parametrize("look", ["available", "get_status", "time_until_available", "settle", "speculative_writes"])

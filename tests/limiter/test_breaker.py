@@ -86,10 +86,10 @@ async def test_the_first_answer_brings_the_limits_back_by_itself(harness: Harnes
     assert (await harness.limiter().available("key", "gpt-4", RPM))["rpm"] == 96
 
 
-def test_it_is_told_once_that_a_store_hangs_and_once_that_it_answers(
+async def test_it_is_told_once_that_a_store_hangs_and_once_that_it_answers(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work() -> None:
+    with caplog.at_level(logging.INFO, "zae_limiter"):
         scene = Hanging(harness)
         await scene.prepare()
         scene.hang()
@@ -100,9 +100,6 @@ def test_it_is_told_once_that_a_store_hangs_and_once_that_it_answers(
         scene.store.heal()
         await scene.take()
         await scene.take()
-
-    with caplog.at_level(logging.INFO, "zae_limiter"):
-        harness.run(work())
     told = [(record.zae_event, record.levelname) for record in caplog.records]  # type: ignore[attr-defined]
     assert told == [
         ("store.unavailable", "WARNING"),
@@ -244,10 +241,10 @@ async def test_many_settlements_with_a_store_that_hangs_cost_one_deadline(
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])
-def test_a_settlement_may_be_the_one_that_tries_again(
+async def test_a_settlement_may_be_the_one_that_tries_again(
     harness: Harness, caplog: pytest.LogCaptureFixture, *, failed: bool
 ) -> None:
-    async def work() -> None:
+    with caplog.at_level(logging.INFO, "zae_limiter"):
         scene = Hanging(harness)
         await scene.prepare()
         leases = await _open_leases(scene, 3)
@@ -262,9 +259,6 @@ def test_a_settlement_may_be_the_one_that_tries_again(
         assert _told(caplog, "breaker.closed") == 1
         left = [(await harness.limiter().available(f"key-{number}", "gpt-4", RPM))["rpm"] for number in range(3)]
         assert left == ([98, 100, 100] if failed else [98, 97, 97])
-
-    with caplog.at_level(logging.INFO, "zae_limiter"):
-        harness.run(work())
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["settling", "giving back"])

@@ -166,18 +166,15 @@ def test_the_error_is_no_outage_and_can_be_pickled() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_closed_key_value_limiter_lets_nobody_through() -> None:
-    async def work() -> None:
-        limiter = EnforceRateLimit(DictRepository())
-        async with limiter:
-            assert (await limiter.check("203.0.113.7")).allowed
-        await limiter.close()
-        with pytest.raises(RateLimiterClosedError):
-            await limiter.check("203.0.113.7")
-        with pytest.raises(RateLimiterClosedError):
-            await limiter.__aenter__()
-
-    asyncio.run(work())
+async def test_a_closed_key_value_limiter_lets_nobody_through() -> None:
+    limiter = EnforceRateLimit(DictRepository())
+    async with limiter:
+        assert (await limiter.check("203.0.113.7")).allowed
+    await limiter.close()
+    with pytest.raises(RateLimiterClosedError):
+        await limiter.check("203.0.113.7")
+    with pytest.raises(RateLimiterClosedError):
+        await limiter.__aenter__()
     blocking = SyncEnforceRateLimit(DictRepository())
     blocking.close()
     with pytest.raises(RateLimiterClosedError):
@@ -186,7 +183,7 @@ def test_a_closed_key_value_limiter_lets_nobody_through() -> None:
         raise AssertionError("entered")
 
 
-def test_an_app_that_ends_its_lifespan_and_goes_on_serving_is_limited(tmp_path: Path) -> None:
+async def test_an_app_that_ends_its_lifespan_and_goes_on_serving_is_limited(tmp_path: Path) -> None:
     """An app without lifespan fails at once when it is asked for one, and servers go on with it."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -222,4 +219,4 @@ def test_an_app_that_ends_its_lifespan_and_goes_on_serving_is_limited(tmp_path: 
         await middleware.guard.mode.close()
         return statuses
 
-    assert asyncio.run(work()) == [200, 429]
+    assert await work() == [200, 429]

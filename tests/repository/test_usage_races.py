@@ -72,10 +72,11 @@ async def test_usage_can_be_read_while_others_consume_all_the_time(harness: Harn
     assert [(dict(each.counters), each.total_events) for each in found] == [({"rpm": 5}, 2)]
 
 
-def test_what_is_consumed_while_a_bucket_is_forgotten_is_counted(harness: Harness) -> None:
+async def test_what_is_consumed_while_a_bucket_is_forgotten_is_counted(harness: Harness) -> None:
     """Also where nothing was open when it was looked at."""
 
-    async def work() -> None:
+    able = harness.store().capabilities
+    if able.usage_retention_days and able.wide_commits:
         store = Meddler(harness.store())
         keeper, limiter = harness.limiter(store), harness.limiter()
         await limiter.set_system_defaults(RPM)
@@ -89,10 +90,6 @@ def test_what_is_consumed_while_a_bucket_is_forgotten_is_counted(harness: Harnes
             store.before_commit = lambda: take(limiter, 7)
             await forget
             assert (await limiter.get_usage_summary("key")).total == {"rpm": total}
-
-    able = harness.store().capabilities
-    if able.usage_retention_days and able.wide_commits:
-        harness.run(work())
 
 
 async def test_a_bucket_is_reset_while_others_consume_all_the_time(harness: Harness) -> None:

@@ -149,29 +149,25 @@ async def test_looking_registers_nothing(harness: Harness) -> None:
         await repo.get_namespace("default")
 
 
-def test_an_aggregator_of_another_version_is_told_of_once(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
+async def test_an_aggregator_of_another_version_is_told_of_once(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "zae_limiter"):
         repo = harness.repository()
         await stamped(repo, lambda_version="0.3.0")
         for _ in range(3):
             await repo.get_entity("key")
             repo._backend.leave_namespace("default")
-
-    with caplog.at_level(logging.WARNING, "zae_limiter"):
-        harness.run(work())
     (record,) = [each for each in caplog.records if each.name == "zae_limiter"]
     assert "0.3.0" in record.getMessage()
     assert __version__ in record.getMessage()
     assert "upgrade --lambda-only" in record.getMessage()
 
 
-def test_an_aggregator_of_this_version_needs_no_word(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
-        repo = harness.repository()
-        await stamped(repo, lambda_version=__version__)
-        await repo.get_entity("key")
-
-    harness.run(work())
+async def test_an_aggregator_of_this_version_needs_no_word(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    repo = harness.repository()
+    await stamped(repo, lambda_version=__version__)
+    await repo.get_entity("key")
     assert not [each for each in caplog.records if each.name == "zae_limiter"]
 
 

@@ -80,23 +80,20 @@ async def every_outcome(measured: Measured) -> None:
         store.heal()
 
 
-def test_every_outcome_is_counted_and_timed(harness: Harness, metrics: Metrics) -> None:
+async def test_every_outcome_is_counted_and_timed(harness: Harness, metrics: Metrics) -> None:
     measured = Measured(harness, metrics)
-    harness.run(every_outcome(measured))
+    await every_outcome(measured)
     expected = {"granted": 10, "refused": 2, "never": 1, "unavailable_allowed": 2, "unavailable_blocked": 1}
     assert metrics.counts("decisions", "outcome") == expected
     assert metrics.counts("decision.duration", "outcome") == expected
     assert metrics.counts("wait.duration", "outcome") == {}
 
 
-def test_who_is_limited_is_no_attribute_unless_asked_for(harness: Harness, metrics: Metrics) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        await every_outcome(measured)
-        async with measured.limiter.acquire("key-2", "gpt-4", {"rpm": 1}, RPM, max_wait=1) as lease:
-            await lease.adjust(rpm=1)
-
-    harness.run(work())
+async def test_who_is_limited_is_no_attribute_unless_asked_for(harness: Harness, metrics: Metrics) -> None:
+    measured = Measured(harness, metrics)
+    await every_outcome(measured)
+    async with measured.limiter.acquire("key-2", "gpt-4", {"rpm": 1}, RPM, max_wait=1) as lease:
+        await lease.adjust(rpm=1)
     where = {"backend", "namespace"}
     expected = {
         "decisions": {*where, "outcome"},
@@ -123,82 +120,71 @@ def test_labels_that_were_asked_for(labels: tuple[str, ...], metrics: Metrics) -
         assert {key: attributes[key] for key in who if key in attributes} == {key: who[key] for key in labels}, name
 
 
-def test_more_tokens_in_the_body_are_decisions_too(harness: Harness, metrics: Metrics) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        async with measured.limiter.acquire("key-1", "gpt-4", {"rpm": 5}, RPM) as lease:
-            await lease.consume(rpm=5)
-            with pytest.raises(RateLimitExceeded):
-                await lease.consume(rpm=1)
-
-    harness.run(work())
+async def test_more_tokens_in_the_body_are_decisions_too(harness: Harness, metrics: Metrics) -> None:
+    measured = Measured(harness, metrics)
+    async with measured.limiter.acquire("key-1", "gpt-4", {"rpm": 5}, RPM) as lease:
+        await lease.consume(rpm=5)
+        with pytest.raises(RateLimitExceeded):
+            await lease.consume(rpm=1)
     assert metrics.counts("decisions", "outcome") == {"granted": 2, "refused": 1}
 
 
-def test_bad_input_is_no_decision_and_a_missing_namespace_a_failed_one(harness: Harness, metrics: Metrics) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        for entity, consume in (("key-1", {"tpm": 1}), ("key#1", {"rpm": 1})):
-            with pytest.raises(ValidationError):
-                async with measured.limiter.acquire(entity, "gpt-4", consume, RPM):
-                    pass
-        assert metrics.counts("decisions", "outcome") == {}
-        repository = harness.repository(measured.store, namespace="missing")
-        lost = instrument(harness.limiter(repository), meter_provider=metrics.provider)
-        with pytest.raises(NamespaceNotFoundError):
-            async with lost.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
+async def test_bad_input_is_no_decision_and_a_missing_namespace_a_failed_one(
+    harness: Harness, metrics: Metrics
+) -> None:
+    measured = Measured(harness, metrics)
+    for entity, consume in (("key-1", {"tpm": 1}), ("key#1", {"rpm": 1})):
+        with pytest.raises(ValidationError):
+            async with measured.limiter.acquire(entity, "gpt-4", consume, RPM):
                 pass
-
-    harness.run(work())
+    assert metrics.counts("decisions", "outcome") == {}
+    repository = harness.repository(measured.store, namespace="missing")
+    lost = instrument(harness.limiter(repository), meter_provider=metrics.provider)
+    with pytest.raises(NamespaceNotFoundError):
+        async with lost.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
+            pass
     assert metrics.counts("decisions", "outcome", "namespace") == {("failed", "missing"): 1}
 
 
-def test_time_in_line_is_apart_from_the_time_to_decide(harness: Harness, metrics: Metrics, watch: ManualClock) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        await measured.take(10)
-        measured.store.inject(Fault.DELAY, seconds=0.5)
-        await measured.take(5, max_wait=60, timeout=2)
-        await measured.take(10, max_wait=30)
-
+async def test_time_in_line_is_apart_from_the_time_to_decide(
+    harness: Harness, metrics: Metrics, watch: ManualClock
+) -> None:
     started_ms = watch.now_ms()
-    harness.run(work())
+    measured = Measured(harness, metrics)
+    await measured.take(10)
+    measured.store.inject(Fault.DELAY, seconds=0.5)
+    await measured.take(5, max_wait=60, timeout=2)
+    await measured.take(10, max_wait=30)
     assert watch.now_ms() - started_ms == 30_500
     assert metrics.counts("wait.duration", "outcome") == {"granted": 1, "refused": 1}
     assert metrics.sums("wait.duration", "outcome") == {"granted": pytest.approx(30), "refused": 0}
     assert metrics.sums("decision.duration", "outcome") == {"granted": pytest.approx(0.5), "refused": 0}
 
 
-def test_a_try_that_did_not_succeed_at_once_is_part_of_the_time(
+async def test_a_try_that_did_not_succeed_at_once_is_part_of_the_time(
     harness: Harness, metrics: Metrics, watch: ManualClock
 ) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        await measured.take()
-        async with harness.limiter().acquire("key-1", "gpt-4", {"rpm": 9}, RPM):
-            pass
-        measured.store.inject(Fault.DELAY, verb="commit", seconds=0.5)
-        await measured.take()
-
-    harness.run(work())
+    measured = Measured(harness, metrics)
+    await measured.take()
+    async with harness.limiter().acquire("key-1", "gpt-4", {"rpm": 9}, RPM):
+        pass
+    measured.store.inject(Fault.DELAY, verb="commit", seconds=0.5)
+    await measured.take()
     assert metrics.sums("decision.duration", "outcome") == {"granted": 0, "refused": pytest.approx(0.5)}
 
 
-def test_how_far_off_estimates_were(harness: Harness, metrics: Metrics) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics)
-        acquire = measured.limiter.acquire
-        for used in (150, 130, 40, 100):
-            async with acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, BOTH) as lease:
-                await lease.adjust(tpm=used - 100)
-        async with acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, BOTH):
-            pass
-        async with acquire("key-1", "gpt-4", {"rpm": 1}, BOTH) as lease:
-            await lease.consume(tpm=150)
-            await lease.consume(tpm=50)
-            await lease.release(tpm=100)
-
-    harness.run(work())
+async def test_how_far_off_estimates_were(harness: Harness, metrics: Metrics) -> None:
+    measured = Measured(harness, metrics)
+    acquire = measured.limiter.acquire
+    for used in (150, 130, 40, 100):
+        async with acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, BOTH) as lease:
+            await lease.adjust(tpm=used - 100)
+    async with acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, BOTH):
+        pass
+    async with acquire("key-1", "gpt-4", {"rpm": 1}, BOTH) as lease:
+        await lease.consume(tpm=150)
+        await lease.consume(tpm=50)
+        await lease.release(tpm=100)
     assert metrics.counts("estimate.error", "limit", "direction") == {
         ("tpm", "under"): 2,
         ("tpm", "over"): 2,
@@ -217,54 +203,45 @@ def test_an_estimate_of_nothing_has_no_ratio(metrics: Metrics) -> None:
     assert metrics.counts("estimate.ratio", "limit") == {}
 
 
-def test_nothing_is_learnt_of_an_estimate_from_failures(harness: Harness, metrics: Metrics) -> None:
-    async def work() -> None:
-        measured = Measured(harness, metrics, on_unavailable="allow")
-        with pytest.raises(KeyError):
-            async with measured.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM) as lease:
-                await lease.adjust(rpm=1)
-                raise KeyError
-        measured.store.inject(Fault.FAIL_BEFORE, times=10)
-        async with measured.limiter.acquire("key-2", "gpt-4", {"rpm": 1}, RPM) as lease:
-            assert lease.degraded
+async def test_nothing_is_learnt_of_an_estimate_from_failures(harness: Harness, metrics: Metrics) -> None:
+    measured = Measured(harness, metrics, on_unavailable="allow")
+    with pytest.raises(KeyError):
+        async with measured.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM) as lease:
             await lease.adjust(rpm=1)
-        measured.store.heal()
-        async with measured.limiter.acquire("key-3", "gpt-4", {"rpm": 1}, RPM) as lease:
-            measured.store.inject(Fault.FAIL_BEFORE)
-            await lease.consume(rpm=3)  # taken without asking, and settled at the end
-
-    harness.run(work())
+            raise KeyError
+    measured.store.inject(Fault.FAIL_BEFORE, times=10)
+    async with measured.limiter.acquire("key-2", "gpt-4", {"rpm": 1}, RPM) as lease:
+        assert lease.degraded
+        await lease.adjust(rpm=1)
+    measured.store.heal()
+    async with measured.limiter.acquire("key-3", "gpt-4", {"rpm": 1}, RPM) as lease:
+        measured.store.inject(Fault.FAIL_BEFORE)
+        await lease.consume(rpm=3)  # taken without asking, and settled at the end
     assert metrics.counts("estimate.error", "limit") == {}
 
 
-def test_a_cancelled_caller_has_not_decided(metrics: Metrics) -> None:
-    async def work() -> None:
-        store = FaultyStore(MemoryStore(), suspend=True)
-        limiter = instrument(RateLimiter(store), meter_provider=metrics.provider)
-        lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM)
-        task = asyncio.create_task(lease.__aenter__())
-        await asyncio.sleep(0)
-        assert store.calls, "under way"
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert metrics.counts("decisions", "outcome") == {}
-        async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
-            pass
-
-    asyncio.run(work())
+async def test_a_cancelled_caller_has_not_decided(metrics: Metrics) -> None:
+    store = FaultyStore(MemoryStore(), suspend=True)
+    limiter = instrument(RateLimiter(store), meter_provider=metrics.provider)
+    lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM)
+    task = asyncio.create_task(lease.__aenter__())
+    await asyncio.sleep(0)
+    assert store.calls, "under way"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert metrics.counts("decisions", "outcome") == {}
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
+        pass
     assert metrics.counts("decisions", "outcome") == {"granted": 1}
 
 
-def test_many_at_once_are_all_counted(metrics: Metrics) -> None:
-    async def work() -> None:
-        limiter = instrument(RateLimiter(FaultyStore(MemoryStore(), suspend=True)), meter_provider=metrics.provider)
+async def test_many_at_once_are_all_counted(metrics: Metrics) -> None:
+    limiter = instrument(RateLimiter(FaultyStore(MemoryStore(), suspend=True)), meter_provider=metrics.provider)
 
-        async def one() -> None:
-            async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
-                pass
+    async def one() -> None:
+        async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, RPM):
+            pass
 
-        await asyncio.gather(*(one() for _ in range(40)), return_exceptions=True)
-
-    asyncio.run(work())
+    await asyncio.gather(*(one() for _ in range(40)), return_exceptions=True)
     assert metrics.counts("decisions", "outcome") == {"granted": 10, "refused": 30}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,24 +35,21 @@ def open_blocking(url: str) -> tuple[SyncRateLimiter, Callable[[], Awaitable[Non
 
 
 @pytest.mark.parametrize("opened", [open_async, open_blocking], ids=["async", "blocking"])
-def test_switching_on_twice_and_off(opened: Callable[[str], Any]) -> None:
+async def test_switching_on_twice_and_off(opened: Callable[[str], Any]) -> None:
     limiter, take = opened("memory://")
     metrics, other = Metrics(), Metrics()
     uninstrument(limiter)  # nothing to undo yet
     untouched = dict(vars(getattr(limiter, "_inner", limiter)))
 
-    async def work() -> None:
-        assert instrument(limiter, meter_provider=metrics.provider) is limiter
-        await take()
-        instrument(limiter, meter_provider=metrics.provider, labels=["resource"])
-        await take()
-        instrument(limiter, meter_provider=other.provider)
-        await take()
-        uninstrument(limiter)
-        uninstrument(limiter)
-        await take()
-
-    asyncio.run(work())
+    assert instrument(limiter, meter_provider=metrics.provider) is limiter
+    await take()
+    instrument(limiter, meter_provider=metrics.provider, labels=["resource"])
+    await take()
+    instrument(limiter, meter_provider=other.provider)
+    await take()
+    uninstrument(limiter)
+    uninstrument(limiter)
+    await take()
     granted = [(given.get("resource"), point.value) for given, point in metrics.lines("decisions")]
     assert granted == [(None, 1), ("gpt-4", 1)]
     assert other.counts("decisions", "outcome") == {"granted": 1}

@@ -219,7 +219,7 @@ def test_wrong_keys_are_limited_by_address_and_take_nothing_from_anybody() -> No
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
-def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_debt(store: str) -> None:
+async def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_debt(store: str) -> None:
     """They all come from one address, which has five guesses."""
     keys = [f"sk-office-{number}" for number in range(30)]
     wide = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100_000)]
@@ -251,7 +251,7 @@ def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_d
             assert await chat(keys[0]) == 429
 
     with contextlib.ExitStack() as stack:
-        asyncio.run(serve(stack.enter_context(Server()).url if store == "redis" else "memory://"))
+        await serve(stack.enter_context(Server()).url if store == "redis" else "memory://")
 
 
 def test_limits_are_changed_while_the_gateway_runs() -> None:
@@ -315,7 +315,7 @@ def test_the_session_of_the_documentation() -> None:
 
 
 @pytest.mark.parametrize("text", fenced("docs/guide/web/answers.md", "http"), ids=PROFILES)
-def test_the_fields_of_the_documentation(text: str) -> None:
+async def test_the_fields_of_the_documentation(text: str) -> None:
     title, *lines = text.splitlines()
     limits = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000, burst=15_000)]
     rule = Rule(limits=limits, cost={"rpm": 1, "tpm": 500})
@@ -330,5 +330,5 @@ def test_the_fields_of_the_documentation(text: str) -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url="http://test") as client:
             return (await client.get("/")).headers.raw
 
-    found = [f"{name.decode()}: {value.decode()}" for name, value in asyncio.run(told())]
+    found = [f"{name.decode()}: {value.decode()}" for name, value in await told()]
     assert found == [f"{name.lower()}:{value}" for name, _, value in (line.partition(":") for line in lines)]

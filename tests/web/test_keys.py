@@ -250,7 +250,7 @@ def test_every_header_of_several_has_a_name(names: Any) -> None:
         by_api_key(names)
 
 
-def test_accept_may_be_async() -> None:
+async def test_accept_may_be_async() -> None:
     async def accept(key: str) -> bool:
         return key == SECRET
 
@@ -259,8 +259,8 @@ def test_accept_may_be_async() -> None:
         assert not isinstance(pending, Identity)
         return await pending
 
-    assert asyncio.run(found(SECRET)) == Identity.api_key(SECRET)
-    assert asyncio.run(found("invented")) == HOME
+    assert await found(SECRET) == Identity.api_key(SECRET)
+    assert await found("invented") == HOME
 
 
 def test_by_header_counts_all_lines() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -70,7 +69,7 @@ async def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts:
 
 
 @pytest.mark.parametrize("extensions", EXTENSIONS)
-def test_a_refusal_before_the_handshake(extensions: str) -> None:
+async def test_a_refusal_before_the_handshake(extensions: str) -> None:
     """A server that can sends the whole answer, any other refuses the handshake."""
     limiter = limiter_at()
 
@@ -84,7 +83,7 @@ def test_a_refusal_before_the_handshake(extensions: str) -> None:
             pass
         return await Socket(extensions=EXTENSIONS[extensions]).through(limited(app, limiter))
 
-    socket = asyncio.run(work())
+    socket = await work()
     if extensions != "http":
         assert socket.sent == [{"type": "websocket.close", "code": 1013, "reason": "retry in 36 s"}]
         return
@@ -100,10 +99,10 @@ def test_a_refusal_before_the_handshake(extensions: str) -> None:
     [(RateLimitExceeded([]), 429), (CapacityExceeded([]), 413), (RateLimiterUnavailable("down"), 503)],
     ids=["not yet", "never", "nobody knows"],
 )
-def test_every_refusal_is_told(error: Exception, status: int) -> None:
-    early = asyncio.run(Socket(extensions=SPEAKS_HTTP).through(limited(raising(error))))
+async def test_every_refusal_is_told(error: Exception, status: int) -> None:
+    early = await Socket(extensions=SPEAKS_HTTP).through(limited(raising(error)))
     assert [message.get("status") for message in early.sent] == [status, None]
-    late = asyncio.run(Socket(extensions=SPEAKS_HTTP).through(limited(raising(error, ACCEPT))))
+    late = await Socket(extensions=SPEAKS_HTTP).through(limited(raising(error, ACCEPT)))
     assert late.sent[0] == ACCEPT
     assert (late.sent[1]["type"], late.sent[1]["code"]) == ("websocket.close", 1013 if status != 413 else 1009)
     assert ("retry" in late.sent[1]["reason"]) == (status != 413)
@@ -119,15 +118,15 @@ def test_every_refusal_is_told(error: Exception, status: int) -> None:
     ],
     ids=["closed", "refused", "answered"],
 )
-def test_what_is_over_is_not_closed_again(before: list[dict[str, Any]]) -> None:
+async def test_what_is_over_is_not_closed_again(before: list[dict[str, Any]]) -> None:
     error = RateLimitExceeded([])
     socket = Socket(extensions=SPEAKS_HTTP)
     with pytest.raises(RateLimitExceeded):
-        asyncio.run(socket.through(limited(raising(error, *before))))
+        await socket.through(limited(raising(error, *before)))
     assert socket.sent == before
 
 
-def test_a_client_that_has_gone_is_not_told() -> None:
+async def test_a_client_that_has_gone_is_not_told() -> None:
     """Some servers take a message after the end for an error."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -137,18 +136,18 @@ def test_a_client_that_has_gone_is_not_told() -> None:
 
     socket = Socket()
     with pytest.raises(RateLimitExceeded):
-        asyncio.run(socket.through(limited(app)))
+        await socket.through(limited(app))
     assert socket.sent == []
 
 
-def test_another_error_passes_on() -> None:
+async def test_another_error_passes_on() -> None:
     socket = Socket()
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(socket.through(limited(raising(ZeroDivisionError()))))
+        await socket.through(limited(raising(ZeroDivisionError())))
     assert socket.sent == []
 
 
-def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
+async def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
     limiter = limiter_at()
     tokens = Limit.per_day("tpm", 1_000)
 
@@ -158,5 +157,5 @@ def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
         assert lease_of(scope) is lease
         await lease.adjust(tpm=11)
 
-    asyncio.run(Socket().through(limited(app, limiter)))
-    assert asyncio.run(limiter.available("org", "chat", limits=[tokens])) == {"tpm": 889}
+    await Socket().through(limited(app, limiter))
+    assert await limiter.available("org", "chat", limits=[tokens]) == {"tpm": 889}

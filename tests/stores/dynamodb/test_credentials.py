@@ -243,7 +243,7 @@ def test_refused_credentials_are_resolved_once_for_all_who_met_the_refusal() -> 
     assert session.asked == 2
 
 
-def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     release, threads = threading.Event(), []
@@ -264,13 +264,15 @@ def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.sleep(0)
 
     with ScriptedServer() as server:
-        asyncio.run(work(server))
+        await work(server)
         assert len(server.seen) == 6
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
 
 
-def test_a_renewal_under_way_that_has_not_heard_of_the_refusal_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_renewal_under_way_that_has_not_heard_of_the_refusal_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     release = threading.Event()
@@ -297,11 +299,11 @@ def test_a_renewal_under_way_that_has_not_heard_of_the_refusal_is_not_enough(mon
         await client.call("GetItem", {})
 
     with ScriptedServer() as server:
-        asyncio.run(work(server))
+        await work(server)
         assert used(server) == "new"
 
 
-def test_a_cancelled_caller_does_not_end_the_search_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_caller_does_not_end_the_search_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     release, asked = threading.Event(), threading.Event()
     runs: list[int] = []
 
@@ -324,7 +326,7 @@ def test_a_cancelled_caller_does_not_end_the_search_of_the_others(monkeypatch: p
         assert first.cancelled()
 
     with ScriptedServer() as server:
-        asyncio.run(work(server))
+        await work(server)
     assert len(runs) == 1
 
 

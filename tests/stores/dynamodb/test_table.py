@@ -222,7 +222,7 @@ def test_stores_without_a_table_need_none() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
-def test_calls_and_their_cost_can_be_read_off(blocking: bool) -> None:
+async def test_calls_and_their_cost_can_be_read_off(blocking: bool) -> None:
     async def work(repo: Repository) -> None:
         await repo.create_table()
         await repo.ensure_infrastructure()
@@ -239,6 +239,4 @@ def test_calls_and_their_cost_can_be_read_off(blocking: bool) -> None:
         if blocking:
             run(work(SyncRepository(f"dynamodb://{name}", **options)._inner))
         else:
-            import asyncio
-
-            asyncio.run(work(Repository(f"dynamodb://{name}", **options)))
+            await work(Repository(f"dynamodb://{name}", **options))

@@ -52,12 +52,12 @@ def fill(server: Server, count: int) -> list[Key]:
 # How many
 
 
-def test_many_tasks_share_the_one_connection_that_is_allowed(server: Server, proxy: Proxy) -> None:
+async def test_many_tasks_share_the_one_connection_that_is_allowed(server: Server, proxy: Proxy) -> None:
     async def work() -> list[str]:
         async with RateLimiter(f"{proxy.url}?max_connections=1") as limiter:
             return await asyncio.gather(*(take(limiter, entity=f"key-{number}") for number in range(MANY)))
 
-    assert Counter(asyncio.run(work())) == {"granted": MANY}
+    assert Counter(await work()) == {"granted": MANY}
     assert proxy.accepted == 1
 
 
@@ -143,10 +143,10 @@ def test_answers_go_to_whoever_asked(mode: Driven, server: Server) -> None:
         assert all(mode.run(everybody()))
 
 
-def test_a_cancelled_call_leaves_no_answer_for_the_next_one(server: Server, proxy: Proxy) -> None:
+async def test_a_cancelled_call_leaves_no_answer_for_the_next_one(server: Server, proxy: Proxy) -> None:
     one, two = fill(server, 2)
 
-    async def work() -> None:
+    with nothing_left_open():
         store = open_redis(parse(f"{proxy.url}?max_connections=1"), blocking=False)
         await store.read([one])
         proxy.hold()
@@ -159,9 +159,6 @@ def test_a_cancelled_call_leaves_no_answer_for_the_next_one(server: Server, prox
         assert await store.read([two]) == [{"sk": two.sk}]
         assert proxy.accepted == 2
         await store.close()
-
-    with nothing_left_open():
-        asyncio.run(work())
 
 
 def test_a_call_that_timed_out_leaves_no_answer_for_the_next_one(mode: Driven, server: Server, proxy: Proxy) -> None:
@@ -177,21 +174,18 @@ def test_a_call_that_timed_out_leaves_no_answer_for_the_next_one(mode: Driven, s
 
 
 @pytest.mark.parametrize("deliver", [True, False])
-def test_a_cancelled_acquire_gives_back_what_it_took(server: Server, proxy: Proxy, deliver: bool) -> None:
-    async def work() -> None:
-        async with RateLimiter(proxy.url, timeout=0.3) as limiter:
-            assert await take(limiter) == "granted"
-            proxy.hold()
-            task = asyncio.ensure_future(take(limiter, 10))
-            await _eventually(lambda: proxy.held == 1)
-            task.cancel()
-            await asyncio.sleep(0)
-            proxy.release(deliver=deliver)
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert await take(limiter) == "granted"
-
-    asyncio.run(work())
+async def test_a_cancelled_acquire_gives_back_what_it_took(server: Server, proxy: Proxy, deliver: bool) -> None:
+    async with RateLimiter(proxy.url, timeout=0.3) as limiter:
+        assert await take(limiter) == "granted"
+        proxy.hold()
+        task = asyncio.ensure_future(take(limiter, 10))
+        await _eventually(lambda: proxy.held == 1)
+        task.cancel()
+        await asyncio.sleep(0)
+        proxy.release(deliver=deliver)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await take(limiter) == "granted"
     with driven("blocking") as aside:
         assert aside.left(server.url) == (98 if deliver else 88), "without an answer nobody knows what to give back"
 
