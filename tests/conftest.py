@@ -44,7 +44,7 @@ HANG = "hang_seconds"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let ``-o hang_seconds=...`` say when a test hangs."""
-    parser.addini(HANG, "fail a test whose setup, call or teardown takes longer than this; 0: never", default="300")
+    parser.addini(HANG, "fail a test whose setup, call or teardown takes longer than this; 0: never", default="180")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,13 +93,12 @@ LONGEST = (
     "laws/test_conformance.py",
     "aws/test_local_cli.py",
     "docs/test_console.py",
-    "limiter/test_reference.py",
+    "limiter/test_rates.py",
     "laws/test_shards_simulation.py",
     "repository/test_usage_processes.py",
     "aggregator/test_exactly_once.py",
     "repository/test_usage_kept.py",
     "stores/dynamodb/test_borders.py",
-    "limiter/test_traps.py",
     "cli/test_demo.py",
     "laws/test_model.py",
     "web/test_asgi_servers.py",

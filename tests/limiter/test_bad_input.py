@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.acquiring import take
 from zae_limiter import (
     EntityNotFoundError,
     InvalidIdentifierError,
@@ -331,3 +332,12 @@ def test_a_long_value_is_shortened_in_the_message_and_kept_in_the_error() -> Non
     assert caught.value.value == "x" * 5_000
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.field, again.reason) == (InvalidIdentifierError, "entity_id", caught.value.reason)
+
+
+@pytest.mark.parametrize("amount", [0.0005, 1.0, float("nan"), float("inf"), True, "1", None, -1])
+async def test_amounts_that_would_poison_a_bucket_are_refused(harness: Harness, amount: Any) -> None:
+    limiter = harness.limiter()
+    await take(limiter, {"rpm": 1}, limits=RPM)
+    with pytest.raises(ValidationError):
+        await take(limiter, {"rpm": amount}, limits=RPM, on_unavailable="allow")
+    assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 99}

@@ -320,7 +320,7 @@ def in_a_fork(work: Callable[[], object]) -> Callable[[], Any]:
     return result
 
 
-def test_trap_16_a_fork_leaves_both_sides_working(tmp_path: Path) -> None:
+def test_a_fork_leaves_both_sides_working(tmp_path: Path) -> None:
     with SyncRateLimiter(f"sqlite:///{tmp_path}/limits.db") as limiter:
         assert take_blocking(limiter) == 99
         children = [in_a_fork(lambda: [take_blocking(limiter) for _ in range(10)]) for _ in range(3)]
@@ -330,7 +330,7 @@ def test_trap_16_a_fork_leaves_both_sides_working(tmp_path: Path) -> None:
         assert take_blocking(limiter) == 58
 
 
-def test_trap_16_a_fork_leaves_both_sides_of_an_async_limiter_working(tmp_path: Path) -> None:
+def test_a_fork_leaves_both_sides_of_an_async_limiter_working(tmp_path: Path) -> None:
     limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
 
     async def left() -> int:
@@ -343,7 +343,7 @@ def test_trap_16_a_fork_leaves_both_sides_of_an_async_limiter_working(tmp_path: 
     asyncio.run(limiter.close())
 
 
-def test_trap_16_grants_of_a_child_outlive_the_parents_connection(tmp_path: Path) -> None:
+def test_grants_of_a_child_outlive_the_parents_connection(tmp_path: Path) -> None:
     """The parent that closes must not take the write-ahead log away from a child that writes to it."""
     url = f"sqlite:///{tmp_path}/limits.db"
     limiter = SyncRateLimiter(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.repository.test_config import bucket, left, rpm, take
+from tests.support import acquiring
 from zae_limiter import CapacityExceeded, Limit
 from zae_limiter.testing import Harness
 
@@ -34,3 +35,16 @@ async def test_what_can_never_fit_changes_no_bucket(harness: Harness) -> None:
         async with limiter.acquire("key", "gpt-4", {"rpm": 3}, rpm(2)):
             pass
     assert await left(limiter) == 99
+
+
+async def test_given_limits_decide_also_when_the_bucket_exists(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(rpm(100))
+    await acquiring.take(limiter, {"rpm": 1})
+    tight = [Limit.per_minute("rpm", 2)]
+    lease = await acquiring.take(limiter, {"rpm": 1}, limits=tight)
+    assert lease.available == {"rpm": 1}
+    assert await acquiring.granted(limiter, {"rpm": 1}, limits=tight)
+    assert not await acquiring.granted(limiter, {"rpm": 1}, limits=tight)
+    with pytest.raises(CapacityExceeded):
+        await acquiring.take(limiter, {"rpm": 3}, limits=tight)

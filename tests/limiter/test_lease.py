@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -287,3 +288,42 @@ async def test_leases_that_overlap_settle_each_their_own(harness: Harness) -> No
             await inner.release(rpm=15)
         assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 85
     assert (await limiter.available("key", "gpt-4", LIMITS))["rpm"] == 84
+
+
+async def test_consumed_is_counted_once_under_cascade(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(LIMITS[:1])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 10}) as lease:
+        await lease.consume(rpm=5)
+        await lease.adjust(rpm=2)
+        assert lease.consumed == {"rpm": 17}
+    for who in ("key", "org"):
+        assert await limiter.available(who, "gpt-4") == {"rpm": 83}
+
+
+async def test_lease_consume_is_checked_by_the_store(harness: Harness) -> None:
+    one, two = harness.limiter(), harness.limiter()
+    await one.set_system_defaults(LIMITS[:1])
+    async with one.acquire("key", "gpt-4", {"rpm": 10}) as mine, two.acquire("key", "gpt-4", {"rpm": 10}) as yours:
+        await mine.consume(rpm=80)
+        with pytest.raises(RateLimitExceeded):
+            await yours.consume(rpm=80)
+        assert yours.consumed == {"rpm": 10}
+    assert await one.available("key", "gpt-4") == {"rpm": 0}
+
+
+async def test_a_cancelled_body_gives_its_tokens_back(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(LIMITS[:1])
+
+    async def body() -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 40}) as lease:
+            await lease.consume(rpm=10)
+            await lease.adjust(rpm=7)
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await body()
+    assert await limiter.available("key", "gpt-4") == {"rpm": 100}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.laws.test_laws import PHASES, from_start, prove
 from tests.support.backends import BACKENDS, KEEPING
-from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded
+from zae_limiter import Lease, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.testing import Fault, FaultyStore
 from zae_limiter.testing.conformance.oracle import LAG_MS
 from zae_limiter.testing.conformance.replay import (
     Change,
@@ -251,3 +252,18 @@ async def test_a_transaction_knows_what_each_level_had_left(harness: Harness) ->
     assert {(each.entity_id, each.available) for each in failing.statuses} == {("one", 83), ("org", 17)}
     await failing.__aexit__(Boom, Boom(), None)
     assert await limiter.available("one", "gpt-4") == {"t": 24}
+
+
+async def test_a_failed_settlement_leaves_the_work_charged(harness: Harness) -> None:
+    faulty = FaultyStore(harness.store())
+    limiter = harness.limiter(faulty)
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 100)])
+
+    async def body() -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 40}) as lease:
+            await lease.adjust(rpm=7)
+            faulty.inject(Fault.FAIL_BEFORE, verb="commit")
+
+    with pytest.raises(RateLimiterUnavailable):
+        await body()
+    assert await limiter.available("key", "gpt-4") == {"rpm": 60}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.acquiring import granted
 from zae_limiter import (
     CapacityExceeded,
     Limit,
@@ -287,3 +288,20 @@ async def test_tokens_that_come_back_wake_whoever_waits() -> None:
     await asyncio.sleep(0)
     await holder.__aexit__(ValueError, ValueError(), None)
     assert await asyncio.wait_for(waiter, 20)
+
+
+async def test_a_timer_that_fires_early_is_no_grant(harness: Harness) -> None:
+    class Early(ManualClock):
+        pauses = 0
+
+        async def pause(self, seconds: float) -> None:
+            self.pauses += 1
+            await super().pause(seconds / 2)
+
+    clock = Early()
+    limiter = harness.limiter(harness.store(clock))
+    limits = [Limit.per_second("rpm", 1, burst=100)]
+    assert await granted(limiter, {"rpm": 100}, limits=limits)
+    assert await granted(limiter, {"rpm": 8}, limits=limits, max_wait=60)
+    assert clock.now_ms() == ManualClock().now_ms() + 8_000
+    assert clock.pauses <= 20

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from zae_limiter import InvalidIdentifierError
+from zae_limiter import InvalidIdentifierError, Limit, ValidationError
 from zae_limiter.core import names
 from zae_limiter.records import keys
+from zae_limiter.testing import Harness
 
 NASTY = [
     "a",
@@ -102,3 +105,44 @@ def test_the_registry_is_no_namespace_of_users() -> None:
     assert keys.registry() == "_/SYSTEM#"
     assert keys.namespace("prod") == ("_/SYSTEM#", "#NAMESPACE#prod")
     assert keys.nsid("abc") == ("_/SYSTEM#", "#NSID#abc")
+
+
+ANY_ID = st.text(min_size=1, max_size=30).filter(lambda text: _accepted(names.entity_id, text))
+ANY_RESOURCE = st.from_regex(r"[A-Za-z][A-Za-z0-9_./-]{0,20}", fullmatch=True)
+
+
+def _accepted(check: Callable[[object], str], text: str) -> bool:
+    try:
+        return check(text) == text
+    except ValidationError:
+        return False
+
+
+@given(ANY_ID, ANY_RESOURCE, ANY_ID, ANY_RESOURCE)
+def test_two_buckets_never_share_a_key(entity: str, resource: str, other: str, elsewhere: str) -> None:
+    one, two = keys.bucket("ns", entity, resource), keys.bucket("ns", other, elsewhere)
+    assert (one == two) == ((entity, resource) == (other, elsewhere))
+    assert keys.parse_bucket_pk(one.pk) == ("ns", entity, resource, 0)
+    assert (keys.meta("ns", entity) == keys.meta("ns", other)) == (entity == other)
+    config, config_two = keys.entity_config("ns", entity, resource), keys.entity_config("ns", other, elsewhere)
+    assert (config == config_two) == ((entity, resource) == (other, elsewhere))
+    assert (
+        len({one.pk, keys.pk_entity("ns", entity), keys.pk_resource("ns", resource), keys.pk_audit("ns", entity)}) == 4
+    )
+
+
+async def test_look_alikes_have_buckets_of_their_own(harness: Harness) -> None:
+    limiter = harness.limiter()
+    pairs = [
+        ("a", "b/c"),
+        ("a/b", "c"),
+        ("a:b", "c"),
+        ("A", "c"),
+        ("a", "c"),
+        ("a ", "c"),
+        ("127.0.0.1", "c"),
+        ("é", "c"),
+    ]
+    for entity, resource in pairs:
+        async with limiter.acquire(entity, resource, {"rpm": 100}, [Limit.per_hour("rpm", 100)]):
+            pass

@@ -159,7 +159,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER], ids=["lost", "answer lost"])
 @pytest.mark.parametrize("name", CHANGES)
-async def test_row_17_change_and_audit_happen_both_or_neither(harness: Harness, name: str, fault: Fault) -> None:
+async def test_change_and_audit_happen_both_or_neither(harness: Harness, name: str, fault: Fault) -> None:
     subject, change = CHANGES[name]
 
     async def facts(repo: Repository) -> list[object]:

@@ -313,3 +313,29 @@ async def test_capacity_over_all_entities_or_the_top_ones_alone(harness: Harness
     assert await tops() == ["org", "solo"], "a child from now on"
     nothing = await limiter.get_resource_capacity("gpt-4", "tpm")
     assert (nothing.entities, nothing.total_capacity, nothing.utilization_pct) == ((), 0, 0.0)
+
+
+async def test_available_counts_the_cascading_parent(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    await limiter.create_entity("org")
+    for key in ("one", "two"):
+        await limiter.create_entity(key, parent_id="org", cascade=True)
+    assert await take(limiter, "one", 90)
+    assert await limiter.available("two", "gpt-4") == {"rpm": 10}
+    rows = {row.entity_id: row.available for row in await limiter.get_status("two", "gpt-4")}
+    assert rows == {"two": 100, "org": 10}
+
+
+async def test_an_unknown_parent_is_an_error_and_a_grandparent_is_charged(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    with pytest.raises(EntityNotFoundError, match="'nobody'"):
+        await limiter.create_entity("key", parent_id="nobody", cascade=True)
+    assert await limiter.get_entity("key") is None
+    await limiter.create_entity("org")
+    await limiter.create_entity("team", parent_id="org", cascade=True)
+    await limiter.create_entity("key", parent_id="team", cascade=True)
+    assert await take(limiter, "key", 30)
+    for who in ("key", "team", "org"):
+        assert await limiter.available(who, "gpt-4") == {"rpm": 70}

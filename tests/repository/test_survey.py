@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.limiter.test_shards import begun, opened, split
+from tests.support.acquiring import take
 from zae_limiter import Limit, RateLimiter, SyncRepository, ValidationError
 from zae_limiter.core.survey import Load, Survey
 from zae_limiter.stores.memory import MemoryStore
@@ -149,3 +150,18 @@ def test_bad_input_is_refused_before_anything_is_read(resource: str | None, most
 def test_an_order_that_is_none() -> None:
     with pytest.raises(ValidationError, match="must be one of used, left, rate"):
         Survey(0, 0, True, ()).busiest(by="name")
+
+
+async def test_children_and_capacity_come_in_more_than_one_page(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 100)])
+    await limiter.create_entity("org")
+    wanted = [f"key-{number:03}" for number in range(230)]
+    for key in wanted:
+        await limiter.create_entity(key, parent_id="org")
+        await take(limiter, {"rpm": 1}, key)
+    assert [child.id for child in await limiter.get_children("org")] == wanted
+    capacity = await limiter.get_resource_capacity("gpt-4", "rpm")
+    assert [each.entity_id for each in capacity.entities] == wanted
+    assert (capacity.total_capacity, capacity.total_available) == (23_000, 230 * 99)
+    assert capacity.utilization_pct == 1.0

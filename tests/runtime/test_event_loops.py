@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.acquiring import granted
 from tests.support.redis import shared
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
@@ -320,3 +321,10 @@ def test_who_gives_up_while_others_read_the_config_lets_the_next_one_through() -
         assert not limiter._chains.resolving
 
     run(work())
+
+
+def test_one_limiter_serves_one_loop_after_another(tmp_path: Path) -> None:
+    for url in ("memory://", f"sqlite:///{tmp_path}/limits.db"):
+        limiter = RateLimiter(Repository(url))
+        assert [asyncio.run(granted(limiter, {"rpm": 40}, limits=RPM)) for _ in range(3)] == [True, True, False]
+        asyncio.run(limiter.close())

@@ -122,7 +122,7 @@ async def test_an_id_that_could_reach_another_key_is_refused_before_any_call(rig
     assert rig.wire.operations(since=mark) == []
 
 
-# Names of limits (row 13)
+# Names of limits
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_limit_may_be_called_like_an_attribute(rig: Rig, name: str) -> N
     assert (await limiter.get_resource_capacity("gpt-4", name)).total_available == 70
 
 
-# Clocks (row 14)
+# Clocks
 
 
 @pytest.mark.parametrize("seconds", [60, -60, 3600])
@@ -173,7 +173,7 @@ async def test_a_host_whose_clock_is_wrong_decides_like_everybody_else(
     assert not await take(honest, amount=5)
 
 
-# Long lists (row 16)
+# Long lists
 
 
 async def test_lists_that_take_several_pages_come_whole(rig: Rig) -> None:
@@ -194,7 +194,7 @@ async def test_lists_that_take_several_pages_come_whole(rig: Rig) -> None:
     assert capacity.total_available == 99 * number
 
 
-# Nothing is provisioned by accident (row 18)
+# Nothing is provisioned by accident
 
 
 async def test_opening_a_mistyped_name_creates_nothing(rig: Rig) -> None:
@@ -211,7 +211,7 @@ async def test_opening_a_mistyped_name_creates_nothing(rig: Rig) -> None:
     assert all(call.status == 400 for call in rig.wire.calls(since=mark))
 
 
-# Denied access (row 24)
+# Denied access
 
 DENIALS = ["AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"]
 

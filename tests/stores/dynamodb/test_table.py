@@ -194,7 +194,7 @@ def test_a_foreign_table_is_left_alone(client: Client) -> None:
 
 
 def test_a_mistyped_name_provisions_nothing(client: Client) -> None:
-    """Row 18 of the reference: only who asks for a table gets one."""
+    """Only who asks for a table gets one."""
     with open_sync(client.table) as repo:
         with pytest.raises(InfrastructureNotFoundError, match=client.table):
             repo.ensure_infrastructure()

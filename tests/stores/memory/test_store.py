@@ -90,7 +90,7 @@ def test_only_buckets_are_evicted() -> None:
     assert len(here.limiter.get_audit_events("org")) == 2
 
 
-def test_row_15_neither_records_nor_indexes_grow_without_bound() -> None:
+def test_neither_records_nor_indexes_grow_without_bound() -> None:
     here = Bounded(max_buckets=10)
     here.take("key", 1)
     others = len(here.store) - 1
