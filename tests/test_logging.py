@@ -26,8 +26,7 @@ from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
 from zae_limiter.stores.server_clock import ServerClock
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
-from zae_limiter.web import Rule
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies, Rule
 
 LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)]
 RULE = Rule(limits=LIMITS, cost={"rpm": 1})

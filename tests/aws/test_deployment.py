@@ -19,6 +19,7 @@ from zae_limiter import (
     Repository,
     StackOperationError,
     StackOptions,
+    Store,
     SyncRateLimiter,
     SyncRepository,
     ValidationError,
@@ -32,7 +33,6 @@ from zae_limiter.records.algebra import Image, Write
 from zae_limiter.records.namespace import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.port import Store
 
 SMALL = StackOptions(enable_aggregator=False, enable_alarms=False, enable_audit_archival=False, create_iam=False)
 """Nothing but the table."""

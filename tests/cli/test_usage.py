@@ -23,12 +23,11 @@ from tests.repository.test_usage import HOUR, START, consumed
 from tests.support.aws import engine
 from tests.support.backends import REGION, dynamodb_table
 from tests.support.deadlines import PATIENCE
-from zae_limiter import SyncRepository
+from zae_limiter import SyncRepository, UsageSnapshot
 from zae_limiter.cli import usage_query
 from zae_limiter.cli.charts import PIPE_WIDTH, load_plotext, print_charts, series_of
 from zae_limiter.cli.moments import parse_moment
 from zae_limiter.cli.usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS
-from zae_limiter.core.values import UsageSnapshot
 from zae_limiter.records import usage
 from zae_limiter.runtime.blocking import run
 

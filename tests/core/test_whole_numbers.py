@@ -11,9 +11,7 @@ from zae_limiter import Limit, RateLimiter, StackOptions, ValidationError
 from zae_limiter.aws.options import check
 from zae_limiter.core.addresses import prefix_length
 from zae_limiter.core.limit import seconds
-from zae_limiter.kv.bucket import TokenBucket
-from zae_limiter.kv.dictionary import DictRepository
-from zae_limiter.kv.policy import RateLimitPolicy
+from zae_limiter.kv import DictRepository, RateLimitPolicy, TokenBucket
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness

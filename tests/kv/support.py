@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from zae_limiter.clock import Clock
+from zae_limiter import Clock
 from zae_limiter.kv import (
     ClientIdentity,
     DictRepository,

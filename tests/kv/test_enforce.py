@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kv.support import CLIENT, KEY, Mode, Watched
-from zae_limiter import ValidationError
-from zae_limiter.clock import SystemClock
+from zae_limiter import SystemClock, ValidationError
 from zae_limiter.kv import (
     ClientIdentity,
     DictRepository,

@@ -17,7 +17,7 @@ from zae_limiter.testing.conformance import STORE_CHECKS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.clock import Clock
+    from zae_limiter import Clock
 
 
 # Guards.

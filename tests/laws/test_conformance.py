@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from zae_limiter.core.values import BackendCapabilities
+from zae_limiter import BackendCapabilities
 from zae_limiter.records.algebra import (
     Committed,
     Conflict,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.support.backends import Backend
-    from zae_limiter.clock import Clock
+    from zae_limiter import Clock
 
 DEVIATIONS = {
     "memory": {"writes.what_was_written_stays": "nested values are kept as they are; the codecs copy them"},

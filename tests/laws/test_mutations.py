@@ -27,7 +27,7 @@ from zae_limiter.testing.conformance import LIMITER_CHECKS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from zae_limiter.clock import Clock
+    from zae_limiter import Clock
     from zae_limiter.records.algebra import Image
     from zae_limiter.records.level import Level
 

@@ -19,7 +19,7 @@ from zae_limiter.testing import Fault, FaultyStore, Harness
 from zae_limiter.testing.conformance.room import beside, new_limiter, take
 
 if TYPE_CHECKING:
-    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter import RateLimiter
 
 
 async def left(limiter: RateLimiter, **options: Any) -> dict[str, int]:

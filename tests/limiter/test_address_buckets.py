@@ -10,7 +10,7 @@ from zae_limiter.records import keys
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.level import HOUR_END
 from zae_limiter.testing import Harness
-from zae_limiter.web.identity import Identity
+from zae_limiter.web import Identity
 
 LIMITS = [Limit.per_minute("rpm", 60)]
 ADDRESS = Identity.ip("2001:db8::1").entity_id

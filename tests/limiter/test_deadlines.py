@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, Store
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
-from zae_limiter.stores.port import Store
 from zae_limiter.sync import BlockingRepository
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
 

@@ -24,10 +24,8 @@ from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.clock import Clock
-    from zae_limiter.core.values import BackendCapabilities
+    from zae_limiter import BackendCapabilities, Clock, Store
     from zae_limiter.records.algebra import Committed, Conflict
-    from zae_limiter.stores.port import Store
 
 TEN_YEARS = 10 * 365 * 86_400
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.limiter.test_shards import begun, opened, split
 from tests.support.acquiring import take
-from zae_limiter import Limit, RateLimiter, SyncRepository, ValidationError
-from zae_limiter.core.survey import Load, Survey
+from zae_limiter import Limit, Load, RateLimiter, Survey, SyncRepository, ValidationError
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness
 

@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from zae_limiter import Repository
+from zae_limiter import Repository, Store
 from zae_limiter.records import usage
 from zae_limiter.records.algebra import Write
-from zae_limiter.stores.port import Store
 from zae_limiter.testing import FaultyStore, Harness
 
 HOUR = 3_600_000

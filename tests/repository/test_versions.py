@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import (
+    CorruptRecordError,
     IncompatibleSchemaError,
     NamespaceNotFoundError,
     Repository,
     VersionMismatchError,
     __version__,
 )
-from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import keys, version
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.repository.compatibility import judge

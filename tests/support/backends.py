@@ -28,8 +28,7 @@ from zae_limiter.testing import Harness
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zae_limiter.clock import Clock
-    from zae_limiter.stores.port import Store
+    from zae_limiter import Clock, Store
 
     Opener: TypeAlias = Callable[[Clock, bool], Store]
 

@@ -20,7 +20,7 @@ from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
 
 if TYPE_CHECKING:
-    from zae_limiter.stores.port import Store
+    from zae_limiter import Store
 
 PROCESSES = 8
 LEASES = 60

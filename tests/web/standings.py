@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import Limit
 from zae_limiter.core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS
-from zae_limiter.web.fields import Fields, Standing
+from zae_limiter.web import Fields, Standing
 
 NOW = 1_700_000_000_250
 RPM = Limit.per_minute("rpm", 100)

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.answers import Answer, refused, too_large, unavailable
-from zae_limiter.web.fields import Fields, Standing
+from zae_limiter.web import Answer, Fields, Standing
+from zae_limiter.web.answers import refused, too_large, unavailable
 
 IETF = Fields("ietf")
 

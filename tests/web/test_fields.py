@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, standings
-from zae_limiter import Limit
-from zae_limiter.core.errors import ValidationError
-from zae_limiter.web.fields import Fields, Standing
+from zae_limiter import Limit, ValidationError
+from zae_limiter.web import Fields, Standing
 from zae_limiter.web.fields.standing import distinct, tightest, whole_seconds
 
 # Which of several limits matters, and how often it is told.

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, LONG, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.fields import Fields, Standing
+from zae_limiter.web import Fields, Standing
 from zae_limiter.web.fields.customary import duration
 
 # X-RateLimit-*.

@@ -12,9 +12,8 @@ import pytest
 
 from zae_limiter import ValidationError
 from zae_limiter.core.addresses import Address
-from zae_limiter.web.credentials import SeveralKeysError
-from zae_limiter.web.identity import Identity
-from zae_limiter.web.keys import by_api_key, by_header, by_ip, by_user, identified
+from zae_limiter.web import Identity, SeveralKeysError, by_api_key, by_header, by_ip, by_user
+from zae_limiter.web.keys import identified
 
 if TYPE_CHECKING:
     from zae_limiter.web import Request

@@ -29,7 +29,7 @@ from tests.support.scripted_server import (
     isolate,
     reply,
 )
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
 from zae_limiter.stores.dynamodb.client import open_client

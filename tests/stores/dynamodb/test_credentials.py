@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 
 from tests.support.scripted_server import MODES, ScriptedServer, driven, isolate, refusal
-from zae_limiter.core.errors import AccessDeniedError, InfrastructureError, RateLimiterUnavailable, ValidationError
+from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from zae_limiter.runtime import blocking
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.credentials import CredentialSource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.aws.strict import complaints
-from zae_limiter.core.errors import CorruptRecordError
+from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Key, Write
 from zae_limiter.stores.dynamodb.expressions import (
     Form,

@@ -21,7 +21,7 @@ from tests.support.scripted_server import (
     refusal,
     reply,
 )
-from zae_limiter.core.errors import (
+from zae_limiter import (
     AccessDeniedError,
     CorruptRecordError,
     InfrastructureError,

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.aws.strict import complaints
-from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
+from zae_limiter import RateLimiterUnavailable, ValidationError
 from zae_limiter.records.algebra import PRESENT, Committed, Conflict, Guard, Key, Page, Query, Write
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import Refused

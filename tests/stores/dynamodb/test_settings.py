@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted_server import isolate
-from zae_limiter.core.errors import ValidationError
+from zae_limiter import ValidationError
 from zae_limiter.stores.dynamodb.credentials import open_session
 from zae_limiter.stores.dynamodb.settings import Settings, resolve
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.aws.strict import complaints
 from tests.support.backends import dynamodb_client, dynamodb_table
-from zae_limiter.core.errors import CorruptRecordError, ValidationError
+from zae_limiter import CorruptRecordError, ValidationError
 from zae_limiter.records.algebra import (
     ABSENT,
     NEVER,

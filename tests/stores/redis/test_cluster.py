@@ -27,8 +27,7 @@ from zae_limiter.testing import Harness
 if TYPE_CHECKING:
     from tests.support.redis.cluster import Cluster
     from tests.support.redis.server import Server
-    from zae_limiter import RateLimiter, Repository
-    from zae_limiter.clock import Clock
+    from zae_limiter import Clock, RateLimiter, Repository
 
 MODES = pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 LIMIT = Limit("rpm", 100, 60, 60)

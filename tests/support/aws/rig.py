@@ -17,7 +17,7 @@ from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.testing import Harness
 
 if TYPE_CHECKING:
-    from zae_limiter.clock import Clock
+    from zae_limiter import Clock
 
 T = TypeVar("T")
 _COUNT = itertools.count()
