@@ -8,9 +8,9 @@ import pytest
 
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deploy_failures import broken, flags, make_table
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import (
     IncompatibleSchemaError,
     Limit,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from tests.aws.stacks import REGION, aws, named, status
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import deployment

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, usable
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
 from tests.support.deadlines import PATIENCE
 from tests.support.paths import ROOT

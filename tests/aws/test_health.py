@@ -14,7 +14,7 @@ import pytest
 from tests.aws.account import client, judged
 from tests.aws.stacks import QUEUE, REGION, aws, named, wanted
 from tests.aws.test_deployment import SMALL
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
 from tests.support.backends import dynamodb_client, dynamodb_table
 from zae_limiter import InfrastructureNotFoundError, StackOptions, ValidationError, __version__

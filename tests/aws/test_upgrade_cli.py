@@ -14,7 +14,7 @@ from click.testing import Result
 
 from tests.aws import old_tables
 from tests.aws.old_tables import NOW, OldTable, old_table
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions, __version__
 from zae_limiter.aws import deployment, removal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh, populated
+from tests.cli.terminal import Terminal, fresh, populated
 from zae_limiter.cli.app import SECTIONS, root
 from zae_limiter.cli.commands import StoreOption
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.test_errors import run
+from tests.cli.terminal import run
 from tests.support.aws import engine
 from tests.support.backends import dynamodb_table
 

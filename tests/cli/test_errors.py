@@ -9,19 +9,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.cli.terminal import run
 from zae_limiter import SyncRepository, exceptions
-from zae_limiter.cli.app import root
 from zae_limiter.cli.errors import CODES, OUTPUT_LOST, OVER_ADMITTED, exit_code
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def run(*words: str, env: dict[str, str | None] | None = None) -> Result:
-    runner = CliRunner(env={"ZAE_LIMITER_URL": None, **(env or {})})
-    return runner.invoke(root, words, catch_exceptions=False)
 
 
 @pytest.fixture

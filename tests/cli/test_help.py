@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh
+from tests.cli.terminal import Terminal, fresh
 from zae_limiter.cli.completion import SHELLS, VARIABLE
 from zae_limiter.cli.output import end_once
 from zae_limiter.core.errors import quote

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh
+from tests.cli.terminal import Terminal, fresh
 from tests.cli.test_usage import on_a_terminal
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.cli.output import Grid

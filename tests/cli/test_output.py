@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh
+from tests.cli.terminal import Terminal, fresh
 from zae_limiter.cli.errors import OUTPUT_LOST
 
 FULL = Path("/dev/full")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh, words
+from tests.cli.terminal import Terminal, fresh, words
 from tests.support.deadlines import PATIENCE
 from zae_limiter import Limit, SyncRateLimiter
 

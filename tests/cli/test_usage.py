@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.test_commands import Terminal, fresh, words
-from tests.cli.test_errors import run as run_command
+from tests.cli.terminal import Terminal, fresh, run as run_command, words
 from tests.cli.test_top import parts
 from tests.repository.test_usage import HOUR, START, consumed
 from tests.support.aws import engine

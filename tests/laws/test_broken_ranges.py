@@ -1,6 +1,6 @@
 """The conformance suite can fail: stores with broken expiry, values and ranges are caught, and limiters on them too.
 
-Each store here is the `Toy` of `test_conformance`, which passes, with one thing wrong.
+Each store here is the `Toy` of `toys`, which passes, with one thing wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.laws import test_broken_stores as test_records_broken_stores
 from tests.laws.test_broken_stores import fails, named
-from tests.laws.test_conformance import Toy, toys
+from tests.laws.toys import Toy, toys
 from zae_limiter import BackendCapabilities
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write
 from zae_limiter.stores.ranges import cursor_of, page_of

@@ -1,6 +1,6 @@
 """The conformance suite can fail: stores with broken guards, writes and commits are caught.
 
-Each store here is the `Toy` of `test_conformance`, which passes, with one thing wrong.
+Each store here is the `Toy` of `toys`, which passes, with one thing wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.laws.test_conformance import Toy, toys
+from tests.laws.toys import Toy, toys
 from zae_limiter.records.algebra import Committed, Conflict, Guards, Image, Key, Write, applied, holds
 from zae_limiter.testing.conformance import STORE_CHECKS
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.laws.test_conformance import Distant, Toy, toys
+from tests.laws.toys import Distant, Toy, toys
 from tests.support.deadlines import Hangs, ends_within
 from zae_limiter.core.draw import Draw
 from zae_limiter.records.algebra import Write

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -11,20 +10,17 @@ import ssl
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from tests.support.modes import Mode
 from tests.support.paths import CERTIFICATE
-from zae_limiter.runtime import blocking
 from zae_limiter.stores.dynamodb.client import Chance, Client, open_client
 
 T = TypeVar("T")
-
-
-MODES = ("async", "blocking")
 
 
 def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,21 +190,17 @@ class ScriptedServer:
         return True
 
 
-class Driven:
+class Driven(Mode):
     """A client in one of the modes, called as blocking code whichever it is."""
 
     def __init__(self, mode: str, client: Client) -> None:
+        super().__init__(mode)
         self.client = client
         self.pauses: list[float] = []
-        self._runner = asyncio.Runner() if mode == "async" else None
         client.connections.sockets.pause = self._pause  # type: ignore[method-assign]  # tests never sleep
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Drive any coroutine in this mode."""
-        return blocking.run(work) if self._runner is None else self._runner.run(work)
 
     def call(self, operation: str = "GetItem", request: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """One call."""
@@ -217,8 +209,7 @@ class Driven:
     def close(self) -> None:
         """Close the client and the loop."""
         self.run(self.client.close())
-        if self._runner is not None:
-            self._runner.close()
+        super().close()
 
 
 @contextlib.contextmanager

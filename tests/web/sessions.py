@@ -77,10 +77,3 @@ def listening(port: int) -> bool:
     """Whether somebody takes connections there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    """A port that nobody uses at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -23,11 +23,12 @@ from examples.gateway.model import Model, echo
 from starlette.requests import ClientDisconnect
 
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 from tests.support.redis.server import Server
+from tests.support.waiting import eventually
 from tests.web.servers.asgi import uvicorn
 from tests.web.servers.client import Connection, Response, Truncated
-from tests.web.servers.stage import eventually
-from tests.web.sessions import free_port, replay, running, steps
+from tests.web.sessions import replay, running, steps
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock

@@ -16,19 +16,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.modes import MODES
 from tests.support.paths import CERTIFICATE
-from tests.support.scripted_server import (
-    CLOSE,
-    FORMS,
-    HANG,
-    MODES,
-    Driven,
-    ScriptedServer,
-    Step,
-    driven,
-    isolate,
-    reply,
-)
+from tests.support.scripted_server import CLOSE, FORMS, HANG, Driven, ScriptedServer, Step, driven, isolate, reply
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools

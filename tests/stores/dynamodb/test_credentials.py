@@ -21,7 +21,8 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from tests.support.scripted_server import MODES, ScriptedServer, driven, isolate, refusal
+from tests.support.modes import MODES
+from tests.support.scripted_server import ScriptedServer, driven, isolate, refusal
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from zae_limiter.runtime import blocking
 from zae_limiter.stores.dynamodb.client import open_client

@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_server import (
-    CLOSE,
-    HANG,
-    MODES,
-    Driven,
-    ScriptedServer,
-    Step,
-    driven,
-    isolate,
-    refusal,
-    reply,
-)
+from tests.support.modes import MODES
+from tests.support.scripted_server import CLOSE, HANG, Driven, ScriptedServer, Step, driven, isolate, refusal, reply
 from zae_limiter import (
     AccessDeniedError,
     CorruptRecordError,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.redis.support import MODES, Driven, driven
+from tests.stores.redis.support import Driven, driven
+from tests.support.modes import MODES
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.server import Server
 

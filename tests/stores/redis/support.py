@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
-from tests.support.redis import ports
+from tests.support import ports
+from tests.support.modes import Mode
 from tests.support.redis.endpoint import Endpoint
 from tests.support.redis.resp import Frames, command_name
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
-from zae_limiter.runtime import blocking
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.sync import BlockingRateLimiter
 
 T = TypeVar("T")
 
-MODES = ("async", "blocking")
 RPM = [Limit.per_hour("rpm", 100)]
 """So slow a refill that no test sees any of it."""
 
 
-class Driven:
-    """Runs coroutines in one of the modes: in one event loop that lasts, or without any."""
+class Driven(Mode):
+    """A mode in which limiters and stores are opened."""
 
     def __init__(self, mode: str) -> None:
-        self.mode = mode
-        self.blocking = mode == "blocking"
-        self._runner = None if self.blocking else asyncio.Runner()
+        super().__init__(mode)
         self._opened: list[RateLimiter | RedisStore] = []
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
-        return blocking.run(work) if self._runner is None else self._runner.run(work)
 
     def limiter(self, url_or_store: str | RedisStore, **options: Any) -> RateLimiter:
         """A limiter that is closed at the end."""
@@ -63,8 +55,7 @@ class Driven:
         """Close whatever was opened, then the loop."""
         for opened in self._opened:
             self.run(opened.close())
-        if self._runner is not None:
-            self._runner.close()
+        super().close()
 
 
 @contextlib.contextmanager

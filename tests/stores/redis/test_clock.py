@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores.redis.support import Driven, attributes, bucket_key
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import Limit
 from zae_limiter.records.algebra import Key
 from zae_limiter.stores.redis.store import RedisStore

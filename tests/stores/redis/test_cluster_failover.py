@@ -15,7 +15,7 @@ from tests.stores.redis.test_cluster import LIMIT, apart, line, opened
 from tests.stores.redis.test_cluster_laws import took
 from tests.support.deadlines import PATIENCE
 from tests.support.redis.cluster import Cluster
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import RateLimiterUnavailable
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.stores.redis.test_cluster import LIMIT, MODES, RESOURCE, apart, errors, left, line, opened, store_of
+from tests.support.ports import free_port, listener
 from tests.support.redis import shared
-from tests.support.redis.ports import free_port, listener
 from tests.support.redis.server import Server
 from zae_limiter import (
     InfrastructureError,

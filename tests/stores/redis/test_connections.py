@@ -16,7 +16,7 @@ import pytest
 from tests.stores.redis.support import RPM, Driven, driven, in_a_fork, take
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.redis.settings import parse

@@ -12,12 +12,12 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.stores.redis.support import RPM, Driven, Scripted, contents
+from tests.support.ports import free_port
 from tests.support.redis.cluster import in_step
 from tests.support.redis.line import Line
-from tests.support.redis.ports import free_port
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Key, Query, Write
 

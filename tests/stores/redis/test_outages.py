@@ -13,7 +13,7 @@ import pytest
 
 from tests.stores.redis.support import attributes, bucket_key, take
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 
 LIMIT = Limit.per_second("rpm", 400, burst=100)

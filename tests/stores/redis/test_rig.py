@@ -33,7 +33,7 @@ from tests.support.redis.line import NAMELESS
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.sentinel import Sentinels
 from tests.support.redis.server import DoesNotStart, Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.redis import binary
 from tests.support.redis.resp import Frames, command_name, is_answer
-from tests.support.redis.waiting import NeverHappened, until
+from tests.support.waiting import NeverHappened, until
 
 
 def executable(path: Path, says: str) -> str:

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.stores.redis.support import RPM, Driven, Scripted, contents
+from tests.support.ports import free_port
 from tests.support.redis.cluster import in_step
-from tests.support.redis.ports import free_port
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.sentinel import NAME, Sentinels
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import InfrastructureError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Committed, Key, Write
 from zae_limiter.runtime.blocking import run

@@ -7,7 +7,7 @@ import pytest
 from tests.stores.redis.support import Driven, attributes, bucket_key, contents, expires_at
 from tests.support.redis.proxy import Proxy
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records.algebra import NEVER, TTL, Committed, Conflict, Guard, Key, Write
 from zae_limiter.records.ledger import kept_ms

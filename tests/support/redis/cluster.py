@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 
 SLOTS = 16384
 MASTERS = 3

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Self
 
+from tests.support import ports
 from tests.support.deadlines import PATIENCE
 from tests.support.paths import CERTIFICATE
-from tests.support.redis import ports
 from tests.support.redis.endpoint import Endpoint
 from tests.support.redis.resp import Frames, command_name, is_answer
 

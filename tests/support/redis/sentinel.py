@@ -7,7 +7,7 @@ from typing import Self
 
 from tests.support.redis.cluster import in_step
 from tests.support.redis.server import Server
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 
 NAME = "mymaster"
 

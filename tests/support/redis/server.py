@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Self, TypeAlias
 from urllib.parse import quote
 
+from tests.support.ports import free_port
 from tests.support.redis import reaper
 from tests.support.redis.binary import redis_server
 from tests.support.redis.endpoint import Endpoint
 from tests.support.redis.line import Line
-from tests.support.redis.ports import free_port
-from tests.support.redis.waiting import until
+from tests.support.waiting import until
 
 Options: TypeAlias = Mapping[str, str] | Sequence[str]
 """Directives of ``redis.conf`` with their values, or whole lines of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from redis.exceptions import RedisError
 
@@ -11,6 +11,8 @@ from tests.support.deadlines import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 PAUSE = 0.005
 
@@ -32,3 +34,11 @@ def until(condition: Callable[[], object], what: str, *, seconds: float = PATIEN
         if time.monotonic() > end:
             raise NeverHappened(f"{what}: not within {seconds:g} s") from last
         time.sleep(pause)
+
+
+def eventually(look: Callable[[], T], expected: T) -> None:
+    """Look until ``expected`` is seen; what is seen at the end of the patience must be it."""
+    end = time.monotonic() + PATIENCE
+    while (seen := look()) != expected and time.monotonic() < end:
+        time.sleep(PAUSE)
+    assert seen == expected, f"{seen!r} is not {expected!r}"
