@@ -28,6 +28,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("deep", parent=settings.get_profile("default"), derandomize=False, max_examples=2000)
+settings.register_profile("fast", parent=settings.get_profile("default"), max_examples=20)
 settings.load_profile("default")
 
 deadlines.lengthen()

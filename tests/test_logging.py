@@ -31,7 +31,8 @@ from zae_limiter.web import Proxies, Rule
 LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)]
 RULE = Rule(limits=LIMITS, cost={"rpm": 1})
 SOURCE = Path(zae_limiter.__file__).parent
-STANDARD = {*vars(logging.makeLogRecord({})), "message", "taskName"}
+STANDARD = {*vars(logging.makeLogRecord({})), "asctime", "message", "taskName"}
+"""What every record has, with what the formatter of any handler adds to it."""
 
 
 class Row(NamedTuple):

@@ -34,15 +34,31 @@ def environment_in(folder: Path, failing: str) -> Path:
     return folder
 
 
+def make(target: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Make a target with this environment in place of the real ones."""
+    command = [str(MAKE), target, f"VENV={folder}", f"AWS={folder}"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(command, cwd=ROOT, env=inherited, capture_output=True, text=True, timeout=PATIENCE)
+
+
 @pytest.mark.parametrize(
     ("failing", "fails"), [("nothing like it", False), ("not alone", True), ("-m alone", True), ("pytest", True)]
 )
 def test_both_runs_of_the_tests_take_place_and_either_failure_counts(failing: str, fails: bool, tmp_path: Path) -> None:
     folder = environment_in(tmp_path / "venv", failing)
-    command = [str(MAKE), "test", f"VENV={folder}", f"AWS={folder}"]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    done = subprocess.run(command, cwd=ROOT, env=inherited, capture_output=True, text=True, timeout=PATIENCE)
+    done = make("test", folder)
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     first, second = (folder / "log").read_text().splitlines()
     assert first.startswith("-m pytest -m not alone ")
     assert second.startswith("-m pytest -m alone tests/")
+
+
+def test_the_fast_tests_are_there_and_need_no_server(tmp_path: Path) -> None:
+    folder = environment_in(tmp_path / "venv", "nothing like it")
+    done = make("test-fast", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (words,) = (folder / "log").read_text().splitlines()
+    assert words.startswith("-m pytest -m not alone -k not redis and not dynamodb --hypothesis-profile=fast ")
+    paths = [word for word in words.split() if word.startswith("tests/")]
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
