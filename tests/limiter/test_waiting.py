@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -111,31 +112,28 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def scene(act: Callable[[Line], Awaitable[None]], *, suspend: bool = False) -> None:
-    async def work() -> None:
-        line = Line(suspend=suspend)
-        await drained(line.limiter)
-        try:
-            await asyncio.wait_for(act(line), 20)
-        finally:
-            await line.end()
-
-    asyncio.run(work())
+@contextlib.asynccontextmanager
+async def scene(*, suspend: bool = False) -> AsyncIterator[Line]:
+    """A line at a bucket that is empty; whoever still waits at the end is sent away."""
+    line = Line(suspend=suspend)
+    await drained(line.limiter)
+    try:
+        yield line
+    finally:
+        await line.end()
 
 
 @pytest.mark.parametrize("suspend", [False, True])
-def test_first_come_first_served(suspend: bool) -> None:
-    async def act(line: Line) -> None:
+async def test_first_come_first_served(suspend: bool) -> None:
+    async with scene(suspend=suspend) as line:
         for name, amount in (("a", 3), ("b", 1), ("c", 2)):
             await line.join(name, amount)
         await line.pass_time(10)
         assert line.served == [("a", 3.0), ("b", 4.0), ("c", 6.0)]
 
-    scene(act, suspend=suspend)
 
-
-def test_a_newcomer_counts_those_before_it() -> None:
-    async def act(line: Line) -> None:
+async def test_a_newcomer_counts_those_before_it() -> None:
+    async with scene() as line:
         await line.join("a", 5)
         with pytest.raises(RateLimitExceeded) as refused:
             await line.ask("b", 1, max_wait=5.9)
@@ -144,11 +142,9 @@ def test_a_newcomer_counts_those_before_it() -> None:
         await line.pass_time(8)
         assert line.served == [("a", 5.0), ("c", 6.0)]
 
-    scene(act)
 
-
-def test_who_does_not_wait_does_not_overtake() -> None:
-    async def act(line: Line) -> None:
+async def test_who_does_not_wait_does_not_overtake() -> None:
+    async with scene() as line:
         await line.join("a", 5)
         await line.pass_time(3)
         for _ in range(3):
@@ -159,11 +155,9 @@ def test_who_does_not_wait_does_not_overtake() -> None:
         assert line.served == [("nothing", 3.0), ("a", 5.0)]
         await line.ask("later", 1, max_wait=None)
 
-    scene(act)
 
-
-def test_a_sibling_does_not_overtake_at_the_common_parent() -> None:
-    async def act(line: Line) -> None:
+async def test_a_sibling_does_not_overtake_at_the_common_parent() -> None:
+    async with scene() as line:
         limiter = line.limiter
         await limiter.create_entity("org")
         for key in ("one", "two"):
@@ -176,13 +170,11 @@ def test_a_sibling_does_not_overtake_at_the_common_parent() -> None:
         await line.pass_time(3)
         assert line.served == [("first", 0.0), ("a", 5.0)]
 
-    scene(act)
-
 
 @pytest.mark.parametrize("leaver", [0, 1, 2])
 @pytest.mark.parametrize("suspend", [False, True])
-def test_who_is_cancelled_makes_way_for_the_next(leaver: int, suspend: bool) -> None:
-    async def act(line: Line) -> None:
+async def test_who_is_cancelled_makes_way_for_the_next(leaver: int, suspend: bool) -> None:
+    async with scene(suspend=suspend) as line:
         waiters = [await line.join(name, 2) for name in "abcd"]
         waiters[leaver].cancel()
         await settled()
@@ -193,11 +185,9 @@ def test_who_is_cancelled_makes_way_for_the_next(leaver: int, suspend: bool) -> 
         await line.ask("later", 2, max_wait=None)
         assert await line.limiter.available("key", "gpt-4", SLOW) == {"rpm": 4}, "nothing was lost on the way"
 
-    scene(act, suspend=suspend)
 
-
-def test_who_is_late_through_others_is_refused_and_the_line_goes_on() -> None:
-    async def act(line: Line) -> None:
+async def test_who_is_late_through_others_is_refused_and_the_line_goes_on() -> None:
+    async with scene() as line:
         stranger = RateLimiter(Repository(line.store), refusal_ttl=0)
         first = await line.join("a", 3, max_wait=5)
         await line.join("b", 1, max_wait=60)
@@ -208,12 +198,10 @@ def test_who_is_late_through_others_is_refused_and_the_line_goes_on() -> None:
         assert isinstance(first.exception(), RateLimitExceeded)
         assert line.served == [("b", 8.0)]
 
-    scene(act)
-
 
 @pytest.mark.parametrize("policy", ["block", "allow"])
-def test_a_store_that_fails_ends_the_waiting_of_its_head_only(policy: str) -> None:
-    async def act(line: Line) -> None:
+async def test_a_store_that_fails_ends_the_waiting_of_its_head_only(policy: str) -> None:
+    async with scene() as line:
         first = await line.join("a", 2, on_unavailable=policy)
         await line.join("b", 1)
         line.store.inject(Fault.FAIL_BEFORE, verb="commit")
@@ -224,16 +212,12 @@ def test_a_store_that_fails_ends_the_waiting_of_its_head_only(policy: str) -> No
         else:
             assert line.served == [("a", 2.0), ("b", 2.0)]
 
-    scene(act)
 
-
-def test_other_buckets_do_not_wait_along() -> None:
-    async def act(line: Line) -> None:
+async def test_other_buckets_do_not_wait_along() -> None:
+    async with scene() as line:
         await line.join("a", 50)
         await line.ask("other entity", 100, max_wait=None, entity="stranger")
         assert line.served == [("other entity", 0.0)]
-
-    scene(act)
 
 
 async def test_1000_waiters_are_served_in_order_with_few_calls() -> None:

@@ -7,13 +7,14 @@ import contextlib
 import gc
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.acquiring import granted
+from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
@@ -24,8 +25,6 @@ from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore
 
 RPM = [Limit.per_hour("rpm", 100)]
-PATIENCE = 20
-"""Seconds after which something hangs."""
 
 
 class HeldStore(FaultyStore):
@@ -53,15 +52,6 @@ class HeldStore(FaultyStore):
 async def take(limiter: RateLimiter, entity: str = "key", amount: int = 1, **options: Any) -> None:
     async with limiter.acquire(entity, "gpt-4", {"rpm": amount}, RPM, **options):
         pass
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run in a loop of its own; what hangs fails."""
-
-    async def bounded() -> None:
-        await asyncio.wait_for(work, PATIENCE)
-
-    asyncio.run(bounded())
 
 
 @contextlib.contextmanager
@@ -107,9 +97,9 @@ def _forget(task: asyncio.Task[None]) -> None:
 def test_a_dead_loop_in_the_middle_of_an_acquire_jams_nobody(verb: str, closed: bool) -> None:
     store = HeldStore()
     limiter = RateLimiter(store)
-    run(take(limiter, "other"))  # the namespace is known
+    asyncio.run(take(limiter, "other"))  # the namespace is known
     if verb == "commit":
-        run(take(limiter))
+        asyncio.run(take(limiter))
     store.verb = verb
     with dead_loop(lambda: take(limiter), closed=closed):
         store.verb = None
@@ -118,14 +108,14 @@ def test_a_dead_loop_in_the_middle_of_an_acquire_jams_nobody(verb: str, closed: 
             await asyncio.gather(*(take(limiter) for _ in range(5)))
             assert (await limiter.available("key", "gpt-4", RPM))["rpm"] == (95 if verb == "read" else 94)
 
-        run(work())
+        asyncio.run(work())
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new key", "known key"])
 def test_a_dead_loop_leaves_an_async_sqlite_file_usable(tmp_path: Path, known: bool) -> None:
     url = f"sqlite:///{tmp_path}/limits.db"
     limiter = RateLimiter(url)
-    run(take(limiter, "key" if known else "other"))
+    asyncio.run(take(limiter, "key" if known else "other"))
     loop = asyncio.new_event_loop()
     task = loop.create_task(take(limiter))
     loop.run_until_complete(asyncio.sleep(0))
@@ -137,7 +127,7 @@ def test_a_dead_loop_leaves_an_async_sqlite_file_usable(tmp_path: Path, known: b
         await asyncio.gather(*(take(limiter) for _ in range(5)))
         await limiter.close()
 
-    run(work())
+    asyncio.run(work())
     _forget(task)
 
 
@@ -145,7 +135,7 @@ def test_a_blocked_loop_keeps_no_other_loop_waiting() -> None:
     """Its write is in flight and its thread is busy with something else."""
     store = HeldStore()
     limiter = RateLimiter(store)
-    run(take(limiter))
+    asyncio.run(take(limiter))
     done = threading.Event()
 
     async def busy() -> None:
@@ -161,7 +151,7 @@ def test_a_blocked_loop_keeps_no_other_loop_waiting() -> None:
     assert store.reached.wait(PATIENCE)
     store.verb = None
     try:
-        run(take(limiter))
+        asyncio.run(take(limiter))
         assert not done.is_set()
     finally:
         done.set()
@@ -171,7 +161,7 @@ def test_a_blocked_loop_keeps_no_other_loop_waiting() -> None:
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "stopped"])
 def test_a_dead_loop_at_the_head_of_a_line_holds_nobody_up(closed: bool) -> None:
     limiter = RateLimiter(MemoryStore())
-    run(take(limiter, amount=99))
+    asyncio.run(take(limiter, amount=99))
     with dead_loop(lambda: take(limiter, amount=50, max_wait=100_000), closed=closed):
 
         async def work() -> None:
@@ -180,7 +170,7 @@ def test_a_dead_loop_at_the_head_of_a_line_holds_nobody_up(closed: bool) -> None
             with pytest.raises(RateLimitExceeded):
                 await take(limiter, max_wait=1)
 
-        run(work())
+        asyncio.run(work())
         assert closed == (not limiter._lines.waiting), "what a closed loop has left is cleared away"
 
 
@@ -212,7 +202,7 @@ def test_tokens_that_come_back_wake_the_waiters_of_every_loop() -> None:
             failures.append(error)
 
     thread = threading.Thread(target=run_thread)
-    run(fails())
+    asyncio.run(fails())
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert not failures
@@ -235,7 +225,7 @@ def test_what_is_done_once_is_done_by_another_loop_if_the_first_dies() -> None:
         async def work() -> None:
             await asyncio.gather(*(once.finish() for _ in range(3)))
 
-        run(work())
+        asyncio.run(work())
         assert done == ["prepared"]
 
 
@@ -256,7 +246,7 @@ def test_a_limiter_closes_although_another_loop_is_dead(tmp_path: Path, kind: st
             await limiter.close()
             await limiter.close()
 
-        run(work())
+        asyncio.run(work())
         _forget(task)
         del task, loop
         gc.collect()
@@ -275,52 +265,45 @@ class Announcing(FaultyStore):
         return answer
 
 
-def test_who_waited_while_the_first_read_the_config_comes_before_later_ones() -> None:
+async def test_who_waited_while_the_first_read_the_config_comes_before_later_ones() -> None:
     """There are two tokens: the one who comes when the config has just been read is the third."""
+    store = Announcing(MemoryStore(), suspend=True)
+    limiter = RateLimiter(store)
+    await limiter.set_system_defaults([Limit.per_hour("rpm", 2)])
+    granted: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
 
-    async def work() -> None:
-        store = Announcing(MemoryStore(), suspend=True)
-        limiter = RateLimiter(store)
-        await limiter.set_system_defaults([Limit.per_hour("rpm", 2)])
-        granted: list[str] = []
-        tasks: list[asyncio.Task[None]] = []
+    async def ask(name: str) -> None:
+        with contextlib.suppress(RateLimitExceeded):
+            async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+                granted.append(name)
 
-        async def ask(name: str) -> None:
-            with contextlib.suppress(RateLimitExceeded):
-                async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-                    granted.append(name)
+    def come(name: str) -> None:
+        tasks.append(asyncio.create_task(ask(name)))
 
-        def come(name: str) -> None:
-            tasks.append(asyncio.create_task(ask(name)))
-
-        store.then = lambda: come("third")
-        come("first")
-        come("second")
-        while len(tasks) < 3:  # noqa: ASYNC110  # the third one comes by itself
-            await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        assert granted == ["first", "second"]
-
-    run(work())
+    store.then = lambda: come("third")
+    come("first")
+    come("second")
+    while len(tasks) < 3:  # noqa: ASYNC110  # the third one comes by itself
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert granted == ["first", "second"]
 
 
-def test_who_gives_up_while_others_read_the_config_lets_the_next_one_through() -> None:
-    async def work() -> None:
-        store = HeldStore()
-        limiter = RateLimiter(store)
-        await take(limiter, "other")
-        store.verb = "read"
-        tasks = [asyncio.create_task(take(limiter)) for _ in range(4)]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        store.verb = None
-        tasks[1].cancel()
-        tasks[0].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert [task.cancelled() for task in tasks] == [True, True, False, False]
-        assert not limiter._chains.resolving
-
-    run(work())
+async def test_who_gives_up_while_others_read_the_config_lets_the_next_one_through() -> None:
+    store = HeldStore()
+    limiter = RateLimiter(store)
+    await take(limiter, "other")
+    store.verb = "read"
+    tasks = [asyncio.create_task(take(limiter)) for _ in range(4)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    store.verb = None
+    tasks[1].cancel()
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [task.cancelled() for task in tasks] == [True, True, False, False]
+    assert not limiter._chains.resolving
 
 
 def test_one_limiter_serves_one_loop_after_another(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.conftest import LONGEST
 from tests.support.deadlines import PATIENCE, Hangs, ends_within
 from tests.support.paths import ROOT
 
@@ -119,3 +120,7 @@ def test_who_ends_in_time_is_left_alone() -> None:
     with ends_within(0.01):
         pass
     time.sleep(0.02)
+
+
+def test_the_files_that_come_first_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).exists()] == []
