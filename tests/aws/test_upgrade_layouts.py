@@ -16,9 +16,10 @@ from zae_limiter.aws.upgrade.sharded import adopt
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
-from zae_limiter.records.charging import charge
+from zae_limiter.records.charging import anchored_limits
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level
+from zae_limiter.records.reshaping import take
 from zae_limiter_aggregator.consumption import consumed
 from zae_limiter_aggregator.stream import Change
 
@@ -138,7 +139,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     )
     before = image
     for number in range(3):
-        write = charge(bucket, before, {"rpm": 3_000}, NOW + number)
+        write = take(bucket, before, anchored_limits(bucket, before), {"rpm": 3_000}, NOW + number)
         assert write is not None
         after = applied(before, write)
         assert after is not None

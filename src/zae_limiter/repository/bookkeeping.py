@@ -58,7 +58,7 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
     for _ in range(_TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
-        write, accruals = ledger.gathered(key, image, backend.store.capabilities.usage_retention_days)
+        write, accruals = ledger.gather(key, image, backend.store.capabilities.usage_retention_days)
         outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
         if isinstance(outcome, Committed):
             return
@@ -81,7 +81,7 @@ async def forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Wri
         return [Write(key, delete=True)]
     if image is None:
         return []
-    guards, _, accruals = ledger.booked(key, image, backend.store.capabilities.usage_retention_days)
+    guards, _, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
     return [Write(key, guards, delete=True), *accruals]
 
 

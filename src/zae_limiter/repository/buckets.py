@@ -84,7 +84,7 @@ class BucketOperations(Operations):
             return False
         await self._delete(deletions[early + room :], deadline)
         for write in deletions:
-            self._backend.sights.forget(write.key)
+            self._backend.last_seen.forget(write.key)
         return True
 
     async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
@@ -100,7 +100,7 @@ class BucketOperations(Operations):
         for key in buckets[fit:]:
             await self._forget_alone(key, deadline)
         for key in buckets:
-            self._backend.sights.forget(key)
+            self._backend.last_seen.forget(key)
         return True
 
     async def _forget_alone(self, key: Key, deadline: Deadline) -> None:

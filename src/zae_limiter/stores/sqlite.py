@@ -28,7 +28,7 @@ from ..core.errors import (
     RateLimiterUnavailable,
 )
 from ..core.values import BackendCapabilities
-from ..forks import protect
+from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
 from ..records.algebra import (
     Committed,
@@ -112,7 +112,8 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
         self._busy_ms = -1
         self._watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
-        protect(self)
+        protect(self._lock)
+        before_fork(self._disconnect)  # SQLite's locks belong to the process that took them
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
@@ -152,10 +153,6 @@ class SqliteFile:
         """Close the connection; the next use opens it again."""
         with self._lock:
             self._disconnect()
-
-    def before_fork(self) -> None:
-        """Let no connection cross a fork: SQLite's locks belong to the process that took them."""
-        self._disconnect()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

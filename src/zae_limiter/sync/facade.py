@@ -16,8 +16,8 @@ from .operations import (
     SyncConfigOperations,
     SyncEntityOperations,
     SyncHistoryOperations,
-    SyncLookOperations,
     SyncNamespaceOperations,
+    SyncQueryOperations,
     SyncSurveyOperations,
 )
 
@@ -49,7 +49,16 @@ class BlockingRateLimiter(RateLimiter):
 class SyncRepository(
     SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncSurveyOperations, SyncHistoryOperations
 ):
-    """`Repository`, blocking."""
+    """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
+
+    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
+    without ``://`` the name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
+
+    ``max_cached_keys`` is for how many keys (an entity and a resource) it is remembered which limits they have, for
+    ``config_cache_ttl`` seconds at most, and what was last seen of their buckets.
+    ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
+    its own decides by that one, and a difference between the two is reported.
+    """
 
     _inner: BlockingRepository
 
@@ -81,6 +90,13 @@ class SyncRepository(
         )
 
     @classmethod
+    def _of(cls, inner: BlockingRepository) -> SyncRepository:
+        """Return the blocking form of a repository that is open."""
+        made = cls.__new__(cls)
+        made._inner = inner
+        return made
+
+    @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
         """The fluent form: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
         return SyncRepositoryBuilder()
@@ -102,11 +118,11 @@ class SyncRepository(
 
     @property
     def clock_skew_ms(self) -> int:
-        """How far this process's clock is ahead of the store's."""
+        """How far this process's clock is ahead of the store's, as far as it is known by now."""
         return self._inner.clock_skew_ms
 
     def invalidate_config_cache(self) -> None:
-        """Forget all cached config."""
+        """Forget all cached config: the next acquire reads it again."""
         self._inner.invalidate_config_cache()
 
     def get_cache_stats(self) -> CacheStats:
@@ -122,7 +138,11 @@ class SyncRepository(
         run(self._inner.create_table(tags=tags, deletion_protection=deletion_protection))
 
     def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used."""
+        """Make sure that the store can be used; an embedded one needs nothing.
+
+        With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
+        once. Without them nothing is created, so a mistyped name provisions nothing.
+        """
         run(self._inner.ensure_infrastructure())
 
     def status(self) -> Status:
@@ -134,7 +154,7 @@ class SyncRepository(
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -144,18 +164,26 @@ class SyncRepository(
 
 
 class SyncRepositoryBuilder(RepositoryOptions):
-    """`RepositoryBuilder`, blocking."""
+    """The fluent form of `SyncRepository`; `build` also sees to its stack, if it has options, and to its namespace."""
 
     def build(self) -> SyncRepository:
         """Open the repository, with all that it needs."""
-        repository = SyncRepository(self._url, **self._options)
-        run(repository._inner._prepare())
-        return repository
+        return SyncRepository._of(run(self._open(BlockingRepository)))
 
 
-class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
-    """`RateLimiter`, blocking."""
+class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
+    """Limits calls whose cost is known only afterwards.
 
+    ``repository`` is a `SyncRepository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
+    when the store cannot be asked (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
+    may take, over all that it asks of the store; so may the settlement at the end of its block, and each other call.
+    Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
+    ``max_wait + timeout``. The default is the store's.
+    ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
+    Entity and config operations work here as on the repository.
+    """
+
+    repository: SyncRepository
     _inner: BlockingRateLimiter
 
     def __init__(
@@ -203,19 +231,36 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
         atomic: bool | None = None,
     ) -> SyncLease:
-        """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
+        """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
+
+        ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
+        them side by side and what was taken goes back when another level refuses.
+
+        >>> from zae_limiter import Limit
+        >>> def chat() -> dict[str, int]:
+        ...     limiter = SyncRateLimiter("memory://")
+        ...     limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
+        ...     with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+        ...         lease.adjust(tpm=+1_230)  # it has used 1,730
+        ...         return lease.consumed
+        >>> chat()
+        {'rpm': 1, 'tpm': 1730}
+        """
         cost = check_amounts("consume", consume)
         terms = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
+            terms = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
         return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:
-        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
+
+        A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        """
         run(self._inner.close())
 
     def __enter__(self) -> SyncRateLimiter:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -225,7 +270,10 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
 
 
 class SyncLease(LeaseCore):
-    """`Lease`, blocking: enter it with ``with``."""
+    """What `SyncRateLimiter.acquire` gives: enter it with ``with`` to take the tokens.
+
+    ``degraded`` is true when the body runs without any limit, because the store could not be asked.
+    """
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UsageSnapshot,
         UsageSummary,
     )
-    from ..limiter.looking import LookOperations
+    from ..limiter.queries import QueryOperations
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
@@ -107,7 +107,10 @@ class SyncConfigOperations:
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
     ) -> None:
-        """Set the limits that apply where nothing more specific is stored."""
+        """Set the limits that apply where nothing more specific is stored.
+
+        ``on_unavailable`` None leaves what is stored of it.
+        """
         return run(self._inner.set_system_defaults(limits, on_unavailable, principal))
 
     def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
@@ -220,7 +223,10 @@ class SyncSurveyOperations:
     _inner: SurveyOperations
 
     def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
-        """What is left in every bucket now, of one resource or of the namespace, from so many records at most."""
+        """What is left in every bucket now, of one resource or of the namespace, from at most ``max_records`` records.
+
+        It reads each of them: on DynamoDB that costs about one read unit per bucket and shard.
+        """
         return run(self._inner.survey_buckets(resource, max_records))
 
 
@@ -230,7 +236,10 @@ class SyncHistoryOperations:
     _inner: HistoryOperations
 
     def get_audit_events(self, entity_id: str, limit: int = 100, start_event_id: str | None = None) -> list[AuditEvent]:
-        """Changes of one subject, newest first, older than ``start_event_id`` if given."""
+        """Changes of one subject, newest first, older than ``start_event_id`` if given.
+
+        Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
+        """
         return run(self._inner.get_audit_events(entity_id, limit, start_event_id))
 
     def get_usage_snapshots(
@@ -243,7 +252,11 @@ class SyncHistoryOperations:
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first."""
+        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first.
+
+        A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
+        exact up to the first page; where a stream does, up to what has come through that.
+        """
         return run(
             self._inner.get_usage_snapshots(entity_id, resource, window_type, start_time, end_time, limit, next_key)
         )
@@ -256,14 +269,14 @@ class SyncHistoryOperations:
         start_time: datetime | str | None = None,
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
-        """All matching snapshots added up."""
+        """All matching snapshots added up: those of one window type, without ``window_type`` of the finest there is."""
         return run(self._inner.get_usage_summary(entity_id, resource, window_type, start_time, end_time))
 
 
-class SyncLookOperations:
-    """`LookOperations`, blocking."""
+class SyncQueryOperations:
+    """`QueryOperations`, blocking."""
 
-    _inner: LookOperations
+    _inner: QueryOperations
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
@@ -272,7 +285,10 @@ class SyncLookOperations:
     def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
+        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+
+        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        """
         return run(self._inner.time_until_available(entity_id, resource, needed, limits))
 
     def get_status(
@@ -282,7 +298,11 @@ class SyncLookOperations:
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
-        """One row per level and limit, the entity itself first: what is left, and where the limit comes from."""
+        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+
+        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
+        None where it never will be.
+        """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
