@@ -179,6 +179,7 @@ WRITES = st.builds(
     st.lists(NAMES, max_size=1).map(tuple),
     EXPIRIES,
     st.integers(0, 5).map(lambda chance: chance == 0),
+    st.none(),
 )
 IMAGES = st.none() | st.dictionaries(NAMES, NUMBERS)
 
