@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from tests.aws import old_tables
 from tests.aws.old_layouts import LAYOUTS
 from tests.aws.old_tables import NOW, OTHER, Item, Pool
+from tests.support.charges import charge
 from zae_limiter import Limit
 from zae_limiter.aws.upgrade.batches import batches, together
 from zae_limiter.aws.upgrade.items import Move, Old, Place, Refused, moved, unchanged
@@ -16,10 +17,8 @@ from zae_limiter.aws.upgrade.sharded import adopt
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
-from zae_limiter.records.charging import anchored_limits
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level
-from zae_limiter.records.reshaping import take
 from zae_limiter_aggregator.consumption import consumed
 from zae_limiter_aggregator.stream import Change
 
@@ -139,7 +138,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     )
     before = image
     for number in range(3):
-        write = take(bucket, before, anchored_limits(bucket, before), {"rpm": 3_000}, NOW + number)
+        write = charge(bucket, before, {"rpm": 3_000}, NOW + number)
         assert write is not None
         after = applied(before, write)
         assert after is not None

@@ -240,9 +240,20 @@ MUTATIONS = [
     Mutation(
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
-    Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
+    Mutation(
+        "records.charging.spend",
+        "if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI",
+        "if True",
+        "leases.debt_is_not_forgotten",
+        "memory",
+    ),
     Mutation("records.reshaping.keep_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
-    Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
+    Mutation(
+        "records.charging.charge",
+        "expires_ms = now_ms + level.lifetime_ms",
+        "expires_ms = now_ms + 1",
+        "leases.default_buckets_expire",
+    ),
     # Usage.
     Mutation("records.ledger.with_usage", "now_ms < image", "now_ms <= image", TURN, "memory"),
     Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", USAGE, "memory"),

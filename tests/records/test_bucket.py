@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.charges import charge
 from zae_limiter import CorruptRecordError, Limit
 from zae_limiter.core.bucket import Rule, level as balance
 from zae_limiter.records import bucket, charging, keys, level as level_record, reshaping
@@ -77,7 +78,7 @@ def test_a_charge_takes_exactly_the_cost_or_nothing(
     level, now = level_of(given), NOW + later
     image = done(None, charging.create(level, first, NOW))
     before = balances(image, now)
-    write = reshaping.take(level, image, charging.anchored_limits(level, image), second, now)
+    write = charge(level, image, second, now)
     assert (write is None) == any(need > before[name] for name, need in second.items())
     if write is not None:
         after = done(image, write)
@@ -163,7 +164,7 @@ def test_numbers_stay_small_enough_for_stores_that_count_in_doubles() -> None:
     now = NOW
     for years in range(1, 30):
         now = NOW + years * 365 * 86_400_000
-        image = done(image, reshaping.take(level, image, charging.anchored_limits(level, image), {"tps": 10**9}, now))
+        image = done(image, charge(level, image, {"tps": 10**9}, now))
         assert all(abs(value) < 2**53 for attr, value in image.items() if attr.startswith("b_"))
     assert image[level_record.ANCHOR] > NOW
     assert balances(image, now) == {"tps": 0}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.limiter.test_shards import begun, drain, levels, opened, split, still, store_of, take
+from tests.support.charges import charge
 from zae_limiter import Limit
 from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve
@@ -107,11 +108,11 @@ def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
     image = applied(None, charging.create(one, {}, NOW))
     assert image is not None
-    charge = Charge.of(one, image, NOW, {})
+    charged = Charge.of(one, image, NOW, {})
     stale = [
-        reshaping.take(one, image, charging.anchored_limits(one, image), {"rpm": 1_000}, NOW),
-        settle(one, image, {"rpm": -1_000}, charge, NOW).write,
-        settle(one, image, {"rpm": 1_000}, charge, NOW).write,
+        charge(one, image, {"rpm": 1_000}, NOW),
+        settle(one, image, {"rpm": -1_000}, charged, NOW).write,
+        settle(one, image, {"rpm": 1_000}, charged, NOW).write,
         reshaping.reshape(one, image, {}, NOW),
         splitting.split(one, image, NOW)[0],
     ]
@@ -164,13 +165,7 @@ def test_a_split_that_races_with_charges_never_mints(seed: int) -> None:
         if chance.random() < 0.15 and image["shard_count"] < 16:
             table.commit(splitting.split(table.at(key, image), image, now_ms))
         else:
-            write = reshaping.take(
-                table.at(key, image),
-                image,
-                charging.anchored_limits(table.at(key, image), image),
-                {"rpm": cost * 1000},
-                now_ms,
-            )
+            write = charge(table.at(key, image), image, {"rpm": cost * 1000}, now_ms)
             granted += cost * 1000 if write is not None and table.commit([write]) else 0
         made = between(Rule.of(limit), NOW, now_ms)
         assert min(table.levels(now_ms)) >= 0, "a charge or a split takes what is there"

@@ -2,13 +2,15 @@
 
 The harness cancels a task at its n-th suspension for n = 1, 2, 3, ... until the task finishes undisturbed, on
 every store: the memory store made to suspend around each call as a network would, the same without free atomic
-commits (independent writes with give-back), and SQLite in its thread.
+commits (independent writes with give-back), both also as stores that need no task of their own, and SQLite in its
+thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import dataclasses
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 
 from tests.support.deadlines import PATIENCE
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
+from zae_limiter.core.values import BackendCapabilities
+from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
@@ -24,13 +28,35 @@ LIMIT = Limit.per_day("rpm", 100)
 Opener = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", "independent", "sqlite"])
+class InTheCallersTask(FaultyStore):
+    """Says of itself that it needs no task of its own; it waits for a future, as a network would make it."""
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return dataclasses.replace(super().capabilities, never_cancels=True)
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        outcome = await super().commit(writes, timeout=timeout)
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+
+        def answer() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        loop.call_soon(answer)
+        await answered
+        return outcome
+
+
+@pytest.fixture(params=["memory", "independent", "sqlite", "memory-no-task", "independent-no-task"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     clock = ManualClock()
     if request.param == "sqlite":
         return lambda: FaultyStore(open_store(f"sqlite:///{tmp_path}/l.db", blocking=False, clock=clock), suspend=True)
     shared = MemoryStore(clock)
-    return lambda: FaultyStore(shared, suspend=True, free_atomic_commit=request.param == "memory")
+    kind = InTheCallersTask if request.param.endswith("no-task") else FaultyStore
+    return lambda: kind(shared, suspend=True, free_atomic_commit=request.param.startswith("memory"))
 
 
 class CancelAt:

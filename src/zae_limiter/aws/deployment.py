@@ -91,7 +91,7 @@ def _told(store: Store, options: StackOptions) -> Options:
 def options_now(aws: Aws, name: str) -> StackOptions:
     """The options of a deployment as it is; the usual ones where there is none."""
     found = stack.own(aws, name)
-    return StackOptions() if found is None or found.vain else options_of(found)
+    return StackOptions() if found is None or found.is_dead else options_of(found)
 
 
 def options_of(found: Stack) -> StackOptions:

@@ -92,7 +92,7 @@ def buckets(aws: Aws, found: Stack) -> list[str]:
 def check_dispensable(aws: Aws, name: str) -> None:
     """Refuse to do without an archive that holds something: a change of the stack would leave its bucket to nobody."""
     found = stack.own(aws, name)
-    if found is None or found.vain:
+    if found is None or found.is_dead:
         return
     for bucket in buckets(aws, found):
         try:

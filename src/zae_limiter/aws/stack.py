@@ -71,7 +71,7 @@ class Stack(NamedTuple):
         return f"zae-limiter {self.tags.get(VERSION, 'before 1.0')}"
 
     @property
-    def vain(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether it holds nothing, or soon will: what its parameters say is no longer meant."""
         return self.status in _REMAINDERS or self.status.startswith(("ROLLBACK_", "DELETE_"))
 

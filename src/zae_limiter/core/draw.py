@@ -151,7 +151,7 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
 
 def _bound(ceiling: int, tk: int, since: int) -> tuple[int, bool]:
     """The highest ``tk`` for which a draw inside the bucket is what it seems to be, and whether it is an upper one."""
-    mark = upper_mark(ceiling) - since
+    mark = ceiling * 3 // 4 - since  # as `upper_mark`
     return (ceiling - since - 1, True) if tk >= mark else (mark - 1, False)
 
 

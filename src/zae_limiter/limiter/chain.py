@@ -97,7 +97,7 @@ class Chain:
     """
 
     __slots__ = (
-        "_coalescers",
+        "coalescers",
         "generation",
         "given",
         "homes",
@@ -124,7 +124,7 @@ class Chain:
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
-        self._coalescers = coalescers
+        self.coalescers: dict[object, WriteCoalescer[Any]] = {} if coalescers is None else coalescers
 
     @property
     def names(self) -> Set[str]:
@@ -133,25 +133,19 @@ class Chain:
             return self.homes[0].level.slots.keys()
         return {name for home in self.homes for name in home.level.slots}
 
-    def coalescer(self, scope: object) -> WriteCoalescer[Any]:
-        """Return the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
+    def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
+        """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
 
         Writes of several loops meet in the store, as those of several processes do.
         """
-        queues = self._coalescers
-        if queues is None:  # two threads that make them each only merge less
-            queues = self._coalescers = {}
-        queue = queues.get(scope)
-        if queue is None:
-            for other in list(queues):
-                if has_ended(other):
-                    queues.pop(other, None)
-            queue = queues.setdefault(scope, WriteCoalescer())
-        return queue
+        for other in list(self.coalescers):
+            if has_ended(other):
+                self.coalescers.pop(other, None)
+        return self.coalescers.setdefault(scope, WriteCoalescer())
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""
-        return Chain(levels, self.given, self.since_ms, self.valid_until_ms, self.generation, self._coalescers)
+        return Chain(levels, self.given, self.since_ms, self.valid_until_ms, self.generation, self.coalescers)
 
     @property
     def roots(self) -> tuple[Key, ...]:

@@ -117,16 +117,6 @@ class Chains:
             following = waiting.popleft()
         following.open()
 
-    def is_current(self, chain: Chain) -> bool:
-        """Return whether no bucket of a chain was charged under newer config or has been split since."""
-        for home in chain.homes:
-            if home.is_outgrown:
-                return False
-        for level, seen in chain.shards() if chain.sharded else chain.homes:
-            if seen.image is not None and charging.is_ahead(level, seen.image):
-                return False
-        return True
-
     async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
         newer: dict[str, int] = {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+from ..core.errors import RateLimiterUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,16 +43,14 @@ class PendingCharge(Generic[G]):
         self.abandoned = False
         self.decided = False
 
-    def result(self) -> G:
-        """Return the grant, or raise the error."""
+    def fail(self) -> NoReturn:
+        """Raise the error that the charge ended with."""
         error, self.error = self.error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # it holds this frame, which must not hold it as well
-        assert self.grant is not None  # a charge without an error was granted
-        return self.grant
+        assert error is not None  # a charge that was decided has a grant or an error
+        try:
+            raise error
+        finally:
+            del error  # it holds this frame, which must not hold it as well
 
 
 class WriteCoalescer(Generic[G]):
@@ -60,12 +60,12 @@ class WriteCoalescer(Generic[G]):
     wait, in the order of their coming. So the deadline of the write cuts nobody short.
     """
 
-    __slots__ = ("_busy", "_lock", "_queue")
+    __slots__ = ("_busy", "_lock", "waiting")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._busy = False
-        self._queue: deque[PendingCharge[G]] = deque()
+        self.waiting: deque[PendingCharge[G]] = deque()
 
     def enter(self, charge: PendingCharge[G], new_gate: Callable[[], Gate]) -> Gate | None:
         """Take the lead and return None if nothing is in flight; otherwise queue and return the gate to wait at."""
@@ -74,34 +74,43 @@ class WriteCoalescer(Generic[G]):
                 self._busy = True
                 return None
             charge.gate = new_gate()
-            self._queue.append(charge)
+            self.waiting.append(charge)
             return charge.gate
 
     def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
         """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
         ends = leader.deadline.ends + leader.deadline.seconds * _SLACK
         with self._lock:
-            taken = [] if leader in self._queue else [leader]
-            while self._queue and self._queue[0].deadline.ends <= ends:
-                taken.append(self._queue.popleft())
+            taken = [] if leader in self.waiting else [leader]
+            while self.waiting and self.waiting[0].deadline.ends <= ends:
+                taken.append(self.waiting.popleft())
         return taken
 
     def leave(self) -> None:
         """Hand the lead to the one in the queue with the most time left, or end it."""
         with self._lock:
-            if not self._queue:
+            if not self.waiting:
                 self._busy = False
                 return
-            heir = max(self._queue, key=_ends)
+            heir = max(self.waiting, key=_ends)
             heir.leads = True
         _open(heir)
 
-    def decide(self, batch: list[PendingCharge[G]]) -> list[G]:
-        """Tell the batch its outcome and leave; return the grants whose callers are gone: they have to go back."""
+    def decide(self, batch: list[PendingCharge[G]], failure: Exception | None) -> list[G]:
+        """Tell the batch its outcome and leave; return the grants whose callers are gone: they have to go back.
+
+        Charges without an outcome end with ``failure``.
+        """
+        for charge in batch:
+            if charge.grant is None and charge.error is None:
+                charge.error = failure or RateLimiterUnavailable("The write that was to decide was interrupted.")
         with self._lock:
+            lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
             for charge in batch:
                 charge.decided = True
-            lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
+            if len(batch) == 1 and batch[0].gate is None and not self.waiting:
+                self._busy = False
+                return lost
         for charge in batch:
             _open(charge)
         self.leave()
@@ -110,8 +119,8 @@ class WriteCoalescer(Generic[G]):
     def withdraw(self, charge: PendingCharge[G]) -> Place:
         """Take out the charge of a cancelled caller; return where it was, which says who has to clean up."""
         with self._lock:
-            if charge in self._queue:
-                self._queue.remove(charge)
+            if charge in self.waiting:
+                self.waiting.remove(charge)
                 return Place.LEADING if charge.leads else Place.QUEUED
             if charge.decided:
                 return Place.DECIDED

@@ -22,14 +22,14 @@ from ..core.errors import (
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict, Image, applied
 from ..repository.base import MAX_COMMIT
-from ..runtime.retries import tries
+from ..runtime.retries import count_loss
 from ..stores.port import UpdatesInPlace
 from .amounts import check_known
 from .coalescer import PendingCharge, Place, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal, total
 from .grant import Grant, new_grant
-from .planning import serials
+from .planning import Outdated, serials
 from .settling import Settling, settle_grant
 from .shards import fuller, looks_around, relieve
 
@@ -60,6 +60,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
         self._update = backend.store.update_in_place if isinstance(backend.store, UpdatesInPlace) else None
@@ -114,17 +115,22 @@ class Engine:
         self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline, atomic: bool = False
     ) -> Grant:
         """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`."""
-        self.refuse_again(chain, cost, now_ms)
+        for _, seen in chain.homes:
+            if seen.refused:
+                self.refuse_again(chain, cost, now_ms)
+                break
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic)
         if self.never_suspends:
             await self._charge(chain, [charge], now_ms, deadline)
         else:
             await self._coalesce(chain, charge, now_ms)
-        return charge.result()
+        if charge.grant is None:
+            charge.fail()
+        return charge.grant
 
     def refuse_again(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise the refusal that is known without asking the store, if one of the buckets has refused lately."""
-        if chain.sharded or True not in [seen.refused for _, seen in chain.homes]:
+        if chain.sharded:
             return
         for level, seen in chain.homes:
             if seen.image is None or seen.limits(level, seen.image) is None:
@@ -183,7 +189,7 @@ class Engine:
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end, also if the caller is cancelled."""
-        return await (work if self.never_suspends else self._runtime.finish(work))
+        return await (work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels))
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -198,8 +204,9 @@ class Engine:
 
     async def _coalesce(self, chain: Chain, charge: PendingCharge[Grant], now_ms: int) -> None:
         """Have a charge decided: by a write of its own, or together with others."""
+        scope = self._runtime.scope()
         coalescer: WriteCoalescer[Grant]
-        coalescer = chain.coalescer(self._runtime.scope()) if self._merges else WriteCoalescer()
+        coalescer = (chain.coalescers.get(scope) or chain.add_coalescer(scope)) if self._merges else WriteCoalescer()
         try:
             gate = coalescer.enter(charge, self._runtime.gate)
             if gate is not None:
@@ -211,7 +218,7 @@ class Engine:
                         f"No decision within {charge.deadline.seconds:.3g} s: others were ahead."
                     )
                 now_ms = self._clock.now_ms()
-            await self._runtime.finish(self._charge_batch(coalescer, chain, charge, now_ms))
+            await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))
         except BaseException as error:
             place = coalescer.withdraw(charge)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
@@ -225,34 +232,32 @@ class Engine:
         self, coalescer: WriteCoalescer[Grant], chain: Chain, leader: PendingCharge[Grant], now_ms: int
     ) -> None:
         """Decide the leader and all who wait, and give back what was granted to those who have left meanwhile."""
-        batch, deadline = coalescer.batch(leader), leader.deadline
+        batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
-            await self._charge(chain, batch, now_ms, deadline)
+            await self._charge(chain, batch, now_ms, leader.deadline)
         except Exception as error:
             failure = error
         finally:
-            for charge in batch:
-                if charge.grant is None and charge.error is None:
-                    charge.error = failure or RateLimiterUnavailable("The write that was to decide was interrupted.")
-            lost = coalescer.decide(batch)
+            lost = coalescer.decide(batch, failure)
         if lost:
-            await self._give_back(lost, deadline)
+            await self._give_back(lost, leader.deadline)
 
     # Deciding, committing, learning.
 
     async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
-        now_ms, knowledge = chain.instant(now_ms), Knowledge.REMEMBERED
-        attempts = tries(chain.homes[0].level.key.pk)
-        while True:
-            lost = next(attempts)
-            before, (chain, pending) = chain, await self._follow(chain, pending, deadline)
-            if not pending:
-                return
-            if chain is not before:
+        for _, seen in chain.homes:
+            if seen.seen_ms > now_ms:  # the clock has stepped back
+                now_ms = seen.seen_ms
+        knowledge, lost = Knowledge.REMEMBERED, 0
+        while pending:
+            try:
+                chosen = draft(chain, pending, now_ms, knowledge)
+            except Outdated:
+                chain, pending = await self._follow(chain, pending, deadline)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
-            chosen = draft(chain, pending, now_ms, knowledge)
+                continue
             if chosen is None:
                 if await self._refuse(chain, pending, now_ms, knowledge, deadline):
                     return
@@ -264,17 +269,14 @@ class Engine:
                 chosen = draft(chain, pending, now_ms, knowledge) or chosen
             outcome = await self._commit(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
+                lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 self._learn_loss(chain, outcome, chosen, now_ms)
-                knowledge = Knowledge.LOST_RACE
                 continue
             self._learn(chain, chosen, outcome, now_ms)
-            pending = [charge for charge in pending if charge.grant is None]
             if self._splits:
                 chain = await self._spread(chain, chosen, now_ms, deadline)
-            if not pending:
-                return
-            knowledge = Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
-            attempts = tries(chain.homes[0].level.key.pk)
+            lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
+            pending = [charge for charge in pending if charge.grant is None]
 
     async def _commit(
         self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline, lost: int
@@ -290,14 +292,18 @@ class Engine:
 
     def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
         """Keep the images after a commit, and give those their grants who were served by it."""
-        for part, image in zip(chosen.parts, outcome.images, strict=True):
+        charges, parts, wide = chosen
+        for part, image in zip(parts, outcome.images, strict=True):
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
             seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        parts = tuple(chosen.parts) if chosen.wide else None
-        cost = total(chosen.charges)
-        chosen.share(new_grant((chain, cost, outcome.images, now_ms, NOTHING, parts, False)))
+        cost = charges[0].cost if len(charges) == 1 else total(charges)
+        grant = new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
+        if len(charges) == 1:
+            charges[0].grant = grant
+        else:
+            chosen.share(grant)
 
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment."""
@@ -311,9 +317,10 @@ class Engine:
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline
     ) -> tuple[Chain, list[PendingCharge[Grant]]]:
         """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error."""
-        if self._chains.is_current(chain):
+        newer = await self._chains.follow(chain, deadline)
+        if newer is chain:
             return chain, pending
-        chain = await self._chains.follow(chain, deadline)
+        chain = newer
         left = []
         for charge in pending:
             try:

@@ -10,9 +10,9 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..records import bucket, charging, ledger, reshaping
-from ..records.ledger import BucketChange
-from ..records.level import SHARDS
+from ..records import bucket, charging, reshaping
+from ..records.ledger import BucketChange, with_usage
+from ..records.level import HOUR_END, SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,17 +40,26 @@ class Part(NamedTuple):
         return self.change.write
 
 
+class Outdated(Exception):
+    """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
+
+
 def plan(
     chain: Chain, cost: Mapping[str, int], now_ms: int, each: Sequence[Mapping[str, int]] = ()
 ) -> list[Part] | None:
     """Take ``cost``, all that ``each`` of several grants takes, from the home shard of every bucket.
 
-    Return None where one of them has too little.
+    Return None where one of them has too little. Raise `Outdated` where the chain is not what it was any more.
     """
     parts = []
     for home in chain.homes:
-        grants = sum(map(home.level.charges, each)) if len(each) > 1 else 1
-        part = _plan_part(home, home.seen.image, cost, now_ms, home.seen.contention(), grants)
+        level, seen = home
+        image = seen.image
+        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        grants = sum(map(level.charges, each)) if len(each) > 1 else 1
+        contention = seen.contention(now_ms) if seen.contended or level.partition_writes else charging.ALONE
+        part = _plan_part(home, image, cost, now_ms, contention, grants)
         if part is None:
             return None
         parts.append(part)
@@ -76,12 +85,13 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     Return None where it does not fit, or the limits or shards are others now.
     """
     level = part.shard.level
-    if image is None:
-        return _plan_part(part.shard, None, part.cost, now_ms, charging.ALONE, part.grants)
-    if image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
-        return None
-    names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
-    return _plan_part(part.shard, image, part.cost, now_ms, charging.Contention(names, now_ms, 1), part.grants)
+    contention = charging.ALONE
+    if image is not None:
+        if image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
+            return None
+        names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
+        contention = charging.Contention(names, now_ms, 1)
+    return _plan_part(part.shard, image, part.cost, now_ms, contention, part.grants)
 
 
 def _plan_part(
@@ -92,19 +102,30 @@ def _plan_part(
     contention: Contention,
     grants: int = 1,
 ) -> Part | None:
-    """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little."""
-    level = shard.level
+    """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little.
+
+    Raise `Outdated` where it was charged under newer config.
+    """
+    level, seen = shard
     write: Write | None
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
+        return None if write is None else Part(shard, cost, BucketChange(write, ()), grants)
+    limits = seen.limits(level, image)
+    if limits is not None and now_ms <= limits.until_ms:
+        write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
+    elif charging.is_ahead(level, image):
+        raise Outdated
     else:
-        limits = shard.seen.limits(level, image)
-        write = reshaping.take(level, image, limits, cost, now_ms, contention, grants)
-    return None if write is None else Part(shard, cost, ledger.with_usage(level, image, write, now_ms), grants)
+        write = reshaping.reshape(level, image, cost, now_ms, grants)
+    if write is None:
+        return None
+    is_steady = now_ms < image.get(HOUR_END, 0)
+    return Part(shard, cost, BucketChange(write, ()) if is_steady else with_usage(level, image, write, now_ms), grants)
 
 
 def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:
-    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention())
+    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention(now_ms))
 
 
 def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:

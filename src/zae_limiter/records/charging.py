@@ -59,14 +59,6 @@ class AnchoredLimits(NamedTuple):
     until_ms: int
     """From then on the bucket has to be anchored anew."""
 
-    def fit(self, image: Image) -> bool:
-        """Return whether an image is still of the bucket that they were made for."""
-        return (
-            image[ANCHOR] == self.anchor_ms
-            and image[CONFIG_VERSION] == self.config_version
-            and image.get(MADE) == self.made
-        )
-
 
 def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
     """Return the limits of a level as the bucket holds them.
@@ -190,7 +182,13 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False, image))
+    expires_ms: int | None = None
+    if level.lifetime_ms and image.get(SHARDS, 1) == 1:
+        if now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:  # else it is kept as long already
+            expires_ms = now_ms + level.lifetime_ms
+    elif TTL in image:
+        expires_ms = NEVER
+    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
 def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
@@ -229,9 +227,8 @@ def spend(
         if level.usage_days:
             new[CHANGES] += 1
     if level.lifetime_ms:
-        expires = expiry_seconds(now_ms + level.lifetime_ms)
-        if expires > new.get(TTL, 0):
-            new[TTL] = expires
+        if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI:
+            new[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
     elif TTL in new:
         del new[TTL]
     return new
@@ -267,14 +264,6 @@ def is_ahead(level: Level, image: Image) -> bool:
     """Whether the bucket was charged under newer config than the level knows."""
     stamped: int = image[CONFIG_VERSION]
     return level.version is not None and stamped > level.version
-
-
-def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """When a charged bucket may be forgotten: long after it is full; None where it is kept as long already."""
-    if not expires(level, image):
-        return NEVER if TTL in image else None
-    wanted_ms = now_ms + level.lifetime_ms
-    return wanted_ms if expiry_seconds(wanted_ms) > image.get(TTL, 0) else None
 
 
 def expires(level: Level, image: Image) -> bool:

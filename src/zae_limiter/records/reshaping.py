@@ -11,32 +11,11 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
 from .bucket import full_at, newest, stored_names, stored_rule
-from .charging import ALONE, REACH, charge, expires
+from .charging import REACH, expires
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .charging import AnchoredLimits, Contention
-
-
-def take(
-    level: Level,
-    image: Image,
-    limits: AnchoredLimits | None,
-    cost: Mapping[str, int],
-    now_ms: int,
-    contention: Contention = ALONE,
-    changes: int = 1,
-) -> Write | None:
-    """Take ``cost`` from a bucket; return None if it does not fit.
-
-    ``limits`` are those of `anchored_limits`. Where the bucket has others, or its anchor lies too far back, the same
-    write moves it.
-    """
-    if limits is None or now_ms > limits.until_ms:
-        return reshape(level, image, cost, now_ms, changes)
-    return charge(level, image, limits, cost, now_ms, contention, changes)
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:

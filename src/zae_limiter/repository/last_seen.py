@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import charging
 from ..records.bucket import inspect
+from ..records.level import ANCHOR, CONFIG_VERSION, MADE
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Return(NamedTuple):
 
 _MOST_RETURNS = 32
 _CALM = 16
-"""After so many writes between which nobody else wrote, a bucket counts as one's own again."""
+"""After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 _NONE: frozenset[str] = frozenset()
 
 
@@ -43,24 +44,14 @@ class LastSeen:
     """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
     ``refused`` says that a request was refused with this image; ``lost`` is how many races for it were lost since the
-    last that was won; ``returns`` is what this process has given back lately, ``returning`` the settlements of this
-    process that are on their way to the bucket.
+    last that was won; ``contended`` are the limits that others were writing then; ``returns`` is what this process has
+    given back lately, ``returning`` the settlements of this process that are on their way to the bucket.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = (
-        "_checked",
-        "_contended",
-        "_contended_for",
-        "image",
-        "lost",
-        "refused",
-        "returning",
-        "returns",
-        "seen_ms",
-    )
+    __slots__ = ("_calm", "_checked", "contended", "image", "lost", "refused", "returning", "returns", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
@@ -69,8 +60,8 @@ class LastSeen:
         self.lost = 0
         self.returns: deque[Return] | None = None
         self.returning: set[Any] | None = None
-        self._contended = _NONE
-        self._contended_for = 0
+        self.contended = _NONE
+        self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
 
@@ -90,8 +81,13 @@ class LastSeen:
     def limits(self, level: Level, image: Image) -> AnchoredLimits | None:
         """Return the limits of a level as a sound image of the bucket holds them; None where it has to be moved."""
         known_level, known_image, known = self._checked
-        if known_level is level and known is not None and (known_image is image or known.fit(image)):
-            return known
+        if known_level is level and known is not None:
+            if known_image is image:
+                return known
+            # The rule of a bucket changes only with its anchor.
+            anchor_ms, made, config_version, _, _ = known
+            if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
+                return known
         limits = charging.anchored_limits(level, image)
         self._checked = (level, image, limits)
         return limits
@@ -117,28 +113,24 @@ class LastSeen:
             self.seen_ms = now_ms
         return new
 
-    def contention(self) -> Contention:
-        """Return what is known of others who write the bucket."""
-        return charging.Contention(self._contended, self.seen_ms, self.lost)
+    def contention(self, now_ms: int) -> Contention:
+        """Return what is known of others who write the bucket: after a calm write only as long as that is recent."""
+        names = _NONE if self._calm and now_ms - self.seen_ms > charging.LAG_MS else self.contended
+        return charging.Contention(names, self.seen_ms, self.lost)
 
     def mark_contended(self, names: frozenset[str]) -> None:
         """Note that a race was lost, and which limits others are writing at this moment."""
         self.lost += 1
-        self._contended = names
-        self._contended_for = _CALM
+        self.contended = names
+        self._calm = 0
 
     def mark_written(self, *, undisturbed: bool) -> None:
-        """Note that a race was won; after enough of them without others in between it is one's own again."""
+        """Note that a race was won; after enough of them in a row without others in between it is one's own again."""
         self.lost = 0
-        if self._contended:
-            self._contended_for = self._contended_for - 1 if undisturbed else _CALM
-            if not self._contended_for:
-                self._contended = _NONE
-
-    @property
-    def contended(self) -> bool:
-        """Whether others are known to write the bucket."""
-        return bool(self._contended)
+        if self.contended:
+            self._calm = self._calm + 1 if undisturbed else min(self._calm, 1)
+            if self._calm >= _CALM:
+                self.contended = _NONE
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""

@@ -17,5 +17,14 @@ def tries(subject: str, most: int = MAX_TRIES) -> Iterator[int]:
 
     Raise `RateLimiterUnavailable` after ``most`` of them: others have won all races for ``subject``.
     """
-    yield from range(most)
-    raise RateLimiterUnavailable(f"Too much contention on {subject}: {most} races in a row were lost; try again.")
+    lost = 0
+    while True:
+        yield lost
+        lost = count_loss(lost, subject, most)
+
+
+def count_loss(lost: int, subject: str, most: int = MAX_TRIES) -> int:
+    """Return how many races in a row were lost by now; raise `RateLimiterUnavailable` if they are too many."""
+    if lost + 1 >= most:
+        raise RateLimiterUnavailable(f"Too much contention on {subject}: {most} races in a row were lost; try again.")
+    return lost + 1

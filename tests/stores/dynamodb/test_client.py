@@ -23,8 +23,8 @@ from zae_limiter import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
 from zae_limiter.stores.dynamodb.client import open_client
-from zae_limiter.stores.dynamodb.connections import NotSent
 from zae_limiter.stores.dynamodb.sockets import Address
+from zae_limiter.stores.outcomes import NotSent
 
 
 @pytest.fixture(autouse=True)
@@ -174,13 +174,13 @@ def test_more_callers_than_connections_take_turns(server: ScriptedServer, mode: 
 def test_no_free_connection_in_time_was_not_sent(server: ScriptedServer, mode: str) -> None:
     with driven(mode, server.url, max_connections=1) as subject:
         subject.call()
-        turns = subject.client.connections._pools._pools[subject.run(_home(subject))].turns
-        subject.run(turns.take(1.0))
+        slots = subject.client.connections._pools._pools[subject.run(_home(subject))].slots
+        subject.run(slots.take(1.0))
         told = r"it was not asked \(all 1 connections of this client were in use for [\d.]{1,6} s; \?max_connections="
         with pytest.raises(RateLimiterUnavailable, match=told) as caught:
             subject.call("UpdateItem", timeout=0.0212345)
         assert isinstance(caught.value.cause, NotSent)
-        turns.give_back()
+        slots.give_back()
         assert subject.call() == {}
 
 

@@ -20,7 +20,7 @@ from zae_limiter import (
 )
 from zae_limiter.stores.dynamodb.answers import MEANINGS, Refused, ServiceError
 from zae_limiter.stores.dynamodb.client import Chance
-from zae_limiter.stores.dynamodb.connections import NotSent, Unknown
+from zae_limiter.stores.outcomes import NotSent, Unknown
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.support.redis.server import Server
 from tests.support.waiting import until
 from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
+from zae_limiter.stores.redis import pipeline
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 
@@ -94,17 +96,18 @@ def test_whoever_gets_no_connection_in_time_hears_why(mode: Driven, server: Serv
         proxy.release()
         thread.join()
     else:
-        first += mode.run(_one_waits_for_the_other(store, proxy, key))
+        first += mode.run(_one_waits_for_all_others(store, proxy, key))
     assert first == [[{"sk": key.sk}]]
 
 
-async def _one_waits_for_the_other(store: RedisStore, proxy: Proxy, key: Key) -> list[object]:
-    task = asyncio.ensure_future(store.read([key]))
-    await _eventually(lambda: proxy.held == 1)
+async def _one_waits_for_all_others(store: RedisStore, proxy: Proxy, key: Key) -> list[object]:
+    tasks = [asyncio.ensure_future(store.read([key])) for _ in range(pipeline.DEPTH)]
+    await _eventually(lambda: proxy.held == pipeline.DEPTH)
     with pytest.raises(RateLimiterUnavailable, match=OUR_OWN):
         await store.read([key], timeout=0.1)
     proxy.release()
-    return [await task]
+    (found,) = {str(each): each for each in await asyncio.gather(*tasks)}.values()
+    return [found]
 
 
 async def _eventually(condition: Callable[[], bool]) -> None:
@@ -120,6 +123,34 @@ def test_a_turn_is_given_back_whatever_happens(mode: Driven, proxy: Proxy) -> No
         assert mode.take(limiter, timeout=0.5) == "unavailable"
         proxy.accept()
         until(lambda: mode.take(limiter) == "granted", "it is there again")
+
+
+def test_a_steady_acquire_needs_no_task_and_no_timer_of_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        made: Counter[str] = Counter()
+        call_at = loop.call_at
+
+        def counting(*args: Any, **options: Any) -> asyncio.TimerHandle:
+            made["timers"] += 1
+            return call_at(*args, **options)
+
+        def task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+            made["tasks"] += 1
+            return asyncio.Task(work, loop=loop, **options)
+
+        async with RateLimiter(server.url) as limiter:
+            assert await take(limiter) == "granted"
+            monkeypatch.setattr(loop, "call_at", counting)
+            loop.set_task_factory(task)
+            assert [await take(limiter) for _ in range(20)] == ["granted"] * 20
+            loop.set_task_factory(None)
+        assert made["tasks"] == 0
+        assert made["timers"] <= 1, "that of the connection"
+
+    asyncio.run(work())
 
 
 # Whose answer
@@ -157,7 +188,7 @@ async def test_a_cancelled_call_leaves_no_answer_for_the_next_one(server: Server
             await task
         proxy.release()
         assert await store.read([two]) == [{"sk": two.sk}]
-        assert proxy.accepted == 2
+        assert proxy.accepted == 1, "the connection has taken the answer that nobody waited for"
         await store.close()
 
 
@@ -171,6 +202,88 @@ def test_a_call_that_timed_out_leaves_no_answer_for_the_next_one(mode: Driven, s
     proxy.release()
     assert mode.run(store.read([two])) == [{"sk": two.sk}]
     assert proxy.accepted == 2
+
+
+def test_a_call_that_timed_out_costs_those_beside_it_nothing(server: Server, proxy: Proxy) -> None:
+    """They go on on the connection that is given up, and whoever comes later gets a new one."""
+    one, two = fill(server, 2)
+
+    async def work() -> None:
+        store = open_redis(parse(proxy.url), blocking=False)
+        await store.read([one])
+        proxy.hold()
+        patient = asyncio.ensure_future(store.read([one]))
+        with pytest.raises(RateLimiterUnavailable, match="in time"):
+            await store.read([two], timeout=0.1)
+        assert proxy.held == 2
+        proxy.release()
+        assert await patient == [{"sk": one.sk}]
+        assert await store.read([two]) == [{"sk": two.sk}]
+        assert proxy.accepted == 2
+        await _eventually(lambda: clients(server) == 1)
+        await store.close()
+
+    with nothing_left_open():
+        asyncio.run(work())
+
+
+def test_a_connection_that_answers_nobody_is_given_up_although_all_callers_are_cancelled(
+    server: Server, proxy: Proxy
+) -> None:
+    (key,) = fill(server, 1)
+
+    async def work() -> None:
+        store = open_redis(parse(proxy.url), blocking=False)
+        await store.read([key])
+        proxy.hold()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store.read([key], timeout=0.2), 0.1)
+        await _eventually(lambda: clients(server) == 0)
+        proxy.release()
+        assert await store.read([key]) == [{"sk": key.sk}]
+        await store.close()
+
+    with nothing_left_open():
+        asyncio.run(work())
+
+
+def test_tasks_share_a_connection_until_many_calls_are_under_way(server: Server, proxy: Proxy) -> None:
+    (key,) = fill(server, 1)
+
+    async def work() -> None:
+        store = open_redis(parse(proxy.url), blocking=False)
+        await store.read([key])
+        proxy.hold()
+        tasks = [asyncio.ensure_future(store.read([key])) for _ in range(pipeline.DEPTH)]
+        await _eventually(lambda: proxy.held == pipeline.DEPTH)
+        assert proxy.accepted == 1
+        tasks.append(asyncio.ensure_future(store.read([key])))
+        await _eventually(lambda: proxy.held == pipeline.DEPTH + 1)
+        assert proxy.accepted == 2
+        proxy.release()
+        await asyncio.gather(*tasks)
+        await store.close()
+
+    with nothing_left_open():
+        asyncio.run(work())
+
+
+def test_those_whose_connection_is_cut_all_hear_that_the_outcome_is_unknown(server: Server, proxy: Proxy) -> None:
+    (key,) = fill(server, 1)
+
+    async def work() -> list[object]:
+        store = open_redis(parse(proxy.url), blocking=False)
+        await store.read([key])
+        proxy.hold()
+        tasks = [asyncio.ensure_future(store.read([key])) for _ in range(3)]
+        await _eventually(lambda: proxy.held == 3)
+        proxy.refuse()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
+        return list(found)
+
+    with nothing_left_open():
+        assert ["outcome is unknown" in str(error) for error in asyncio.run(work())] == [True] * 3
 
 
 @pytest.mark.parametrize("deliver", [True, False])

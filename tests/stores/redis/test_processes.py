@@ -15,6 +15,7 @@ from tests.laws.test_shards_simulation import worst_balance
 from tests.stores.dynamodb.test_processes import LIMIT, PROCESSES
 from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
+from tests.support.redis.server import Server
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.core.bucket import Rule, produced
 from zae_limiter.records.charging import LAG_MS
@@ -158,3 +159,39 @@ def test_eight_processes_on_a_cluster_never_get_more_than_any_level_allows() -> 
     granted = [grant for each in told for grant in each]
     check_never_above(granted, "org", ORG)
     assert len(granted) > ORG.refill_rate * CASCADE_SECONDS / 2
+
+
+FULL = """
+import sys
+from zae_limiter import Limit, SyncRateLimiter
+
+url, acquires = sys.argv[1:]
+limits = [Limit.per_second("rps", 1_000_000)]
+with SyncRateLimiter(url, timeout=60) as limiter:
+    for turn in range(int(acquires) + 2):
+        if turn == 2:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        with limiter.acquire("key", "gpt-4", {"rps": 1}, limits=limits):
+            pass
+"""
+
+
+@pytest.mark.parametrize("processes", [2, 4, 6])
+def test_processes_on_a_full_bucket_hardly_ever_need_a_second_call(server: Server, processes: int) -> None:
+    acquires = 300
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", FULL, server.url, str(acquires)]
+        clients = [stack.enter_context(started(command)) for _ in range(processes)]
+        for client in clients:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "ready\n"
+        server.reset_stats()
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write("go\n")
+            client.stdin.flush()
+        for client in clients:
+            client.communicate(timeout=PATIENCE)
+            assert client.returncode == 0
+    assert processes * acquires <= server.command_stats()["evalsha"] <= 1.1 * processes * acquires

@@ -116,7 +116,7 @@ class Upgrade:
     def _stack(self) -> Stack | None:
         """The stack of ours that holds the table; None where the table was made without one."""
         found = stack.describe(self._aws, self._name)
-        return found if found is not None and found.managed and not found.vain else None
+        return found if found is not None and found.managed and not found.is_dead else None
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
