@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from tests.redis.rig.server import Server
+from tests.support.redis.server import Server
 
 from bench.talking import Partner
 from zae_limiter import Limit, SyncRateLimiter

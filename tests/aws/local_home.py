@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.aws import engine as tested
-from tests.aws.keeper import free_port
+from tests.support.aws import engine as tested
+from tests.support.aws.keeper import free_port
 from zae_limiter.aws.local import home, installation, lifecycle, record
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.aws import engine as tested
 from tests.aws.local_home import Place, placed
-from tests.deadlines import PATIENCE
+from tests.support.aws import engine as tested
+from tests.support.deadlines import PATIENCE
+from zae_limiter import RateLimiterUnavailable, StackOperationError, ValidationError
 from zae_limiter.aws.local import engine, home, installation, lifecycle, logs, record
 from zae_limiter.aws.local.processes import Process, birth
 from zae_limiter.aws.local.turn import turn
-from zae_limiter.core.errors import RateLimiterUnavailable, StackOperationError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,13 +15,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.aws.local_home import SCRIPTS, Place, placed
+from tests.support.paths import ROOT
 from zae_limiter.aws.local import engine, home, installation
 from zae_limiter.cli.app import root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "local-aws.md"
+PAGE = ROOT / "docs" / "contributing" / "local-aws.md"
 ACQUIRE = "acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
 
 

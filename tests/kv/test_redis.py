@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 import redis.asyncio
 
+import redis
 from tests.kv.support import Mode, somebody
-from tests.redis.rig import shared
+from tests.support.redis import shared
 from zae_limiter import ValidationError
 from zae_limiter.kv import ClientIdentity, RateLimitPolicy, RedisRepository, SyncEnforceRateLimit
 from zae_limiter.testing import ManualClock

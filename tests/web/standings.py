@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import Limit
 from zae_limiter.core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS
-from zae_limiter.web.fields import Fields
-from zae_limiter.web.limit_views import LimitView
+from zae_limiter.web import Fields, LimitView
 
 NOW = 1_700_000_000_250
 RPM = Limit.per_minute("rpm", 100)

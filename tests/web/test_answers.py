@@ -12,9 +12,8 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.answers import Answer, cost_above_capacity, quota_exceeded, unavailable
-from zae_limiter.web.fields import Fields
-from zae_limiter.web.limit_views import LimitView
+from zae_limiter.web import Answer, Fields, LimitView
+from zae_limiter.web.answers import cost_above_capacity, quota_exceeded, unavailable
 
 IETF = Fields("ietf")
 

@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, LONG, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.fields import Fields
-from zae_limiter.web.limit_views import LimitView
+from zae_limiter.web import Fields, LimitView
 from zae_limiter.web.profiles import format_duration
 
 # X-RateLimit-*.

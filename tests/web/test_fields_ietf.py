@@ -15,8 +15,7 @@ from hypothesis import given, strategies as st
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, longest, standings
 from zae_limiter import Limit
 from zae_limiter.core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS
-from zae_limiter.web.fields import Fields
-from zae_limiter.web.limit_views import LimitView
+from zae_limiter.web import Fields, LimitView
 from zae_limiter.web.profiles import MAX_INTEGER, quote_sf_string
 
 

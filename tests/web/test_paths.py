@@ -146,14 +146,14 @@ def test_a_prefix_that_cannot_be_seen_can_be_given() -> None:
     assert reached_and_charged(path_apps.fastapi_hidden, "/api/v1/chat") == (["chat"], 1)
 
 
-def test_a_script_name_of_django_hides_no_path() -> None:
+async def test_a_script_name_of_django_hides_no_path() -> None:
     served: list[str] = []
     limiter = RateLimiter(MemoryStore(ManualClock()))
     app = path_apps.django_asgi(limiter, served)
     with path_apps.script_name("/api"):
-        asyncio.run(call_asgi(app, Call("/api/v1/chat")))
+        await call_asgi(app, Call("/api/v1/chat"))
     assert served == ["chat"]
-    assert asyncio.run(limiter.available(IP, "chat", limits=[path_apps.PLENTY])) == {"rpm": 10**9 - 1}
+    assert await limiter.available(IP, "chat", limits=[path_apps.PLENTY]) == {"rpm": 10**9 - 1}
 
 
 @pytest.mark.parametrize("path", ["/x/api/v1/chat", "/health/api/v1/chat", "/apiv1/chat", "/v1/models/api/v1/chat"])

@@ -28,7 +28,7 @@ from tests.web.spoofs import (
     xff,
 )
 from zae_limiter import ValidationError
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies
 
 # The warning
 
