@@ -118,11 +118,16 @@ class Chain:
         coalescers: dict[object, WriteCoalescer[Any]] | None = None,
     ) -> None:
         self.levels = levels
-        self.homes = _homes(levels)
-        self.sharded = max([home.level.shard_count for home in self.homes]) > 1
+        if len(levels) == 1 and len(levels[0].shards) == 1:
+            homes: tuple[LevelShard, ...] = levels[0].shards
+            self.names: Set[str] = homes[0].level.slots.keys()
+            """The limits of all levels."""
+        else:
+            homes = tuple([level.home for level in levels])
+            self.names = {name for home in homes for name in home.level.slots}
+        self.homes = homes
+        self.sharded = max([home.level.shard_count for home in homes]) > 1
         """Whether one of the buckets is split."""
-        self.names: Set[str] = _names(self.homes)
-        """The limits of all levels."""
         self.given = given
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
@@ -178,16 +183,3 @@ class Chain:
             if level.key in images:
                 image = images[level.key]
                 seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-
-
-def _homes(levels: tuple[LevelShards, ...]) -> tuple[LevelShard, ...]:
-    """Return the home of every level: of a single one with a single shard the tuple that is there already."""
-    if len(levels) == 1 and levels[0].shards == (levels[0].home,):
-        return levels[0].shards
-    return tuple([level.home for level in levels])
-
-
-def _names(homes: tuple[LevelShard, ...]) -> Set[str]:
-    if len(homes) == 1:
-        return homes[0].level.slots.keys()
-    return {name for home in homes for name in home.level.slots}

@@ -16,10 +16,12 @@ from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
 from ..runtime.port import has_ended
 from ..stores.bounded import BoundedMap
+from ..stores.port import UpdatesInPlace
 from . import shards
 from .chain import Chain, LevelShard, LevelShards
 
 if TYPE_CHECKING:
+    from ..core.config import Resolved
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..records.algebra import Key
@@ -42,10 +44,13 @@ class Chains:
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self._get = self._known.get
+        self._in_place = isinstance(backend.store, UpdatesInPlace)
         self.resolving: dict[Turn, deque[Gate]] = {}
         """Who waits for which chain, by event loop; empty nearly always."""
         protect(self._lock)
         self.system_policy: OnUnavailable | None = None
+        self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
+        """By resource: a level under limits that many entities share, to make theirs from."""
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
         """The remembered chain, if nothing says that it is out of date."""
@@ -149,7 +154,8 @@ class Chains:
     def _change(self, chain: Chain, levels: list[LevelShards]) -> Chain:
         first = chain.homes[0].level
         changed = chain.with_levels(tuple(levels))
-        self._remember((first.entity_id, first.resource, chain.given), changed)
+        if self._cache.ttl_ms:
+            self._known.put((first.entity_id, first.resource, chain.given), changed)
         return changed
 
     async def _resolve(
@@ -169,20 +175,25 @@ class Chains:
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             last = self._last_seen.of(key)
-            policy = await read_policy(self._backend, who, resource, deadline, None if last.image else key)
+            extra = None if last.image or self._in_place else key
+            policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
-                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
+                last.show(bucket.inspect(key, policy.extra), since_ms)
             level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
                 home = LevelShard(level, last)
                 found = LevelShards(home, (home,))
-                levels.append(await shards.at_home(self._backend, found, deadline) if home.is_outgrown else found)
+                is_split = last.image is not None and home.is_outgrown
+                levels.append(await shards.at_home(self._backend, found, deadline) if is_split else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = min([policy.valid_until_ms for policy in policies])
+        valid_until_ms = policies[0].valid_until_ms
+        for policy in policies[1:]:
+            valid_until_ms = min(valid_until_ms, policy.valid_until_ms)
         chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
-        self._remember((entity_id, resource, given), chain)
+        if self._cache.ttl_ms:
+            self._known.put((entity_id, resource, given), chain)
         return chain
 
     def _level(
@@ -197,7 +208,15 @@ class Chains:
         own: bool,
         seen: int,
     ) -> Level | None:
-        """The limits given decide for the entity itself, stored ones for those above it, if they have any."""
+        """Return the level of an entity; None where it has no limits.
+
+        The limits given decide for the entity itself, stored ones for those above it, if they have any.
+        """
+        plain = policy.is_default and given is None and not seen and not names.is_address(entity_id)
+        if plain:
+            template = self._templates.get(resource)
+            if template is not None and template[0] is policy.resolved:
+                return template[1].for_entity(entity_id, key)
         limits, source, version = policy.resolved
         stamp: int | None = max(version, seen)
         if given is not None and (own or limits is None):
@@ -213,7 +232,7 @@ class Chains:
             return None
         able = self._backend.store.capabilities
         usage_days = 0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days
-        return Level(
+        level = Level(
             ns,
             entity_id,
             resource,
@@ -227,6 +246,9 @@ class Chains:
             usage_days=usage_days,
             key=key,
         )
+        if plain:
+            self._templates.put(resource, (policy.resolved, level))
+        return level
 
     def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
         """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage.
@@ -242,13 +264,10 @@ class Chains:
         kept_ms = ledger.kept_ms(self._backend.store.capabilities.usage_retention_days)
         return lifetime_ms and max(lifetime_ms, kept_ms)
 
-    def _remember(self, name: Name, chain: Chain) -> None:
-        if self._cache.ttl_ms:
-            self._known.put(name, chain)
-
     def forget(self) -> None:
         """Start afresh: in a forked child no write of the parent's is in flight."""
         self._known.clear()
+        self._templates.clear()
         self.resolving = {}
 
     def __len__(self) -> int:

@@ -191,7 +191,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             return None
         now_ms = self._clock.now_ms()
         name = (lease._entity_id, lease._resource, options.given)
-        chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
+        chain = self._chains.known(*name, now_ms)
+        if chain is None:
+            chain = run(self._chains.resolve(*name, Deadline(options.timeout, self._backend.stopwatch)))
         return self._engine.take_now(chain, lease._cost, now_ms)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:

@@ -88,30 +88,30 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
 
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
-    put: dict[str, Any] = {
-        **identity(level),
-        SHARDS: 1,
-        ANCHOR: now_ms,
-        NEWEST: now_ms,
-        MADE: now_ms * MILLI + serial % MILLI,
-        CONFIG_VERSION: level.version or 0,
-        **pressure.fresh(level, now_ms, pressure.WRITE),
-    }
-    expires = now_ms + level.lifetime_ms
-    outlives = False
+    put = identity(level)
+    put[SHARDS] = 1
+    put[ANCHOR] = put[NEWEST] = now_ms
+    put[MADE] = now_ms * MILLI + serial % MILLI
+    put[CONFIG_VERSION] = level.version or 0
+    if level.partition_writes:
+        put.update(pressure.fresh(level, now_ms, pressure.WRITE))
+    lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
         capacity, amount, period, _ = slot.rule
-        outlives = outlives or taken * period // amount >= level.lifetime_ms
+        if taken:
+            charges = changes
+            outlives = outlives or taken * period // amount >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
     if level.usage_days:
-        put |= open_ledger(now_ms, changes if level.charges(cost) else 0)
+        put.update(open_ledger(now_ms, charges))
+    expires_ms = now_ms + lifetime_ms
     if outlives:
-        expires = max(expires, full_at(put))
-    return Write(level.key, (ABSENT,), put, expires_at_ms=expires if level.lifetime_ms else None)
+        expires_ms = max(expires_ms, full_at(put))
+    return Write(level.key, (ABSENT,), put, expires_at_ms=expires_ms if lifetime_ms else None)
 
 
 def identity(level: Level) -> dict[str, Any]:

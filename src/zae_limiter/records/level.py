@@ -98,6 +98,10 @@ class Level(_Fields):
         whose = (key, namespace_id, entity_id, resource, limits, slots, source, version, lifetime_ms)
         return tuple.__new__(cls, (*whose, cascade, parent_id, partition_writes, usage_days, shard, shard_count))
 
+    def for_entity(self, entity_id: str, key: Key) -> Level:
+        """Return the same for another entity: an unsplit bucket at ``key``, under the same limits and config."""
+        return tuple.__new__(Level, (key, self[1], entity_id, *self[3:]))
+
     def at(self, shard: int, count: int) -> Level:
         """Return another shard of the same bucket."""
         if shard == self.shard and count == self.shard_count:

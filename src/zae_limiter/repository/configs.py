@@ -32,21 +32,23 @@ class Policy(NamedTuple):
     on_unavailable: OnUnavailable | None
     valid_until_ms: int
     extra: Image | None
+    is_default: bool = False
+    """Whether the entity has nothing of its own: ``resolved`` is then one object for all such entities."""
 
 
 async def read_policy(
-    backend: Backend, entity_id: str, resource: str, deadline: Deadline, extra: Key | None = None
+    backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline, extra: Key | None = None
 ) -> Policy:
     """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
-    ns = await backend.ns(deadline)
     whose, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
     own, defaults = cache.get(whose, now_ms), cache.get_defaults(resource, now_ms)
     missing = [Key(whose, sk) for sk in sks if own is None or sk not in own.images]
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
     if missing or shared:
-        images = await backend.read([*missing, *shared, *([] if extra is None else [extra])], deadline)
+        wanted = [*missing, *shared] if extra is None else [*missing, *shared, extra]
+        images = await backend.store.read(wanted, timeout=deadline.left())
         beside = None if extra is None else images.pop()
         if defaults is None:
             defaults = _decoded(shared, images[len(missing) :], now_ms)
@@ -58,7 +60,7 @@ async def read_policy(
     assert defaults is not None
     valid_until_ms = min(own.read_ms, defaults.read_ms) + cache.ttl_ms
     if own.images is _absent(sks):
-        return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside)
+        return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
     meta = own.images[sks[0]] or {}
     levels = [config.decode(Key(whose, sk), own.images[sk]) for sk in sks[1:]]
     resolved = override(defaults.resolved, [(each.limits, each.version) for each in levels], meta.get("version", 0))
@@ -218,7 +220,8 @@ class ConfigOperations(Operations):
         """The limits in force, the stored unavailability policy, and the level they come from."""
         names.entity_id(entity_id)
         names.resource(resource)
-        policy = await read_policy(self._backend, entity_id, resource, self._deadline())
+        deadline = self._deadline()
+        policy = await read_policy(self._backend, await self._backend.ns(deadline), entity_id, resource, deadline)
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 

@@ -34,14 +34,14 @@ class EvictionQueue:
         """Return how many notes are kept; a bucket may have several."""
         return len(self._notes)
 
-    def note(self, name: str, full_ms: int) -> None:
-        """Add a bucket that is new, or that is full earlier than it was."""
+    def note(self, name: str, full_ms: int, buckets: int) -> None:
+        """Add a bucket, one of so many, that is new or that is full earlier than it was."""
         heappush(self._notes, (full_ms, name))
+        if len(self._notes) > 2 * buckets + MOST_LOOKS:
+            self._tidy()
 
-    def tidy(self, buckets: int) -> None:
-        """Drop notes of buckets that are gone, and all but the earliest of each, where most notes are such."""
-        if len(self._notes) <= 2 * buckets + MOST_LOOKS:
-            return
+    def _tidy(self) -> None:
+        """Drop notes of buckets that are gone, and all but the earliest of each: most notes are such."""
         earliest = {name: full_ms for full_ms, name in sorted(self._notes, reverse=True)}
         self._notes = [(full_ms, name) for name, full_ms in earliest.items() if self._look(name) is not None]
         heapify(self._notes)

@@ -73,7 +73,7 @@ class MemoryStore:
         """The current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            if self._unbooked:
+            if self._unbooked.windows:
                 self._book_usage(keys, now_ms)
             return [self._live(name_of(key), now_ms) for key in keys]
 
@@ -81,7 +81,7 @@ class MemoryStore:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            if self._unbooked:
+            if self._unbooked.windows:
                 self._book_usage([write.key for write in writes], now_ms)
             before = {write.key: self._live(name_of(write.key), now_ms) for write in writes}
             if not all(holds(before[write.key], write.guards) for write in writes):
@@ -134,7 +134,9 @@ class MemoryStore:
         return len(self._table) + self._unbooked.windows
 
     def _live(self, name: Name, now_ms: int) -> Image | None:
-        image = self._table.get(name)
+        image = self._table.images.get(name)
+        if image is None and type(name) is str:  # it may be packed
+            image = self._table.get(name)
         if image is not None and TTL in image and not is_live(image, now_ms):
             self._table.drop(name, image)
             return None
@@ -161,8 +163,7 @@ class MemoryStore:
         if not isinstance(name, str):
             return
         if is_bucket(name):
-            self._queue.note(name, full_at(image))
-            self._queue.tidy(self._table.buckets)
+            self._queue.note(name, full_at(image), self._table.buckets)
         else:
             heapq.heappush(self._windows, (str(image.get("window_end", "")), name))
             if len(self._windows) > 2 * self._table.windows + _SPARE:
@@ -174,16 +175,15 @@ class MemoryStore:
         if isinstance(name, str) and is_bucket(name) and len(self._queue) < 2 * self.max_buckets:
             full_ms = full_at(new)
             if full_ms < full_at(old):
-                self._queue.note(name, full_ms)
+                self._queue.note(name, full_ms, self._table.buckets)
 
     def _make_room(self, written: Set[Name] | tuple[Name, ...], now_ms: int) -> None:
         """Forget what is too much.
 
         What the commit has written stays: it has to be whole before anything goes.
         """
-        too_many = self._table.buckets - self.max_buckets
-        if too_many > 0:
-            self._evict(too_many, written, now_ms)
+        if self._table.buckets > self.max_buckets:
+            self._evict(self._table.buckets - self.max_buckets, written, now_ms)
         if self._table.windows + self._unbooked.windows > self.max_buckets:
             self._drop_usage(written)
 
@@ -209,7 +209,7 @@ class MemoryStore:
         """Forget usage, the oldest windows first, until there is no more than may be."""
         passed = []
         while self._table.windows + self._unbooked.windows > self.max_buckets:
-            if self._unbooked and (not self._windows or self._windows[0][0] > self._unbooked.oldest_end()):
+            if self._unbooked.windows and (not self._windows or self._windows[0][0] > self._unbooked.oldest_end()):
                 self.dropped_usage += self._unbooked.drop_oldest()
                 continue
             if not self._windows:

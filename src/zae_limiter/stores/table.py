@@ -107,7 +107,7 @@ class Table:
         if not isinstance(name, str):
             self.images[name] = image
             self._partitions.add(name.pk, name)
-        elif is_bucket(name):
+        elif _SEPARATOR not in name:
             self.images[name] = image
             self.buckets += 1
             self._pack_older(name)
@@ -116,24 +116,22 @@ class Table:
             self.windows += 1
             self._partitions.add(key_of(name).pk, name)
         for attribute, groups in self._indexes.items():
-            group = image.get(attribute)
-            if group is not None:
-                groups.add(group, name)
+            if attribute in image:
+                groups.add(image[attribute], name)
 
     def drop(self, name: Name, image: Image) -> bytes | None:
         """Remove a record that is there; returns it as it was packed, if it was."""
         packed = None
         if self.images.pop(name, None) is None and isinstance(name, str):
             packed = self._packed.pop(name)
-        if is_bucket(name):
+        if isinstance(name, str) and _SEPARATOR not in name:
             self.buckets -= 1
         else:
             self.windows -= isinstance(name, str)
             self._partitions.discard(key_of(name).pk, name)
         for attribute, groups in self._indexes.items():
-            group = image.get(attribute)
-            if group is not None:
-                groups.discard(group, name)
+            if attribute in image:
+                groups.discard(image[attribute], name)
         return packed
 
     def find(self, query: Query) -> list[Name]:

@@ -35,16 +35,12 @@ class Unbooked:
         self._packer = packer
         self._states: OrderedDict[str, State | list[State]] = OrderedDict()
         """A list only where an entity has several: the garbage collector looks at lists, but not at such tuples."""
-        self._count = 0
+        self.windows = 0
+        """How many usage records it makes, at most."""
 
     def __len__(self) -> int:
         """Return how many buckets are kept."""
-        return self._count
-
-    @property
-    def windows(self) -> int:
-        """How many usage records it makes, at most."""
-        return self._count * len(WINDOWS)
+        return self.windows // len(WINDOWS)
 
     def add(self, name: str, image: Image, packed: bytes | None) -> None:
         """Keep the last state of a bucket, if there is usage in it that the usage records do not have.
@@ -61,7 +57,7 @@ class Unbooked:
                 before.append(state)
             elif before is not state:
                 self._states[entity] = [before, state]
-            self._count += 1
+            self.windows += len(WINDOWS)
 
     def oldest_end(self) -> str:
         """Return the end of the hour in which the entity that came first has used something."""
@@ -71,14 +67,14 @@ class Unbooked:
     def drop_oldest(self) -> int:
         """Forget what the entity that came first has used; returns how many usage records it would have made."""
         _, held = self._states.popitem(last=False)
-        count = len(_listed(held))
-        self._count -= count
-        return count * len(WINDOWS)
+        dropped = len(_listed(held)) * len(WINDOWS)
+        self.windows -= dropped
+        return dropped
 
     def book(self, entity: str) -> list[Write]:
         """Return the writes that take in what an entity has used, and forget it here."""
         states = _listed(self._states.pop(entity, []))
-        self._count -= len(states)
+        self.windows -= len(states) * len(WINDOWS)
         return [write for name, packed in states for write in self._accruals(name, packed)]
 
     def entities(self) -> list[str]:

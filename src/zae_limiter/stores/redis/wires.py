@@ -13,10 +13,9 @@ import time
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
+import redis
 import redis.asyncio
 from redis.connection import AbstractConnection
-
-import redis
 
 from ..connection_slots import ThreadSlots
 from ..outcomes import NoneFree, NotSent
