@@ -80,7 +80,7 @@ class AsyncLink(asyncio.Protocol):
     @property
     def free(self) -> bool:
         """Whether another call may be sent."""
-        return self.open and self._writable and len(self._waiting) < DEPTH
+        return self.open and self._writable and len(self._waiting) < DEPTH and not self._transport.is_closing()
 
     def send(self, commands: Sequence[Sequence[Any]], deadline: float) -> Answer:
         """Send commands, all at once; an error that the server answers with takes the place of an answer."""
@@ -255,7 +255,7 @@ class SharedPool:
             self._queue.popleft().set_result(None)
 
     def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
-        """Let those who wait use the connection that was opened, or hear why there is none."""
+        """Let those who wait use the connection that was opened, or hear why there is none at all."""
         self._opening = None
         error = NotSent("the event loop is ending") if opening.cancelled() else opening.exception()
         if error is None:
@@ -264,6 +264,8 @@ class SharedPool:
             self._links.append(link)
             if self._over:
                 opening.get_loop().call_later(IDLE_SECONDS, link.retire)
+        elif any(link.open for link in self._links):
+            return  # those who wait get their turn when a call has ended
         while self._queue:
             turn = self._queue.popleft()
             if error is None:
