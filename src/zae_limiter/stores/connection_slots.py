@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -55,12 +56,55 @@ class ThreadSlots:
         self._free.put(None)
 
 
+class TaskLine:
+    """Tasks of one loop that wait, first come, first served.
+
+    It uses no `asyncio.timeout`, which would cancel the task that waits.
+    """
+
+    def __init__(self) -> None:
+        self._turns: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, timeout: float) -> bool:
+        """Suspend the task until it is woken; return False if the time is up before."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=timeout)
+        except BaseException:
+            if turn.done():
+                self.wake()
+            else:
+                self._turns.remove(turn)
+            raise
+        if not turn.done():
+            self._turns.remove(turn)
+            return False
+        turn.result()
+        return True
+
+    def wake(self, count: int = 1) -> None:
+        """Let the first ones look again."""
+        for _ in range(min(count, len(self._turns))):
+            self._turns.popleft().set_result(None)
+
+    def wake_all(self, error: BaseException | None = None) -> None:
+        """Let everybody look again, or raise an error in all of them."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if error is None:
+                turn.set_result(None)
+            else:
+                turn.set_exception(error)
+                turn.exception()  # seen, should nobody wait any more
+
+
 class LoopSlots:
-    """Slots shared by the tasks of one loop. It uses no `asyncio.timeout`, which would cancel the task that waits."""
+    """Slots shared by the tasks of one loop."""
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._line = TaskLine()
 
     def take_now(self) -> bool:
         """Take a slot if one is free."""
@@ -71,29 +115,12 @@ class LoopSlots:
 
     async def take(self, timeout: float) -> None:
         """Suspend the task until one is free."""
-        if self.take_now():
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        try:
-            await asyncio.wait((turn,), timeout=timeout)
-        except BaseException:
-            self._withdraw(turn)
-            raise
-        if not turn.done():
-            self._withdraw(turn)
-            raise TimeoutError
+        deadline = time.monotonic() + timeout
+        while not self.take_now():
+            if not await self._line.wait(deadline - time.monotonic()):
+                raise TimeoutError
 
     def give_back(self) -> None:
-        """Hand the slot to the next one in line."""
-        if self._queue:
-            self._queue.popleft().set_result(None)
-        else:
-            self._free += 1
-
-    def _withdraw(self, turn: asyncio.Future[None]) -> None:
-        """Leave the line; a slot that was handed over meanwhile goes to the next one."""
-        if turn.done():
-            self.give_back()
-        else:
-            self._queue.remove(turn)
+        """Let the next one in."""
+        self._free += 1
+        self._line.wake()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,9 +21,11 @@ from tests.support.redis.server import Server
 from tests.support.waiting import until
 from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.records.algebra import Key, Write
+from zae_limiter.stores.outcomes import NotSent
 from zae_limiter.stores.redis import pipeline
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
+from zae_limiter.stores.redis.wires import AsyncWire
 
 MANY = 20
 
@@ -263,6 +266,29 @@ def test_tasks_share_a_connection_until_many_calls_are_under_way(server: Server,
         proxy.release()
         await asyncio.gather(*tasks)
         await store.close()
+
+    with nothing_left_open():
+        asyncio.run(work())
+
+
+def test_whoever_waits_for_a_busy_connection_does_not_mind_that_no_other_can_be_opened(server: Server) -> None:
+    async def work() -> None:
+        wire = AsyncWire()
+        settings = parse(server.url)
+        pool = pipeline.SharedPool(2, "there")
+        opened = 0
+
+        async def open_link() -> pipeline.AsyncLink:
+            nonlocal opened
+            opened += 1
+            if opened > 1:
+                raise NotSent("no more")
+            return await wire.open(settings.addresses[0], settings.login, 5)
+
+        calls = [pool.call([("ECHO", number)], time.monotonic() + 5, open_link) for number in range(2 * pipeline.DEPTH)]
+        assert await asyncio.gather(*calls) == [[str(number).encode()] for number in range(2 * pipeline.DEPTH)]
+        assert opened > 1
+        pool.close()
 
     with nothing_left_open():
         asyncio.run(work())

@@ -20,6 +20,7 @@ from tests.support.redis.server import Server
 from tests.support.waiting import until
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Key, Query, Write
+from zae_limiter.stores.redis.wires import BlockingPool
 
 ONE, TWO, THREE = (Key("p", f"#{number}") for number in (1, 2, 3))
 
@@ -88,7 +89,8 @@ def test_a_connection_that_was_cut_while_idle_costs_nothing(mode: Driven, server
     proxy.refuse()
     proxy.accept()
     for pools in store.client.nodes._pools.values():
-        for link in pools.here()._idle if mode.blocking else ():  # type: ignore[attr-defined]  # blocking pools keep theirs
+        pool = pools.here() if mode.blocking else None
+        for link in pool._idle if isinstance(pool, BlockingPool) else ():
             link.idle_since -= 1
     if not mode.blocking:
         mode.run(_turn())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.errors import (
     AccessDeniedError,
@@ -15,8 +14,8 @@ from ...core.errors import (
     InfrastructureError,
     InfrastructureNotFoundError,
     RateLimiterUnavailable,
-    ZAELimiterError,
 )
+from ..outcomes import Failure, Meaning, Remedy
 from .wire import Answer
 
 OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
@@ -41,41 +40,6 @@ class ServiceError(Exception):
         self.message = message
         self.status = status
         self.request_id = request_id
-
-
-class Remedy(enum.Enum):
-    """What helps against a failure."""
-
-    NONE = "none"
-    WAIT = "wait"
-    """The request was surely not carried out: it may be sent again."""
-    TURN = "turn"
-    """The same, because others were faster: there will be a turn, so only the deadline ends the tries."""
-    REPEAT = "repeat"
-    """It may have been carried out: send it again only if that does no harm."""
-    RENEW = "renew"
-    """Other credentials."""
-    RESYNC = "resync"
-    """The right time, which the answer told."""
-
-
-class Failure(Exception):
-    """A failed attempt: the error to raise if nothing helps, and what might. Internal to the client."""
-
-    def __init__(self, error: ZAELimiterError, remedy: Remedy, *, throttled: bool = False) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.remedy = remedy
-        self.throttled = throttled
-
-
-class Meaning(NamedTuple):
-    """One row of the table."""
-
-    kind: type[ZAELimiterError]
-    remedy: Remedy
-    reason: str
-    throttled: bool = False
 
 
 _THROTTLED = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it throttles its callers; raise its capacity", True)
@@ -199,10 +163,7 @@ def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     """The failure that a row of the table describes."""
     said = getattr(cause, "request_id", None)
     details = f"{cause}; request {said}" if said else str(cause)
-    text = f"{where}: {meaning.reason} ({details})"
-    error = RateLimiterUnavailable(text, cause) if meaning.kind is RateLimiterUnavailable else meaning.kind(text)
-    error.__cause__ = cause
-    return Failure(error, meaning.remedy, throttled=meaning.throttled)
+    return Failure(meaning.error(where, details, cause), meaning)
 
 
 def request_id(answer: Answer) -> str | None:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
-from ..outcomes import NoneFree, NotSent, Unknown
-from .answers import Failure, Meaning, Refused, Remedy, failure, request_id, understood
+from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
+from .answers import Refused, failure, request_id, understood
 from .connections import Connections
 from .credentials import CredentialSource, open_session
 from .date_clock import DateClock

@@ -5,63 +5,46 @@ Inside a script older servers wrap an error into a longer text, so its code is l
 
 from __future__ import annotations
 
-import enum
 import re
-from typing import NamedTuple
 
 from redis import exceptions
 
 from ...core.errors import AccessDeniedError, CorruptRecordError, InfrastructureError, RateLimiterUnavailable
+from ..outcomes import Failure, Meaning, Remedy
 
 
-class Remedy(enum.Enum):
-    """What the caller can do so that the command is carried out after all."""
-
-    NONE = enum.auto()
-    LOAD = enum.auto()
-    """Send the whole script."""
-    FOLLOW = enum.auto()
-    """Ask the node that the answer names."""
-    LOCATE = enum.auto()
-    """Find out anew where the data are: this node is not the one, or not ready."""
-
-
-class Meaning(NamedTuple):
-    """What an error code says."""
-
-    remedy: Remedy
-    kind: type[InfrastructureError] = RateLimiterUnavailable
-    reason: str = ""
+def _unavailable(reason: str, remedy: Remedy = Remedy.NONE) -> Meaning:
+    return Meaning(RateLimiterUnavailable, remedy, reason)
 
 
 _MEANINGS = {
-    "NOSCRIPT": Meaning(Remedy.LOAD, reason="it does not know our script"),
-    "MOVED": Meaning(Remedy.FOLLOW, InfrastructureError, "it is a node of a cluster; use redis+cluster://"),
-    "ASK": Meaning(Remedy.FOLLOW, InfrastructureError, "it is a node of a cluster; use redis+cluster://"),
-    "READONLY": Meaning(Remedy.LOCATE, reason="it is a read-only replica; name the master, or use redis+sentinel://"),
-    "LOADING": Meaning(Remedy.LOCATE, reason="it is loading its data"),
-    "MASTERDOWN": Meaning(Remedy.LOCATE, reason="it is a replica that has lost its master"),
-    "CLUSTERDOWN": Meaning(Remedy.LOCATE, reason="the cluster is down"),
-    "TRYAGAIN": Meaning(Remedy.NONE, reason="a slot of the cluster is being moved"),
-    "OOM": Meaning(Remedy.NONE, reason="it is out of memory (maxmemory, noeviction); nothing was changed"),
-    "MISCONF": Meaning(Remedy.NONE, reason="it cannot save to its disk and takes no writes"),
-    "NOREPLICAS": Meaning(Remedy.NONE, reason="it has too few replicas and takes no writes"),
-    "BUSY": Meaning(Remedy.NONE, reason="a script of somebody else's has been running for too long"),
-    "UNKILLABLE": Meaning(Remedy.NONE, reason="a script of somebody else's has been running for too long"),
+    "NOSCRIPT": _unavailable("it does not know our script", Remedy.LOAD),
+    "MOVED": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
+    "ASK": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
+    "READONLY": _unavailable("it is a read-only replica; name the master, or use redis+sentinel://", Remedy.LOCATE),
+    "LOADING": _unavailable("it is loading its data", Remedy.LOCATE),
+    "MASTERDOWN": _unavailable("it is a replica that has lost its master", Remedy.LOCATE),
+    "CLUSTERDOWN": _unavailable("the cluster is down", Remedy.LOCATE),
+    "TRYAGAIN": _unavailable("a slot of the cluster is being moved"),
+    "OOM": _unavailable("it is out of memory (maxmemory, noeviction); nothing was changed"),
+    "MISCONF": _unavailable("it cannot save to its disk and takes no writes"),
+    "NOREPLICAS": _unavailable("it has too few replicas and takes no writes"),
+    "BUSY": _unavailable("a script of somebody else's has been running for too long"),
+    "UNKILLABLE": _unavailable("a script of somebody else's has been running for too long"),
     "WRONGTYPE": Meaning(
-        Remedy.NONE, CorruptRecordError, "a key of ours holds something else; give this limiter a ?prefix= of its own"
+        CorruptRecordError, Remedy.NONE, "a key of ours holds something else; give this limiter a ?prefix= of its own"
     ),
     "NOPERM": Meaning(
-        Remedy.NONE, AccessDeniedError, "the user lacks a permission; docs/guide/stores/redis.md lists those in use"
+        AccessDeniedError, Remedy.NONE, "the user lacks a permission; docs/guide/stores/redis.md lists those in use"
     ),
-    "NOAUTH": Meaning(Remedy.NONE, AccessDeniedError, "it wants a password; write redis://user:password@host"),
-    "WRONGPASS": Meaning(Remedy.NONE, AccessDeniedError, "user and password do not fit"),
-    "NOSENTINEL": Meaning(Remedy.NONE, InfrastructureError, "it is no sentinel; use redis://"),
-    "NOCLUSTER": Meaning(Remedy.NONE, InfrastructureError, "it is no node of a cluster; use redis://"),
-    "UNTRUSTED": Meaning(Remedy.NONE, InfrastructureError, "its certificate is not trusted; see ?ssl_ca_certs="),
-    "NODB": Meaning(Remedy.NONE, InfrastructureError, "it has no such database"),
+    "NOAUTH": Meaning(AccessDeniedError, Remedy.NONE, "it wants a password; write redis://user:password@host"),
+    "WRONGPASS": Meaning(AccessDeniedError, Remedy.NONE, "user and password do not fit"),
+    "NOSENTINEL": Meaning(InfrastructureError, Remedy.NONE, "it is no sentinel; use redis://"),
+    "NOCLUSTER": Meaning(InfrastructureError, Remedy.NONE, "it is no node of a cluster; use redis://"),
+    "UNTRUSTED": Meaning(InfrastructureError, Remedy.NONE, "its certificate is not trusted; see ?ssl_ca_certs="),
+    "NODB": Meaning(InfrastructureError, Remedy.NONE, "it has no such database"),
     "NOCOMMAND": Meaning(
-        Remedy.NONE, InfrastructureError, "a command is disabled there; docs/guide/stores/redis.md lists those in use"
+        InfrastructureError, Remedy.NONE, "a command is disabled there; docs/guide/stores/redis.md lists those in use"
     ),
 }
 
@@ -95,20 +78,17 @@ _CODES: dict[type[Exception], str] = {
 """redis-py's classes for the codes that it strips from the text."""
 
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
-_OTHER = Meaning(Remedy.NONE, reason="it refused the command")
+_OTHER = _unavailable("it refused the command")
 
 
-class Refusal(Exception):
+class Refusal(Failure):
     """The server answered with an error: nothing was carried out."""
 
     def __init__(self, meaning: Meaning, error: Exception, where: str) -> None:
-        super().__init__(str(error))
-        self.remedy = meaning.remedy
-        self.target = str(error).rpartition(" ")[2]
-        self.asking = type(error) is exceptions.AskError or str(error).startswith("ASK ")  # MovedError is an AskError
-        message = f"Redis at {where}: {meaning.reason} ({str(error).rstrip('.')})."
-        kind = meaning.kind
-        self.error = kind(message, error) if kind is RateLimiterUnavailable else kind(message)
+        text = str(error)
+        super().__init__(meaning.error(f"Redis at {where}", text.rstrip("."), error), meaning)
+        self.target = text.rpartition(" ")[2]
+        self.asking = type(error) is exceptions.AskError or text.startswith("ASK ")  # MovedError is an AskError
 
 
 def refusal(error: Exception, where: str) -> Refusal:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
-from ..outcomes import NoneFree, NotSent, Unknown
-from .answers import Refusal, Remedy
+from ..outcomes import NoneFree, NotSent, Remedy, Unknown
+from .answers import Refusal
 from .nodes import Nodes
 from .settings import Address
 

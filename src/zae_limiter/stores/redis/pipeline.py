@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis.exceptions import InvalidResponse
 
+from ..connection_slots import TaskLine
 from ..outcomes import NoneFree, NotSent
 from ..pools import IDLE_SECONDS
 from .resp import Reader, packed
@@ -78,9 +79,10 @@ class AsyncLink(asyncio.Protocol):
         return bool(self._waiting)
 
     @property
-    def free(self) -> bool:
-        """Whether another call may be sent."""
-        return self.open and self._writable and len(self._waiting) < DEPTH
+    def room(self) -> int:
+        """How many more calls may be sent."""
+        ready = self.open and self._writable and not self._transport.is_closing()
+        return DEPTH - len(self._waiting) if ready else 0
 
     def send(self, commands: Sequence[Sequence[Any]], deadline: float) -> Answer:
         """Send commands, all at once; an error that the server answers with takes the place of an answer."""
@@ -186,15 +188,10 @@ class SharedPool:
         self._where = where
         self._links: list[AsyncLink] = []
         self._opening: asyncio.Task[AsyncLink] | None = None
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._line = TaskLine()
         self._over = False
 
-    async def call(
-        self,
-        commands: Sequence[Sequence[Any]],
-        deadline: float,
-        open_link: OpenLink,
-    ) -> list[Any]:
+    async def call(self, commands: Sequence[Sequence[Any]], deadline: float, open_link: OpenLink) -> list[Any]:
         """Send commands and wait for all answers; raise `TimeoutError` or `OSError` where these do not come.
 
         Raise `NotSent` where there is no connection in time. One that is being opened is for all who wait, whatever
@@ -212,7 +209,7 @@ class SharedPool:
     def _find(self) -> AsyncLink | None:
         """Return a connection that can take a call; close those that were idle for too long."""
         for link in self._links:
-            if link.free:
+            if link.room:
                 if link.busy or time.monotonic() - link.used_at < IDLE_SECONDS:
                     return link
                 link.close()
@@ -230,32 +227,11 @@ class SharedPool:
             if self._opening is None and len(self._links) < self._limit:
                 self._opening = asyncio.ensure_future(open_link())
                 self._opening.add_done_callback(self._add)
-            turn = asyncio.get_running_loop().create_future()
-            self._queue.append(turn)
-            try:
-                await asyncio.wait((turn,), timeout=left)
-            except BaseException:
-                self._withdraw(turn)
-                raise
-            if turn.done():
-                turn.result()
-            else:
-                self._withdraw(turn)
+            await self._line.wait(left)
         return link
 
-    def _withdraw(self, turn: asyncio.Future[None]) -> None:
-        """Leave the line; if it was this one's turn it is the next one's."""
-        if turn.done():
-            self._wake()
-        else:
-            self._queue.remove(turn)
-
-    def _wake(self) -> None:
-        if self._queue:
-            self._queue.popleft().set_result(None)
-
     def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
-        """Let those who wait use the connection that was opened, or hear why there is none."""
+        """Let those who wait use the connection that was opened, or hear why there is none at all."""
         self._opening = None
         error = NotSent("the event loop is ending") if opening.cancelled() else opening.exception()
         if error is None:
@@ -264,18 +240,14 @@ class SharedPool:
             self._links.append(link)
             if self._over:
                 opening.get_loop().call_later(IDLE_SECONDS, link.retire)
-        while self._queue:
-            turn = self._queue.popleft()
-            if error is None:
-                turn.set_result(None)
-            else:
-                turn.set_exception(error)
-                turn.exception()  # seen, should nobody wait any more
+        elif any(link.open for link in self._links):
+            return  # those who wait get their turn when a call has ended
+        self._line.wake_all(error)
 
     def _notice(self, link: AsyncLink) -> None:
-        """Forget a connection that has ended, and let the next one in line look again."""
+        """Forget a connection that has ended, and let as many in as there is room for, or one who opens another."""
         if self._over and not link.busy:
             link.retire()
         if not link.open and not link.busy and link in self._links:
             self._links.remove(link)
-        self._wake()
+        self._line.wake(link.room or 1)
