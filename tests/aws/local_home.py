@@ -16,13 +16,13 @@ from zae_limiter.aws.local import home, installation, lifecycle, record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zae_limiter.aws.local.lifecycle import Found
+    from zae_limiter.aws.local.lifecycle import StartResult
     from zae_limiter.aws.local.processes import Process
 
 SCRIPTS = Path(sys.executable).parent
 
 
-class Place:
+class PartitionKey:
     """A folder, a port, and every engine that was started there."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,15 +31,15 @@ class Place:
         self.said: list[str] = []
         self._processes: set[Process] = set()
 
-    def up(self, **wish: float) -> Found:
+    def up(self, **wish: float) -> StartResult:
         """Start, or find."""
         try:
-            asked = lifecycle.Wish(port=self.port, patience=wish.get("patience", lifecycle.PATIENCE))
+            asked = lifecycle.StartOptions(port=self.port, patience=wish.get("patience", lifecycle.PATIENCE))
             return lifecycle.up(self.home, asked, self.said.append)
         finally:
             self.note()
 
-    def down(self, *, purge: bool = False) -> record.Running | None:
+    def down(self, *, purge: bool = False) -> record.RunningEngine | None:
         """Stop."""
         return lifecycle.down(self.home, purge=purge, say=self.said.append)
 
@@ -74,9 +74,9 @@ class Place:
 
 
 @contextmanager
-def placed(folder: Path) -> Iterator[Place]:
+def placed(folder: Path) -> Iterator[PartitionKey]:
     """A place whose engines end with the block; a blank in its path is what macOS has in its own."""
-    place = Place(folder / "local aws")
+    place = PartitionKey(folder / "local aws")
     try:
         yield place
     finally:

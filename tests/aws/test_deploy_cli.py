@@ -104,7 +104,7 @@ def test_a_stack_is_made_kept_changed_and_deleted(name: str) -> None:
     changed = call(name, "deploy", "--audit-retention-days", "30", "--json")
     assert json.loads(changed.stdout)["stack"] == "updated"
     assert changed.stderr == ""
-    options = deployment.options_now(aws(), name)
+    options = deployment.read_options(aws(), name)
     assert (options.usage_retention_days, options.audit_retention_days, options.tags) == (7, 30, {"team": "ml"})
     assert not options.enable_aggregator
     assert json.loads(call(name, "namespace", "list", "--json").stdout)[0]["name"] == "default"

@@ -148,21 +148,21 @@ def stack_options(draw: st.DrawFn) -> StackOptions:
 
 @given(stack_options())
 def test_parameters_say_the_same_as_options(wanted: StackOptions) -> None:
-    said = template.parameters("my-app", wanted)
-    assert template.options(said) == wanted
+    said = template.encode_parameters("my-app", wanted)
+    assert template.decode_options(said) == wanted
     assert all(isinstance(value, str) for value in said.values())
 
 
 def test_a_stack_of_an_older_template_has_the_defaults_for_what_it_lacks() -> None:
-    assert template.options({}) == StackOptions()
-    assert template.options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
+    assert template.decode_options({}) == StackOptions()
+    assert template.decode_options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
 
 
 def test_a_format_that_changes_nothing_is_none() -> None:
-    said = template.parameters("my-app", StackOptions(role_name_format="{}"))
-    assert template.options(said).role_name_format is None
+    said = template.encode_parameters("my-app", StackOptions(role_name_format="{}"))
+    assert template.decode_options(said).role_name_format is None
 
 
 def test_wrong_options_make_no_parameters() -> None:
     with pytest.raises(ValidationError):
-        template.parameters("my-app", StackOptions(lambda_timeout=0))
+        template.encode_parameters("my-app", StackOptions(lambda_timeout=0))

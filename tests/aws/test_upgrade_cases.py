@@ -19,7 +19,7 @@ from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import ServiceError
-from zae_limiter.stores.dynamodb.reshaping import missing, reshape, steps
+from zae_limiter.stores.dynamodb.reshaping import missing_steps, reshape, steps
 from zae_limiter.stores.dynamodb.table import check_existing, definition
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 
@@ -217,7 +217,7 @@ def test_an_old_table_gets_its_shape_one_index_at_a_time() -> None:
     with old_table(shaped=False) as table:
         table.put(old_tables.version(), old_tables.entity("key", parent_id="team"), old_tables.entity("team"))
         client = table.store().client
-        planned = run(missing(client))
+        planned = run(missing_steps(client))
         told: list[str] = []
         assert run(reshape(client, told.append)) == planned
         assert planned == [
@@ -226,7 +226,7 @@ def test_an_old_table_gets_its_shape_one_index_at_a_time() -> None:
         ]  # fmt: skip
         assert told == planned[:-1]
         run(check_existing(client))
-        assert run(missing(client)) == []
+        assert run(missing_steps(client)) == []
         assert run(reshape(client)) == []
         upgrade(table)
         assert [each.id for each in run(BlockingRepository(table.store()).get_children("team"))] == ["key"]

@@ -79,7 +79,7 @@ def delete(shell: Shell, yes: bool) -> None:
 
     name = named(shell)
     with connected(shell) as aws:
-        removal.check_unprotected(aws, removal.present(aws, name))
+        removal.check_unprotected(aws, removal.require_stack(aws, name))
         confirm(_loss(aws, name), yes)
         with following(f"Deleting {name}", quiet=shell.as_json) as tell:
             removal.delete(aws, name, progress=_teller(tell))
@@ -106,7 +106,7 @@ def _options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
     from ..core.values import StackOptions
 
     _check_each(name, merged(StackOptions(), given), given)
-    return merged(deployment.options_now(aws, name), given)
+    return merged(deployment.read_options(aws, name), given)
 
 
 def _check_each(name: str, options: StackOptions, given: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def _check_each(name: str, options: StackOptions, given: dict[str, Any]) -> None
 
 def _teller(tell: Callable[[str], object]) -> Callable[[Event], object]:
     def told(event: Event) -> None:
-        reason = f": {event.reason}" if event.failed and event.reason else ""
+        reason = f": {event.reason}" if event.has_failed and event.reason else ""
         tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
 
     return told

@@ -17,7 +17,7 @@ from .output import Cell, Grid, facts, print_json, printable
 from .progress import following
 
 if TYPE_CHECKING:
-    from ..aws.local.lifecycle import Found, Health
+    from ..aws.local.lifecycle import EngineHealth, StartResult
     from .shell import Shell
 
 
@@ -74,14 +74,14 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
         names.namespace(shell.namespace)
     place = home.find()
     with following("Local AWS", quiet=shell.as_json) as say:
-        found = lifecycle.up(place, lifecycle.Wish(port, shell.region, timeout), say)
+        found = lifecycle.up(place, lifecycle.StartOptions(port, shell.region, timeout), say)
         if shell.stack_name is not None:
             region = shell.region or found.running.region
             deploy(place, Wanted(shell.stack_name, shell.namespace, region, found.running.endpoint), say)
     _tell_up(shell, found)
 
 
-def _tell_up(shell: Shell, found: Found) -> None:
+def _tell_up(shell: Shell, found: StartResult) -> None:
     running, region = found.running, shell.region or found.running.region
     where = f"--endpoint-url {running.endpoint} --region {region}"
     following = f"zae-limiter deploy --name my-app {where}"
@@ -142,14 +142,14 @@ def status(ctx: click.Context, shell: Shell) -> None:
     """
     from ..aws.local import home, lifecycle
 
-    found = lifecycle.health(home.find())
+    found = lifecycle.read_health(home.find())
     data = _described(found, shell.region)
     shell.show(data, _status_grid(data))
     if not data["answers"]:
         ctx.exit(CODES[RateLimiterUnavailable])
 
 
-def _described(found: Health | None, region: str | None) -> dict[str, object]:
+def _described(found: EngineHealth | None, region: str | None) -> dict[str, object]:
     if found is None:
         return {"running": False, "answers": False}
     running = found.running
@@ -224,9 +224,9 @@ def env(shell: Shell, dialect: str | None) -> None:
     """
     from ..aws.local import exports, home, lifecycle
 
-    running = lifecycle.required(home.find())
+    running = lifecycle.require_running(home.find())
     settings = exports.variables(running.endpoint, shell.region or running.region)
     if shell.as_json:
         print_json(settings)
         return
-    click.echo("\n".join(exports.lines(settings, dialect or exports.own_shell())))
+    click.echo("\n".join(exports.lines(settings, dialect or exports.detect_shell())))

@@ -10,7 +10,7 @@ from ..core.errors import ZAELimiterError
 if TYPE_CHECKING:
     from ..aws.events import Event
     from ..aws.local.home import Home
-    from ..aws.local.turn import Say
+    from ..aws.local.lock import Say
 
 
 class Wanted(NamedTuple):
@@ -27,18 +27,18 @@ def deploy(home: Home, wanted: Wanted, say: Say) -> None:
     from ..aws import deployment
     from ..aws.calls import Aws
     from ..aws.local import exports
-    from ..aws.local.turn import turn
+    from ..aws.local.lock import hold_lock
     from ..sync import SyncRepository
 
     name, namespace, region, endpoint = wanted
     with (
-        turn(home, say),
-        exports.applied(exports.variables(endpoint, region)),
+        hold_lock(home, say),
+        exports.apply(exports.variables(endpoint, region)),
         Aws(region, endpoint) as aws,
         SyncRepository(name=name, region=region, endpoint_url=endpoint) as repository,
     ):
         say(f"Deploying {name}")
-        options = deployment.options_now(aws, name)
+        options = deployment.read_options(aws, name)
         deployment.deploy(aws, name, options, progress=partial(_tell, name, say))
         repository.create_table()  # the engine's CloudFormation forgets the expiry of records
         repository.register_namespace(namespace)
@@ -56,7 +56,7 @@ def stacks(endpoint: str, region: str) -> list[str] | None:
     from ..aws.local import exports
 
     try:
-        with exports.applied(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
+        with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
             return [found.stack_name for found in discovery.find(aws)]
     except ZAELimiterError:
         return None

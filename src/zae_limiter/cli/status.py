@@ -44,7 +44,7 @@ def status(ctx: click.Context, shell: Shell) -> None:
 def _show_health(shell: Shell, repository: SyncRepository) -> bool:
     from ..aws import health
 
-    found = health.look(repository.store)
+    found = health.check_health(repository.store)
     shell.show(found, health_grid(found))
     return found.available
 

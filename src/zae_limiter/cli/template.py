@@ -37,7 +37,7 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
     """
     from ..aws import template
 
-    text = template.body()
+    text = template.read_template()
     if output is None:
         shell.show({"template": text}, text.rstrip("\n"))
         return

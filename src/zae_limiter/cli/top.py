@@ -72,7 +72,7 @@ def top(
     by: str,
     max_records: int,
 ) -> None:
-    """Watch the busiest buckets.
+    """UpgradeProgress the busiest buckets.
 
     A line per limit of a bucket: what is consumed a second since the look before (what is given back counts against
     it), what is left, and when it will be full again. Ctrl-C ends it. Without a terminal each look is printed below

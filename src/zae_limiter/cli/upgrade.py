@@ -11,8 +11,8 @@ from .output import Cell, Grid, note
 from .upgrade_progress import watching
 
 if TYPE_CHECKING:
-    from ..aws.upgrade.runner import Report
-    from ..aws.upgrade.upgrade import Done, Plan
+    from ..aws.upgrade.runner import MoveReport
+    from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..stores.dynamodb.store import DynamoStore
     from .shell import Shell
 
@@ -67,14 +67,14 @@ def _upgrade(shell: Shell, store: DynamoStore, *, lambda_only: bool, force: bool
     shell.show(_data(plan, done), _summary(done))
 
 
-def _tell_plan(shell: Shell, plan: Plan) -> None:
+def _tell_plan(shell: Shell, plan: UpgradePlan) -> None:
     rows = _rows(plan)
     shell.show(_data(plan, None), Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do.")
     if plan.data is not None and not shell.as_json:
         _tell_refused(plan.data)
 
 
-def _rows(plan: Plan) -> list[tuple[object, object]]:
+def _rows(plan: UpgradePlan) -> list[tuple[object, object]]:
     rows: list[tuple[object, object]] = [("table", step) for step in plan.table]
     if plan.stack:
         rows.append(("stack", "renew its template"))
@@ -87,7 +87,7 @@ def _rows(plan: Plan) -> list[tuple[object, object]]:
     return rows
 
 
-def _summary(done: Done) -> Grid:
+def _summary(done: UpgradeResult) -> Grid:
     rows: list[tuple[object, object]] = [("table", Cell(step, "green")) for step in done.table]
     rows += [
         (what, Cell(state, "green")) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state
@@ -104,14 +104,14 @@ def _summary(done: Done) -> Grid:
     return Grid(("what", "done"), rows)
 
 
-def _tell_refused(report: Report) -> None:
+def _tell_refused(report: MoveReport) -> None:
     for key, reason in list(report.refused.items())[:_SHOWN]:
         note(f"{key.pk} {key.sk} stays: {reason}")
     if len(report.refused) > _SHOWN:
         note(f"... and {len(report.refused) - _SHOWN:,} more; --json names all")
 
 
-def _data(plan: Plan | None, done: Done | None) -> dict[str, Any]:
+def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
     return {
         "up_to_date": plan is None or plan.is_empty or done is not None,
         "changed": done is not None,
@@ -122,7 +122,7 @@ def _data(plan: Plan | None, done: Done | None) -> dict[str, Any]:
     }
 
 
-def _records(report: Report | None) -> dict[str, Any]:
+def _records(report: MoveReport | None) -> dict[str, Any]:
     if report is None:
         return {"records": {}, "merged": 0, "superseded": 0, "refused": []}
     refused = [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in report.refused.items()]

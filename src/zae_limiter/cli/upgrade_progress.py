@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..aws.events import Event
-    from ..aws.upgrade.upgrade import Watch
+    from ..aws.upgrade.upgrade import UpgradeProgress
 
 _LINE_EVERY = 10_000
 
 
 @contextmanager
-def watching(*, quiet: bool) -> Iterator[Watch]:
+def watching(*, quiet: bool) -> Iterator[UpgradeProgress]:
     """Tell the steps of an upgrade, the events of its stack, and how many records were looked at."""
-    from ..aws.upgrade.upgrade import Watch
+    from ..aws.upgrade.upgrade import UpgradeProgress
 
     screen = console(err=True)
     if quiet:
-        yield Watch()
+        yield UpgradeProgress()
     elif screen.is_terminal:
         with _bar(screen) as (say, count):
-            yield Watch(say, _events(say), count)
+            yield UpgradeProgress(say, _events(say), count)
     else:
-        yield Watch(_line, _events(_line), _Lines().count)
+        yield UpgradeProgress(_line, _events(_line), _Lines().count)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where the local AWS of this user lives on disk."""
+"""The folder in which the local AWS of this user is kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME = "ZAE_LIMITER_LOCAL_HOME"
 
 
 class Home(NamedTuple):
-    """One folder; everything in it is made when it is needed."""
+    """The folder and the files in it. Everything is created when it is needed."""
 
     folder: Path
 
@@ -24,32 +24,32 @@ class Home(NamedTuple):
 
     @property
     def scratch(self) -> Path:
-        """What an engine writes while it runs; gone with it."""
+        """The engine's working folder, deleted when it ends."""
         return self.folder / "scratch"
 
     @property
     def log(self) -> Path:
-        """What the engine says."""
+        """The engine's log."""
         return self.folder / "engine.log"
 
     @property
     def installation_log(self) -> Path:
-        """What pip says."""
+        """The output of pip."""
         return self.folder / "install.log"
 
     @property
     def record(self) -> Path:
-        """Which engine runs."""
+        """The record of the running engine."""
         return self.folder / "engine.json"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever starts or stops an engine."""
+        """The file that is locked while an engine is started or stopped."""
         return self.folder / "lock"
 
 
 def find() -> Home:
-    """The folder that the environment names, else the platform's place for data of applications."""
+    """Return the folder named by the environment, or the platform's default."""
     given = os.environ.get(HOME)
     if given is None:
         return Home(_data_folder() / "zae-limiter" / "local")

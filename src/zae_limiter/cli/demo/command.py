@@ -56,7 +56,7 @@ _EMBEDDED = ("memory://", "sqlite://")
 @pass_shell
 @click.pass_context
 def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
-    """Watch the limiter at work, and check it.
+    """UpgradeProgress the limiter at work, and check it.
 
     Four API keys of two projects of one organisation call a model. Every call takes 1 request and an estimated
     number of tokens from all three levels at once, or is refused with the moment to come back. What

@@ -63,7 +63,7 @@ def steps(description: Mapping[str, Any]) -> list[Step]:
     return found
 
 
-async def missing(client: Client) -> list[str]:
+async def missing_steps(client: Client) -> list[str]:
     """What a table lacks, as the steps that `reshape` would take."""
     found = [step.what for step in steps(await _described(client))]
     return found if await expires(client) else [*found, _EXPIRY]
