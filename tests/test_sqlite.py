@@ -350,7 +350,7 @@ def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: 
     async def work() -> None:
         store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
         done = threading.Event()
-        job = store._aside(done.wait)
+        job = store._submit(done.wait)
         with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):
             await store.read([Key("a", "b")], timeout=0.0123456)
         done.set()

@@ -18,7 +18,7 @@ from zae_limiter import (
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import keys, version
 from zae_limiter.records.algebra import Key, Write
-from zae_limiter.repository.compatibility import judge
+from zae_limiter.repository.compatibility import check_compatibility
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.sync import BlockingRepository
@@ -134,7 +134,7 @@ def test_data_without_a_namespace_are_not_started_beside(harness: Harness) -> No
             with pytest.raises(VersionMismatchError, match="before namespaces"):
                 await harness.repository().register_namespace(name)
         assert (await store.read([keys.namespace("default")])) == [None]
-        verdict = await judge(store.read, "default")
+        verdict = await check_compatibility(store.read, "default")
         assert isinstance(verdict.problem, VersionMismatchError)
 
     harness.run(work())
@@ -156,7 +156,7 @@ def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harness) -
 def test_looking_registers_nothing(harness: Harness) -> None:
     async def work() -> None:
         repo = harness.repository()
-        verdict = await judge(repo._backend.store.read, "default")
+        verdict = await check_compatibility(repo._backend.store.read, "default")
         assert verdict == (version.Deployed(), None)
         with pytest.raises(NamespaceNotFoundError):
             await repo.get_namespace("default")

@@ -94,7 +94,7 @@ def test_what_follows_the_import_may_fail_and_is_repeated(name: str, monkeypatch
 def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) -> None:
     stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), FollowOptions())
     for attempt in (deployment.deploy, lambda here, stack, _: removal.delete(here, stack)):
-        with pytest.raises(StackAlreadyExistsError, match="is not a stack of zae-limiter"):
+        with pytest.raises(StackAlreadyExistsError, match="is not a zae-limiter stack"):
             attempt(aws(), name, StackOptions())
     aws().call("cloudformation", "delete_stack", StackName=name)
     until(lambda: stack.describe(aws(), name) is None, "the stack is gone")

@@ -59,7 +59,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     body = template.read_template()
     assert body.count("\nOutputs:\n") == 1
     with monkeypatch.context() as patched:
-        patched.setattr(template, "body", lambda: body.replace("\nOutputs:\n", UNMAKABLE))
+        patched.setattr(template, "read_template", lambda: body.replace("\nOutputs:\n", UNMAKABLE))
         yield
 
 

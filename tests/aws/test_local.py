@@ -127,7 +127,7 @@ def test_one_that_never_answers_is_ended(place: PartitionKey, tmp_path: Path, mo
         keep(where, running)
         seen.append(running.process)
 
-    monkeypatch.setattr(record, "keep", watched)
+    monkeypatch.setattr(record, "save", watched)
     with pytest.raises(StackOperationError, match=f"does not answer on port {place.port}"):
         place.up(patience=0.3)
     assert len(seen) == 1

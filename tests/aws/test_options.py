@@ -45,9 +45,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a long policy": ({"policy_name_format": "x" * 114 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
     "tag of AWS": ({"tags": {"AWS:x": "1"}}, "tags", "reserved"),
     "tag of ours": ({"tags": {"zae-limiter:managed": "no"}}, "tags", "reserved"),
-    "empty tag": ({"tags": {"": "1"}}, "tags", "key of a tag"),
-    "long value": ({"tags": {"a": "1" * 257}}, "tags", "value of a tag"),
-    "odd tag": ({"tags": {"a<b": "1"}}, "tags", "key of a tag"),
+    "empty tag": ({"tags": {"": "1"}}, "tags", "valid tag key"),
+    "long value": ({"tags": {"a": "1" * 257}}, "tags", "valid tag value"),
+    "odd tag": ({"tags": {"a<b": "1"}}, "tags", "valid tag key"),
     "no mapping": ({"tags": ["a=b"]}, "tags", "map keys to values"),
     "48 tags": ({"tags": {str(n): "1" for n in range(48)}}, "tags", "room for 47"),
     "roles without iam": (

@@ -18,7 +18,7 @@ from zae_limiter.aws import options, template
 from zae_limiter.cli.app import root
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
-from zae_limiter.stores.dynamodb.table import definition
+from zae_limiter.stores.dynamodb.table import table_definition
 
 PATH = str(resources.files("zae_limiter.aws").joinpath("template.yaml"))
 
@@ -50,7 +50,7 @@ def test_it_names_no_partition() -> None:
 
 def test_its_table_is_the_one_that_is_made_without_a_stack(parsed: Any) -> None:
     table = parsed["Resources"]["Table"]["Properties"]
-    wanted = definition("name")
+    wanted = table_definition("name")
     del wanted["TableName"]
     wanted["StreamSpecification"] = {"StreamViewType": wanted["StreamSpecification"]["StreamViewType"]}
     assert {name: table[name] for name in wanted} == wanted

@@ -19,8 +19,8 @@ from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import ServiceError
-from zae_limiter.stores.dynamodb.reshaping import missing_steps, reshape, steps
-from zae_limiter.stores.dynamodb.table import check_existing, definition
+from zae_limiter.stores.dynamodb.reshaping import missing_steps, plan_changes, reshape
+from zae_limiter.stores.dynamodb.table import check_existing, table_definition
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 
 
@@ -256,13 +256,13 @@ def test_the_progress_ends_with_all_records() -> None:
 @pytest.mark.parametrize("billing", ["PAY_PER_REQUEST", "PROVISIONED"])
 def test_the_steps_are_ones_that_the_service_takes(billing: str) -> None:
     described = {
-        **definition("my-app"),
+        **table_definition("my-app"),
         "GlobalSecondaryIndexes": [],
         "StreamSpecification": None,
         "BillingModeSummary": {"BillingMode": billing},
         "ProvisionedThroughput": {"ReadCapacityUnits": 7, "WriteCapacityUnits": 9},
     }
-    found = steps(described)
+    found = plan_changes(described)
     assert len(found) == 5
     for step in found:
         assert list(complaints("UpdateTable", {"TableName": "my-app", **step.change})) == []
@@ -271,9 +271,9 @@ def test_the_steps_are_ones_that_the_service_takes(billing: str) -> None:
 
 
 def test_a_table_of_somebody_else_is_left_alone() -> None:
-    described = {**definition("my-app"), "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}
+    described = {**table_definition("my-app"), "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}
     with pytest.raises(IncompatibleSchemaError, match="none of ours"):
-        steps(described)
+        plan_changes(described)
 
 
 class Slow:
@@ -283,8 +283,10 @@ class Slow:
     region = "us-east-1"
 
     def __init__(self) -> None:
-        indexes = [{**index, "IndexStatus": "ACTIVE"} for index in definition("my-app")["GlobalSecondaryIndexes"][:3]]
-        self.description = {**definition("my-app"), "TableStatus": "ACTIVE", "GlobalSecondaryIndexes": indexes}
+        indexes = [
+            {**index, "IndexStatus": "ACTIVE"} for index in table_definition("my-app")["GlobalSecondaryIndexes"][:3]
+        ]
+        self.description = {**table_definition("my-app"), "TableStatus": "ACTIVE", "GlobalSecondaryIndexes": indexes}
         self.pauses = 0
         self.refusals = 2
 

@@ -13,7 +13,7 @@ from .errors import exit_code, message
 from .output import Cell, Grid, facts
 
 if TYPE_CHECKING:
-    from ..repository.compatibility import Verdict
+    from ..repository.compatibility import Compatibility
     from .shell import Shell
 
 
@@ -92,15 +92,15 @@ def check(ctx: click.Context, shell: Shell) -> None:
         ctx.exit(exit_code(found.problem))
 
 
-def _verdict(shell: Shell) -> Verdict:
-    from ..repository.compatibility import judge
+def _verdict(shell: Shell) -> Compatibility:
+    from ..repository.compatibility import check_compatibility
     from ..runtime.blocking import run
 
     with shell.repository() as repository:
-        return run(judge(repository.store.read, shell.namespace))
+        return run(check_compatibility(repository.store.read, shell.namespace))
 
 
-def _warning(found: Verdict) -> str | None:
+def _warning(found: Compatibility) -> str | None:
     from ..repository.compatibility import aggregator_warning
 
     return aggregator_warning(found.deployed)

@@ -1,4 +1,4 @@
-"""Lengths of time as people say them."""
+"""Durations in words."""
 
 from __future__ import annotations
 

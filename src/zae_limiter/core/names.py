@@ -1,7 +1,7 @@
-"""Names and identifiers: what may be called what.
+"""Validate names and identifiers.
 
-Everything a user names ends up inside a storage key in which ``#`` separates the parts, so no part
-may contain it. Validation happens before any I/O and the error says field, value and reason.
+Everything that a user names becomes part of a storage key in which ``#`` separates the parts, so no part may contain
+it. Validation happens before any I/O, and the error names field, value and reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def is_address(entity_id: str) -> bool:
-    """Return whether an entity is the address of a client, of which there may be as many as somebody likes."""
+    """Return whether an entity id is the address of a client, of which there can be any number."""
     return entity_id.startswith(ADDRESS_TAG)
 
 

@@ -1,4 +1,4 @@
-"""What a survey sees: the loads of buckets at one instant, and which of them are the busiest."""
+"""Surveys: the load of buckets at one instant, and which of them are the busiest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One limit of one bucket at the instant of a survey; whole tokens, rounded down, negative in debt."""
+    """One limit of one bucket at the instant of a survey, in whole tokens, rounded down; negative means debt."""
 
     entity_id: str
     resource: str
@@ -31,7 +31,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The loads that were seen; not ``complete`` where there are more records than were to be looked at."""
+    """The loads of a survey. ``complete`` is False if there are more records than were read."""
 
     taken_at_ms: int
     records: int
@@ -39,42 +39,45 @@ class Survey:
     loads: tuple[Load, ...]
 
     def busiest(self, most: int = 20, by: str = "used", since: Survey | None = None) -> list[Load]:
-        """The first ``most`` loads, with their rates since an earlier survey.
+        """Return the first ``most`` loads, with their rates since an earlier survey.
 
-        ``by`` is ``"used"`` (the largest share of the capacity first), ``"left"`` (the fewest tokens first) or
-        ``"rate"`` (the most tokens a second first).
+        Args:
+            most: How many loads to return.
+            by: ``"used"`` (largest share of the capacity first), ``"left"`` (fewest tokens first) or ``"rate"`` (most
+                tokens a second first).
+            since: The earlier survey; None for no rates.
         """
         most = whole("most", most, 1, MOST_RECORDS, "loads")
         if by not in ORDERS:
             raise ValidationError("by", by, f"must be one of {', '.join(ORDERS)}")
-        return sorted(self._rated(since), key=lambda load: _rank(load, by))[:most]
+        return sorted(self._with_rates(since), key=lambda load: _rank(load, by))[:most]
 
-    def _rated(self, since: Survey | None) -> list[Load]:
+    def _with_rates(self, since: Survey | None) -> list[Load]:
         seconds = 0.0 if since is None else (self.taken_at_ms - since.taken_at_ms) / MILLI
         if since is None or seconds <= 0:
             return list(self.loads)
-        before = {_whose(load): load.total_consumed_milli for load in since.loads}
+        before = {_identity(load): load.total_consumed_milli for load in since.loads}
         rated = []
         for load in self.loads:
-            start = before.get(_whose(load), 0 if since.complete else None)
+            start = before.get(_identity(load), 0 if since.complete else None)
             spent = None if start is None else (load.total_consumed_milli - start) / MILLI / seconds
             rated.append(replace(load, consumed_per_second=spent))
         return rated
 
 
 def used_pct(capacity: int, left: int) -> float:
-    """The share of a capacity that is in use, in percent; above 100 in debt."""
+    """Return the used share of a capacity in percent; above 100 means debt."""
     return round(100 * (capacity - left) / capacity, 2) if capacity else 0.0
 
 
-def _whose(load: Load) -> tuple[str, str, str]:
+def _identity(load: Load) -> tuple[str, str, str]:
     return load.entity_id, load.resource, load.limit_name
 
 
 def _rank(load: Load, by: str) -> tuple[float, float, tuple[str, str, str]]:
-    """Smallest first; what is equal goes by the other measure, then by name."""
+    """Return the sort key of a load: by ``by``, then by the other measure, then by name."""
     rate = 0.0 if load.consumed_per_second is None else load.consumed_per_second
     if by == "left":
-        return load.available, -rate, _whose(load)
+        return load.available, -rate, _identity(load)
     first, second = (rate, load.utilization_pct) if by == "rate" else (load.utilization_pct, rate)
-    return -first, -second, _whose(load)
+    return -first, -second, _identity(load)

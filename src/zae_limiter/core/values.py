@@ -1,4 +1,4 @@
-"""The values users meet: frozen, comparable, without behaviour beyond their own fields."""
+"""The values of the public API: frozen and comparable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class OnUnavailable(enum.StrEnum):
-    """What an acquire does when the store cannot be asked."""
+    """What an acquire does when the store is unavailable."""
 
     ALLOW = "allow"
     BLOCK = "block"
 
 
 class AuditAction(enum.StrEnum):
-    """What was done, in an audit event."""
+    """The kind of change that an audit event records."""
 
     ENTITY_CREATED = "entity_created"
     ENTITY_UPDATED = "entity_updated"
@@ -39,7 +39,7 @@ class AuditAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Somebody who is limited: an API key, a project, a tenant."""
+    """An API key, a project, a tenant: whoever is limited."""
 
     id: str
     name: str | None = None
@@ -56,13 +56,13 @@ class Entity:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it stands at the top of its hierarchy."""
+        """Whether it is at the top of its hierarchy."""
         return self.parent_id is None
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """One limit of one entity at the moment of a decision. Amounts are whole tokens, rounded down."""
+    """One limit of one entity at the instant of a decision, in whole tokens, rounded down."""
 
     entity_id: str
     resource: str
@@ -75,11 +75,11 @@ class LimitStatus:
 
     @property
     def deficit(self) -> int:
-        """How many tokens are missing."""
+        """The number of tokens that are missing."""
         return max(0, self.requested - self.available)
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready form."""
+        """Return a form for JSON."""
         return {
             "entity_id": self.entity_id,
             "resource": self.resource,
@@ -96,7 +96,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class LevelStatus(LimitStatus):
-    """One row of `get_status`: a limit at one level of the chain, and where it came from."""
+    """A limit of one level of the chain, as `get_status` returns it, and where it comes from."""
 
     source: str = ""
 
@@ -127,7 +127,7 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """A change somebody made."""
+    """A recorded change."""
 
     event_id: str
     timestamp: str
@@ -140,7 +140,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """What an entity used of a resource in one window; counters are whole tokens."""
+    """The consumption of an entity on a resource in one window, in whole tokens."""
 
     entity_id: str
     resource: str
@@ -153,7 +153,7 @@ class UsageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Several snapshots added up."""
+    """The sum of several snapshots."""
 
     snapshot_count: int
     total: Mapping[str, int]
@@ -174,7 +174,7 @@ class EntityCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """A limit of a resource over all entities that have a bucket for it."""
+    """One limit of a resource over all entities that have a bucket for it."""
 
     resource: str
     limit_name: str
@@ -186,7 +186,7 @@ class ResourceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A registered namespace: ``id`` prefixes every key of its data."""
+    """A registered namespace. ``id`` prefixes every key of its data."""
 
     name: str
     id: str
@@ -197,7 +197,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """How the config cache of one repository is doing."""
+    """Statistics of the config cache of a repository."""
 
     hits: int
     misses: int
@@ -208,7 +208,7 @@ class CacheStats:
 
 @dataclass(frozen=True, slots=True)
 class BackendCapabilities:
-    """What a store declares about itself; the use cases read this, never the store's name."""
+    """The declared properties of a store. The library decides by these, never by the store's name."""
 
     name: str
     instant: bool
@@ -237,10 +237,10 @@ class BackendCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class BackendStats:
-    """What a client has asked of its backend since it was opened, and what the backend says that it cost.
+    """The calls of a client to its backend since it was opened, and their cost as reported by the backend.
 
-    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per
-    item of a transaction.
+    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per item
+    of a transaction.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A deployed limiter found by discovery."""
+    """A deployed limiter, as discovery finds it."""
 
     stack_name: str
     region: str
@@ -288,7 +288,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What a CloudFormation deployment should look like."""
+    """The options of a CloudFormation deployment."""
 
     snapshot_windows: str = "hourly,daily"
     usage_retention_days: int = 90
@@ -314,7 +314,7 @@ class StackOptions:
     tags: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Keep whole numbers of any type as plain ints; what cannot be deployed is refused when it is deployed."""
+        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
         for each in fields(self):
             number = as_int(getattr(self, each.name))
             if number is not None:

@@ -1,4 +1,4 @@
-"""What happened: the audit log and usage snapshots."""
+"""Read the audit log and usage snapshots."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class HistoryOperations(Operations):
     async def get_audit_events(
         self, entity_id: str, limit: int = 100, start_event_id: str | None = None
     ) -> list[AuditEvent]:
-        """Changes of one subject, newest first, older than ``start_event_id`` if given.
+        """Return at most ``limit`` changes, newest first, older than ``start_event_id`` if given.
 
-        Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
+        ``entity_id`` is an entity, or one of the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
         """
         names.audit_subject(entity_id)
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
@@ -61,15 +61,24 @@ class HistoryOperations(Operations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first.
+        """Return one page of usage, and a cursor: by resource, kind of window and time.
 
-        A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
-        exact up to the first page; where a stream does, up to what has come through that.
+        If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
+        stream has delivered.
+
+        Args:
+            entity_id: The entity; None for all entities of ``resource``.
+            resource: The resource; None for all resources of ``entity_id``.
+            window_type: ``hourly``, ``daily`` or ``monthly``; None for all.
+            start_time: Only windows that start at this time or later, as a datetime or as RFC 3339.
+            end_time: Only windows that start before this time.
+            limit: The most snapshots of a page.
+            next_key: The cursor of the previous page; None starts at the beginning. The last page returns None.
         """
-        found, cursor = await self._usage(entity_id, resource, window_type, start_time, end_time, limit, next_key)
+        found, cursor = await self._read_usage(entity_id, resource, window_type, start_time, end_time, limit, next_key)
         return [usage.decode(image) for image in found], cursor
 
-    async def _usage(
+    async def _read_usage(
         self,
         entity_id: str | None,
         resource: str | None,
@@ -82,9 +91,9 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
         if window_type is not None and window_type not in usage.WINDOWS:
             raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
-        start, end = _text("start_time", start_time), _text("end_time", end_time)
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
 
-        def wanted(image: Image) -> bool:
+        def is_wanted(image: Image) -> bool:
             begun = image.get("window_start", "")
             inside = (start is None or begun >= start) and (end is None or begun < end)
             return inside and usage.is_present(image) and window_type in (None, image["window"])
@@ -98,7 +107,7 @@ class HistoryOperations(Operations):
         found: list[Image] = []
         while True:
             page = await self._backend.query(query, deadline)
-            places = [place for place, (_, image) in enumerate(page.items) if wanted(image)]
+            places = [place for place, (_, image) in enumerate(page.items) if is_wanted(image)]
             room = limit - len(found)
             if len(places) > room:  # a cursor is the end of a page, so this one has to end where the room does
                 query = query._replace(limit=places[room - 1] + 1)
@@ -116,12 +125,15 @@ class HistoryOperations(Operations):
         start_time: datetime | str | None = None,
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
-        """All matching snapshots added up: those of one window type, without ``window_type`` of the finest there is."""
+        """Return the sum and the average of all snapshots of one kind of window.
+
+        The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
+        """
         milli: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}
         next_key: str | None = None
         while True:
-            found, next_key = await self._usage(
+            found, next_key = await self._read_usage(
                 entity_id, resource, window_type, start_time, end_time, limit=1000, next_key=next_key
             )
             for image in found:
@@ -146,9 +158,9 @@ class HistoryOperations(Operations):
         end: str | None,
         deadline: Deadline,
     ) -> Query:
-        """The smallest range that holds what is wanted: bounded in time where the keys go by time."""
+        """Return the smallest range with all that is wanted, bounded in time if the keys are."""
         if entity_id is None and resource is None:
-            raise ValidationError("entity_id", None, "give an entity_id, a resource or both")
+            raise ValidationError("entity_id", None, "pass an entity_id, a resource or both")
         if resource is not None:
             names.resource(resource)
         if entity_id is not None:
@@ -168,8 +180,8 @@ class HistoryOperations(Operations):
         return query._replace(prefix=prefix, start=first, end=last)
 
 
-def _text(field: str, moment: datetime | str | None) -> str | None:
-    """A moment as windows are written; text is read as RFC 3339."""
+def _spell_moment(field: str, moment: datetime | str | None) -> str | None:
+    """Return a moment in the form of window starts. Raise `ValidationError` if it has no time zone."""
     if moment is None:
         return None
     try:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def retry(attempt: Callable[[int], Awaitable[T]], most: int, contended: Exception) -> T:
+async def retry(attempt: Callable[[int], Awaitable[T | None]], most: int, contended: Exception) -> T:
     """Await ``attempt`` until its result is true, and return that result.
 
     Args:

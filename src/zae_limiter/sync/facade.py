@@ -92,45 +92,52 @@ class SyncRepository(
 
     @property
     def store(self) -> Store:
-        """The store, for what is done beside the repository."""
+        """The store, for operations that the repository does not offer."""
         return self._inner.store
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the store can do."""
+        """The capabilities of the store."""
         return self._inner.capabilities
 
     @property
     def clock_skew_ms(self) -> int:
-        """How far this process's clock is ahead of the store's."""
+        """By how many ms this process's clock is ahead of the store's, as far as known."""
         return self._inner.clock_skew_ms
 
     def invalidate_config_cache(self) -> None:
-        """Forget all cached config."""
+        """Forget all cached config: the next acquire reads it again."""
         self._inner.invalidate_config_cache()
 
     def get_cache_stats(self) -> CacheStats:
-        """How the config cache is doing."""
+        """Return the statistics of the config cache."""
         return self._inner.get_cache_stats()
 
     def get_backend_stats(self) -> BackendStats:
-        """What was asked of the store and what it cost; nothing where nobody bills."""
+        """Return the calls to the store and their cost; empty for stores that do not count them."""
         return self._inner.get_backend_stats()
 
     def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        """Create the DynamoDB table without CloudFormation; a suitable one is left alone.
+
+        ``tags`` and ``deletion_protection`` are for a new table. Other stores need no table.
+        """
         run(self._inner.create_table(tags=tags, deletion_protection=deletion_protection))
 
     def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used."""
+        """Make sure that the store can be used. An embedded store needs nothing.
+
+        With ``stack_options`` the stack is created or updated to match them, as the first use does once. Without them
+        nothing is created, so that a mistyped name provisions nothing.
+        """
         run(self._inner.ensure_infrastructure())
 
     def status(self) -> Status:
-        """Health: is the store there, how fast, which versions."""
+        """Return whether the store is available, its latency and the versions."""
         return run(self._inner.status())
 
     def close(self) -> None:
-        """Close the store; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
@@ -147,7 +154,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
     """`RepositoryBuilder`, blocking."""
 
     def build(self) -> SyncRepository:
-        """Open the repository, with all that it needs."""
+        """Open the repository, deploy its stack if it has options, and register its namespace."""
         repository = SyncRepository(self._url, **self._options)
         run(repository._inner._prepare())
         return repository
