@@ -60,7 +60,7 @@ def _send(aws: Aws, function: str, pause: Callable[[float], object]) -> None:
                 raise
             return None
 
-    poll(attempt, pause, _contended(function))
+    poll(attempt, pause, _contention_error(function))
 
 
 def _wait_until_idle(aws: Aws, function: str, pause: Callable[[float], object]) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def _wait_until_idle(aws: Aws, function: str, pause: Callable[[float], object]) 
         found = aws.call("lambda", "get_function_configuration", FunctionName=function)
         return None if found.get("State") == "Pending" or found.get("LastUpdateStatus") == "InProgress" else found
 
-    return poll(look, pause, _contended(function))
+    return poll(look, pause, _contention_error(function))
 
 
-def _contended(function: str) -> StackOperationError:
+def _contention_error(function: str) -> StackOperationError:
     return StackOperationError(f"Too much contention on Lambda function {function!r}; deploy again later.")

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 def check_names(aws: Aws, name: str, options: StackOptions) -> None:
     """Raise `StackAlreadyExistsError` if a name of a new stack's resources is taken."""
     if _exists(aws, "dynamodb", "describe_table", TableName=name):
-        raise _taken_error("DynamoDB table", name, aws.region, "Choose another name, or import it with --adopt.")
+        raise _name_taken_error("DynamoDB table", name, aws.region, "Choose another name, or import it with --adopt.")
     if not options.enable_aggregator:
         return
     if _exists(aws, "lambda", "get_function_configuration", FunctionName=function_name(name)):
-        raise _taken_error("Lambda function", function_name(name), aws.region)
+        raise _name_taken_error("Lambda function", function_name(name), aws.region)
     if _exists(aws, "sqs", "get_queue_url", QueueName=queue_name(name)):
-        raise _taken_error("SQS queue", queue_name(name), aws.region)
+        raise _name_taken_error("SQS queue", queue_name(name), aws.region)
     if _has_log_group(aws, log_group(name)):
-        raise _taken_error("log group", log_group(name), aws.region)
+        raise _name_taken_error("log group", log_group(name), aws.region)
 
 
-def _taken_error(
+def _name_taken_error(
     kind: str, name: str, region: str, fix: str = "Choose another name, or delete it first."
 ) -> StackAlreadyExistsError:
     return StackAlreadyExistsError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRIES = 100
 
 
-def contended(entity_id: str) -> EntityError:
+def contention_error(entity_id: str) -> EntityError:
     """Return the error for an entity that lost too many races."""
     return EntityError(f"Too much contention on entity {entity_id!r}; try again later.")
 
@@ -61,7 +61,7 @@ class BucketOperations(Operations):
             buckets = [keys.bucket(ns, entity_id, resource), *found]
             return await self._commit_forgetting([event], buckets, deadline, exact=left > 0)
 
-        await retry(attempt, TRIES, contended(entity_id))
+        await retry(attempt, TRIES, contention_error(entity_id))
 
     async def _read_buckets(
         self, ns: str, entity_id: str, deadline: Deadline, resource: str | None = None

@@ -18,7 +18,7 @@ from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
 from ..runtime.retrying import retry
 from .base import MAX_COMMIT
-from .buckets import TRIES, BucketOperations, contended
+from .buckets import TRIES, BucketOperations, contention_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ class EntityOperations(BucketOperations):
                 raise EntityExistsError(entity_id)
             return created
 
-        await retry(attempt, TRIES, contended(entity_id))
+        await retry(attempt, TRIES, contention_error(entity_id))
         backend.cache.drop([key])
         return made
 
@@ -121,7 +121,7 @@ class EntityOperations(BucketOperations):
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
             return new if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline) else None
 
-        updated = await retry(attempt, TRIES, contended(entity_id))
+        updated = await retry(attempt, TRIES, contention_error(entity_id))
 
         backend.cache.drop([key])
         return updated
@@ -174,7 +174,7 @@ class EntityOperations(BucketOperations):
             backend.cache.drop([key, *(config_key for config_key, _ in configs)])
             return True
 
-        await retry(attempt, TRIES, contended(entity_id))
+        await retry(attempt, TRIES, contention_error(entity_id))
 
     async def _require_record(self, entity_id: str, key: Key, deadline: Deadline) -> Image:
         image = (await self._backend.read([key], deadline))[0]

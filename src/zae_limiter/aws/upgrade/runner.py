@@ -111,7 +111,7 @@ class Runner:
             return await self._commit_moves(self._collect_moves(self._plan(place, await self._pages.partition(pk))))
 
         self._trail.append(pk)
-        await retry(attempt, _TRIES, _contended(pk))
+        await retry(attempt, _TRIES, _contention_error(pk))
         self._trail.pop()
 
     async def _move_bucket(self, pk: str) -> None:
@@ -125,7 +125,7 @@ class Runner:
         async def attempt(left: int) -> bool:
             return await self._commit_moves(self._collect_moves(await self._plan_shards(whose)))
 
-        await retry(attempt, _TRIES, _contended(pk))
+        await retry(attempt, _TRIES, _contention_error(pk))
 
     async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
         there = await self._read_shards({0, whose.shard_id}, whose)
@@ -205,7 +205,7 @@ class Runner:
                 await self._store.commit(namespace.register(made))
             return "" if found is None else str(found["namespace_id"])
 
-        return await retry(attempt, _TRIES, _contended(key.pk))
+        return await retry(attempt, _TRIES, _contention_error(key.pk))
 
     async def _with_parent(self, move: Move) -> Move:
         """Return the move with the count of its parent, which is moved first."""
@@ -286,5 +286,5 @@ def _is_unfinished(stamped: Image) -> bool:
         return True
 
 
-def _contended(pk: str) -> RateLimiterUnavailable:
+def _contention_error(pk: str) -> RateLimiterUnavailable:
     return RateLimiterUnavailable(f"Too much contention on {pk}; stop the old clients and try again.")

@@ -76,7 +76,7 @@ async def _commit_one(access: Access, write: Write, deadline: TimeBudget) -> Com
             continue
         item = request.get("Item") or answer.get("Attributes")
         return Committed((None if item is None or write.delete else decode(item),))
-    raise _contended(access, write.key)
+    raise _contention_error(access, write.key)
 
 
 def _address(access: Access, request: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _address(access: Access, request: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
-def _contended(access: Access, key: Key) -> RateLimiterUnavailable:
+def _contention_error(access: Access, key: Key) -> RateLimiterUnavailable:
     return RateLimiterUnavailable(f"DynamoDB table {access.table!r}: too much contention on {key.pk}; try again later.")
 
 
@@ -120,7 +120,7 @@ class _Transaction:
                     await self._access.pause(attempt, self._deadline)
                 continue
             return Committed(await self._images())
-        raise _contended(self._access, self._writes[0].key)
+        raise _contention_error(self._access, self._writes[0].key)
 
     def _is_empty_check(self, place: int) -> bool:
         return self._forms[place] is Form.CHECK and "ConditionExpression" not in self._requests[place]
