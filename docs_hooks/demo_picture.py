@@ -42,7 +42,7 @@ def _screen(console: Console) -> RenderableType:
                 shown.append(view.picture())
 
         play(run, at_once(clock), FRAME_MS, frame)
-        result = closing.close(run, limiter, SEED)
+        result = closing.judge_run(run, limiter, SEED)
     mark = {True: ("✓ ", "bold green"), False: ("✗ ", "bold red")}
     verdicts = [Text.assemble(mark[good], text) for good, text in closing.verdicts(result)]
     return Group(*shown, Text(), *verdicts)

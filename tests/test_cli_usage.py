@@ -25,7 +25,7 @@ from tests.test_cli_top import parts
 from tests.test_usage import HOUR, START, consumed
 from zae_limiter import SyncRepository
 from zae_limiter.cli import usage_query
-from zae_limiter.cli.charts import PIPE_WIDTH, load_plotext, print_charts, series_of
+from zae_limiter.cli.charts import PIPE_WIDTH, group_series, load_plotext, print_charts
 from zae_limiter.cli.moments import parse_moment
 from zae_limiter.cli.usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS
 from zae_limiter.core.values import UsageSnapshot
@@ -252,7 +252,9 @@ def test_a_series_has_every_window_between_the_first_and_the_last() -> None:
         return UsageSnapshot(entity, "gpt-4", start, "", "monthly", counters, 1)
 
     january, april = "2026-01-01T00:00:00Z", "2026-04-01T00:00:00Z"
-    found = series_of([snapshot("b", april, tpm=5), snapshot("a", january, rpm=1, tpm=2), snapshot("a", april, tpm=1)])
+    found = group_series(
+        [snapshot("b", april, tpm=5), snapshot("a", january, rpm=1, tpm=2), snapshot("a", april, tpm=1)]
+    )
     assert [(each.limit_name, each.consumed) for each in found] == [("rpm", [1]), ("tpm", [2, 0, 0, 6])]
     assert [start[:7] for start in found[1].starts] == ["2026-01", "2026-02", "2026-03", "2026-04"]
 

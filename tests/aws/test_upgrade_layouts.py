@@ -19,8 +19,8 @@ from zae_limiter.records.algebra import Image, Key, Write, applied, holds
 from zae_limiter.records.charging import charge
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level
-from zae_limiter_aggregator.consumption import consumed
-from zae_limiter_aggregator.stream import Change
+from zae_limiter_aggregator.consumption import measure_change
+from zae_limiter_aggregator.stream import StreamChange
 
 NS = "ns-1"
 COUNTS = st.integers(1, 10**12)
@@ -125,7 +125,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     held = Pool("rpm", 20_000, NOW, 60_000, 60_000, 60_000, consumed=40_000)
     table = carried_out([old_tables.per_limit_bucket("key", "gpt-4", held, nested=True)])
     ((key, image),) = table.items()
-    assert consumed(Change(key, "1", NOW, None, image, False)) == {}
+    assert measure_change(StreamChange(key, "1", NOW, None, image, False)) == {}
     bucket = Level(
         NS,
         "key",
@@ -142,7 +142,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
         assert write is not None
         after = applied(before, write)
         assert after is not None
-        assert consumed(Change(key, "2", NOW, before, after, False)) == {"rpm": 3_000}
+        assert measure_change(StreamChange(key, "2", NOW, before, after, False)) == {"rpm": 3_000}
         before = after
 
 
@@ -156,7 +156,7 @@ def test_shards_that_are_put_together_have_consumed_nothing_by_that() -> None:
     after = applied(before, first)
     assert after is not None
     assert (after["b_rpm_tc"], gone.delete, gone.key) == (14_000, True, items[1].key)
-    assert consumed(Change(first.key, "1", NOW, before, after, False)) == {}
+    assert measure_change(StreamChange(first.key, "1", NOW, before, after, False)) == {}
 
 
 REFUSALS: list[tuple[str, Item, str]] = [

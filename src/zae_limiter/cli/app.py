@@ -1,4 +1,4 @@
-"""The root command: which commands there are, loaded when they are named."""
+"""The root command, which loads the other commands when they are used."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ _WHERE = {name: where for section in SECTIONS.values() for name, where in sectio
 
 
 class Root(Group):
-    """Loads a command's module when the command is named, and turns errors into messages and exit codes."""
+    """Loads a command's module when the command is used, and turns errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of the help."""
+        """Return all commands, in the order of the help."""
         return list(_WHERE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -78,7 +78,7 @@ class Root(Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section."""
+        """Write the commands by section."""
         width = max(map(len, _WHERE))
         for section, names in SECTIONS.items():
             found = ((name, self.get_command(ctx, name)) for name in names)
@@ -95,7 +95,7 @@ class Root(Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's, but every error on purpose is one message and its own exit code."""
+        """Run as click's, but report each of our errors as one message with its own exit code."""
         words = list(sys.argv[1:] if args is None else args)
         plainly: Callable[[], object] = functools.partial(
             super().main, args, prog_name, complete_var, False, windows_expand_args, **extra
