@@ -68,11 +68,19 @@ class OutputError(click.ClickException):
 _ADVICE: dict[type[BaseException], str] = {
     library.EntityNotFoundError: "`zae-limiter entity create` creates it.",
     library.EntityExistsError: "`zae-limiter entity update` changes it.",
+    library.NamespaceStateError: "`zae-limiter namespace delete` deletes an active one.",
+    library.CorruptRecordError: "`zae-limiter entity reset-bucket` repairs a bucket.",
     library.NamespaceNotFoundError: (
         "`zae-limiter namespace register` registers a name; `namespace list` and `namespace orphans` show all."
     ),
 }
-"""The command that helps against an error, told after its message."""
+"""The command that helps against an error, printed after its message."""
+
+_ADVICE_ON_MISSING = {
+    "limits": "; use `system set-defaults`, `resource set-defaults` or `entity set-limits`, or pass -l.",
+    "region": "; use --region.",
+}
+"""The same by the name of an argument that is missing."""
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
@@ -105,7 +113,9 @@ def message(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, click.Abort):
         return "Interrupted."
-    text = error.reason if isinstance(error, library.ValidationError) and error.value is None else str(error)
+    text = str(error)
+    if isinstance(error, library.ValidationError) and error.value is None:
+        text = error.reason + _ADVICE_ON_MISSING.get(error.field, "")
     return drop_double_stop(" ".join((text, *(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE))))
 
 

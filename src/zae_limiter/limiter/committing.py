@@ -92,7 +92,7 @@ async def _commit_each(
         if failures or len(left) < len(again):
             taken = [part for part in parts if part.write.key in done]
             return Conflict(lost | await _undo(backend, taken, done, now_ms, deadline, failures))
-    lost_all = RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {left[0].write.key.pk} in a row; try again.")
+    lost_all = RateLimiterUnavailable(f"Too much contention on {left[0].write.key.pk}; try again later.")
     await _undo(backend, [part for part in parts if part.write.key in done], done, now_ms, deadline, [lost_all])
     raise lost_all
 

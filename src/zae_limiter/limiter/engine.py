@@ -226,7 +226,9 @@ class Engine:
                 if ask.landed:
                     return
                 if not ask.leads:
-                    raise RateLimiterUnavailable(f"No decision within {ask.deadline.seconds:.3g} s: others were ahead.")
+                    raise RateLimiterUnavailable(
+                        f"No decision within {ask.deadline.seconds:.3g} s: other calls were queued before it."
+                    )
             await self._runtime.finish(self._fly(lane, chain, ask))
         except BaseException as error:
             place = lane.withdraw(ask)
@@ -248,7 +250,9 @@ class Engine:
         finally:
             for ask in batch:
                 if ask.grant is None and ask.error is None:
-                    ask.error = failure or RateLimiterUnavailable("The write that was to decide was interrupted.")
+                    ask.error = failure or RateLimiterUnavailable(
+                        "The write that was to make the decision was interrupted."
+                    )
             lost = lane.land(batch)
             lane.leave()
         if lost:
@@ -298,7 +302,7 @@ class Engine:
                     chain = await self._rehomed(chain, draft, now_ms, deadline)
                 elif not pending:
                     return
-        raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {chain.levels[0].key.pk} in a row; try again.")
+        raise RateLimiterUnavailable(f"Too much contention on {chain.levels[0].key.pk}; try again later.")
 
     async def _rehomed(self, chain: Chain, draft: Draft, now_ms: int, deadline: Deadline) -> Chain:
         """The chain with the homes for the next time: where there was enough, or where there seems to be more."""

@@ -119,7 +119,7 @@ class LeaseCore:
     def _enter_at_once(self) -> bool:
         """Take the tokens where that needs no wait at all."""
         if self._open or self._grant is not None:
-            raise LeaseExpiredError("A lease is entered once; call acquire() again for another one.")
+            raise LeaseExpiredError("A lease can be entered only once; call acquire() again.")
         try:
             self._grant = grant = self._limiter._take_at_once(self, self._cost)
         except RateLimiterUnavailable as error:
@@ -182,7 +182,7 @@ class LeaseCore:
         self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int
     ) -> dict[str, int]:
         if not self._open:
-            raise LeaseExpiredError(f"{verb}() outside the block of its lease; call it inside.")
+            raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
             check_known(verb, checked, self._grant.chain.names)
@@ -201,7 +201,13 @@ class LeaseCore:
         if any(cut.values()) and not self.degraded:
             excess = _tokens(cut, 1)
             whose = {**self._limiter._where(), **self._whose()}
-            tell(RETURN_CUT, "more was given back than was taken, %s is ignored", excess, **whose, zae_tokens=excess)
+            tell(
+                RETURN_CUT,
+                "more tokens were returned than taken, the excess %s is ignored",
+                excess,
+                **whose,
+                zae_tokens=excess,
+            )
 
     def _leave_at_once(self) -> bool:
         """Settle where there is nothing to write."""
@@ -229,7 +235,7 @@ class LeaseCore:
             for error in await self._limiter._give_back(self, grants):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
                 about = {**self._about(error), **lost}
-                tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
+                tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **about)
         elif self._delta:
             await self._limiter._settle(self, self._grants(), self._delta)
 

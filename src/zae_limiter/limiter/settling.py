@@ -191,7 +191,7 @@ class Settling:
                 level, sight = part.step
                 if level.key in outcome.images:
                     sight.show(outcome.images[level.key], now_ms)
-        raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {parts[0].step.level.key.pk} in a row.")
+        raise RateLimiterUnavailable(f"Too much contention on {parts[0].step.level.key.pk}; try again later.")
 
     async def _waited(self, parts: Sequence[Part], settled: Sequence[Settlement], home: object) -> bool:
         """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
@@ -251,7 +251,7 @@ class Settling:
             if sight.image is not None:
                 await self._together([part._replace(step=Step(charged, sight))])
                 return
-        raise RateLimiterUnavailable(f"Lost {_MAX_TRIES} races for {charged.key.pk} in a row.")
+        raise RateLimiterUnavailable(f"Too much contention on {charged.key.pk}; try again later.")
 
     async def _in_force(self, charged: Level) -> Level | None:
         """The level of an entity under the limits in force now; None where it has none any more."""
