@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Command, pass_shell
+from .grid import Cell, Grid
 from .limits import amount_option, limit_option
-from .output import Cell, Grid, note
+from .output import note
 
 if TYPE_CHECKING:
     from ..core.limit import Limit

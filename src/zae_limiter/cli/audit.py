@@ -9,8 +9,9 @@ import click
 
 from ..core.limit import Limit
 from .commands import Group, pass_shell
+from .grid import Grid
 from .limits import spell_limit
-from .output import Grid, note, to_jsonable
+from .output import note, to_jsonable
 
 if TYPE_CHECKING:
     from ..core.values import AuditEvent

@@ -8,8 +8,8 @@ import click
 
 from ..core.limit import Limit
 from .commands import Command, confirm, pass_shell, principal_option, yes_option
+from .grid import Grid
 from .limits import spell_rate
-from .output import Grid
 
 if TYPE_CHECKING:
     from ..core.values import BucketState

@@ -10,7 +10,8 @@ import click
 from ..core import names
 from ..core.errors import ValidationError
 from .commands import Command, confirm, pass_shell, yes_option
-from .output import Grid, facts, note
+from .grid import Grid, facts
+from .output import note
 from .progress import show_events
 from .stack_flags import merge_options, stack_flags
 

@@ -10,7 +10,7 @@ from ..core.errors import EntityNotFoundError
 from ..repository.entities import UNSET
 from . import buckets, entity_limits
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .output import Grid, facts
+from .grid import Grid, facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ import click
 
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, confirm, pass_shell, principal_option, yes_option
+from .grid import Grid
 from .limits import limits_grid, required_limit_option, spell_limit
-from .output import Grid, note
+from .output import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ..core import errors as library
-from .output import drop_double_stop, print_json, printable, style
+from .grid import printable
+from .output import drop_double_stop, print_json, style
 
 OVER_ADMITTED = 20
 """The demo found a limit that was passed."""

@@ -11,8 +11,9 @@ from ..core.config import SOURCES
 from ..core.durations import spell_duration
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, pass_shell
+from .grid import Cell, Grid
 from .limits import amount_option, limit_option, spell_rate
-from .output import Cell, Grid, note, print_text
+from .output import note, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ import click
 
 from .commands import Command, pass_shell
 from .deploy import connect_aws
-from .output import Cell, Grid
+from .grid import Cell, Grid
 
 if TYPE_CHECKING:
     from ..core.values import LimiterInfo

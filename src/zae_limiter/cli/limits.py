@@ -15,7 +15,7 @@ import click
 
 from ..core.errors import ValidationError
 from ..core.limit import Limit
-from .output import Grid
+from .grid import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,8 @@ from ..core.durations import spell_duration
 from ..core.errors import RateLimiterUnavailable, ZAELimiterError
 from .commands import Group, pass_shell
 from .errors import CODES
-from .output import Cell, Grid, facts, print_json, printable
+from .grid import Cell, Grid, facts, printable
+from .output import print_json
 from .progress import show_events
 
 if TYPE_CHECKING:

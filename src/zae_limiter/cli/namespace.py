@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .output import Cell, Grid, facts, spell_count
+from .grid import Cell, Grid, facts
+from .output import spell_count
 from .progress import show_count
 
 if TYPE_CHECKING:

@@ -7,13 +7,17 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .grid import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from .grid import Grid
 
 _PIPE_WIDTH = 10_000
 """Where nobody looks at columns, no line is broken."""
@@ -27,41 +31,6 @@ _ASCII = str.maketrans(
     | dict.fromkeys("█▉▊▋▌", "#")
     | dict.fromkeys("▍▎▏", " ")
 )
-
-
-class Cell(NamedTuple):
-    """Text with its own style."""
-
-    text: str
-    style: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Grid:
-    """A table. Numbers are right-aligned and None is a dash.
-
-    Args:
-        headers: The headers; empty for a table without.
-        rows: The rows.
-        empty: The text that is printed if there are no rows.
-        title: A line before the table.
-    """
-
-    headers: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    empty: str = "Nothing there."
-    title: Cell | None = None
-
-    def without(self, header: str) -> Grid:
-        """Return the grid without a column."""
-        gone = self.headers.index(header)
-        headers, *rows = ((*row[:gone], *row[gone + 1 :]) for row in (self.headers, *self.rows))
-        return dataclasses.replace(self, headers=[str(each) for each in headers], rows=rows)
-
-
-def facts(pairs: Mapping[str, object]) -> Grid:
-    """Return a table of one thing, a line per field."""
-    return Grid((), [(name, value) for name, value in pairs.items()])
 
 
 def to_jsonable(value: object) -> Any:
@@ -105,11 +74,6 @@ def drop_double_stop(text: str) -> str:
 def style(text: str, **style: Any) -> str:
     """Return the text in a style, unless ``NO_COLOR`` is set; click drops styles if stdout is not a terminal."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)
-
-
-def printable(text: str) -> str:
-    """Return the text with control characters escaped: a stored name must not control the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def open_console(*, err: bool = False) -> Console:

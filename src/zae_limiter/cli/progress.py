@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import open_console, printable
+from .grid import printable
+from .output import open_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

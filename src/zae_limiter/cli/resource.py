@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from .grid import Cell, Grid
 from .limits import limits_grid, required_limit_option, spell_limit
-from .output import Cell, Grid
 
 if TYPE_CHECKING:
     from ..core.limit import Limit

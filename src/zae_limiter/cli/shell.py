@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from .output import Grid, drop_double_stop, note, print_grid, print_json
+from .grid import Grid
+from .output import drop_double_stop, note, print_grid, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from ..core.errors import RateLimiterUnavailable
 from .commands import Command, pass_shell
 from .errors import CODES
 from .fleet import stack_style
-from .output import Cell, Grid, facts
+from .grid import Cell, Grid, facts
 
 if TYPE_CHECKING:
     from ..aws.health import Health

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .output import Cell, Grid, open_console, printable
+from .grid import Cell, Grid, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +128,7 @@ def shorten(text: str, width: int) -> str:
 
 def measure(renderable: RenderableType) -> Measurement:
     """Return the least width without a broken word, and the greatest, independent of the terminal."""
-    screen = open_console()
+    screen = Console(highlight=False, markup=False, emoji=False)
     return Measurement.get(screen, screen.options.update(max_width=_UNBOUND), renderable)
 
 

@@ -13,7 +13,8 @@ import click
 
 from ..core.durations import spell_duration
 from ..records.instants import iso
-from .output import Cell, Grid, note, open_console, print_grid, print_json_line, printable, spell_count
+from .grid import Cell, Grid, printable
+from .output import note, open_console, print_grid, print_json_line, spell_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import Command, confirm, pass_shell, yes_option
-from .output import Cell, Grid, note
+from .grid import Cell, Grid
+from .output import note
 from .progress import show_upgrade
 
 if TYPE_CHECKING:

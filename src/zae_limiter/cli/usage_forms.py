@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .charts import load_plotext, print_charts
+from .grid import Cell, Grid
 from .moments import spell_window
-from .output import Cell, Grid, note, print_grid, print_json
+from .output import note, print_grid, print_json
 from .usage_query import Output
 
 if TYPE_CHECKING:

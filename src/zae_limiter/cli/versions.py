@@ -10,7 +10,7 @@ import click
 from .._version import __version__
 from .commands import Command, pass_shell
 from .errors import exit_code, message
-from .output import Cell, Grid, facts
+from .grid import Cell, Grid, facts
 
 if TYPE_CHECKING:
     from ..repository.compatibility import Compatibility

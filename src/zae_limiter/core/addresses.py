@@ -15,8 +15,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TypeAlias
 
-from .errors import ValidationError
 from .limit import as_int
+from .validation import ValidationError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import ValidationError
+from .validation import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

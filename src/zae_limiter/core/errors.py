@@ -35,6 +35,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .durations import spell_duration
+from .validation import (
+    InvalidIdentifierError as InvalidIdentifierError,
+    InvalidNameError as InvalidNameError,
+    ValidationError as ValidationError,
+    ZAELimiterError as ZAELimiterError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +55,6 @@ def quote(error: object) -> str:
     'Connection refused'
     """
     return str(error).rstrip(" .")
-
-
-class ZAELimiterError(Exception):
-    """The base class of every error that this package raises on purpose."""
 
 
 class RateLimitError(ZAELimiterError):
@@ -270,27 +272,3 @@ class RateLimiterClosedError(ZAELimiterError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
-
-
-class ValidationError(ZAELimiterError, ValueError):
-    """Invalid input, found before any call to the store."""
-
-    def __init__(self, field: str, value: object, reason: str) -> None:
-        shown = repr(value)
-        if len(shown) > 80:
-            shown = f"{shown[:60]}... ({len(shown)} characters)"
-        super().__init__(f"{field} = {shown}: {reason}")
-        self.field = field
-        self.value = value
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value, self.reason)
-
-
-class InvalidIdentifierError(ValidationError):
-    """An invalid entity id."""
-
-
-class InvalidNameError(ValidationError):
-    """An invalid name of a resource, limit, namespace or stack."""

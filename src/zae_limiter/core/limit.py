@@ -7,7 +7,7 @@ from operator import index
 from typing import Any
 
 from . import names
-from .errors import ValidationError
+from .validation import ValidationError
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""

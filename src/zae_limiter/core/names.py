@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .errors import InvalidIdentifierError, InvalidNameError, ValidationError
+from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""

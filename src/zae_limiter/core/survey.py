@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .bucket import MILLI
-from .errors import ValidationError
 from .limit import whole
+from .validation import ValidationError
 
 ORDERS = ("used", "left", "rate")
 MOST_RECORDS = 1_000_000

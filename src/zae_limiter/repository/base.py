@@ -28,3 +28,13 @@ class Operations:
     def _step_deadline(self) -> Deadline:
         """Return the deadline of a call over any number of records: each page or step has the full time."""
         return self._deadline().for_each_step()
+
+    async def _begin(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call that starts now, and the id of the namespace."""
+        deadline = self._deadline()
+        return deadline, await self._backend.ns(deadline)
+
+    async def _begin_steps(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call over any number of records, and the id of the namespace."""
+        deadline = self._step_deadline()
+        return deadline, await self._backend.ns(deadline)

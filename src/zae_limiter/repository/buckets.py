@@ -51,8 +51,7 @@ class BucketOperations(Operations):
         names.resource(resource)
         names.principal(principal)
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
 

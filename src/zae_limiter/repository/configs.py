@@ -17,7 +17,7 @@ from .base import MAX_PAGE, Operations
 from .cache import Defaults, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..runtime.deadline import Deadline
     from .backend import Backend
@@ -116,24 +116,17 @@ class ConfigOperations(Operations):
         names.principal(principal)
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        key = keys.system_config(ns)
-        await self._replace(deadline, ns, key, checked, {}, keys.AUDIT_SYSTEM, None, principal, on_unavailable=policy)
+        await self._replace(_system_record, checked, principal, policy)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the system limits and what an acquire does when the store is unavailable."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._read_config(keys.system_config(ns), deadline)
+        found = await self._read_config(_system_record)
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
         names.principal(principal)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        await self._replace(deadline, ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
+        await self._replace(_system_record, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
         """Set the ``limits`` of a resource for all entities that have none of their own.
@@ -142,27 +135,23 @@ class ConfigOperations(Operations):
         """
         names.principal(principal)
         names.resource(resource)
-        checked = check_limits(limits)
-        await self._replace_resource(resource, checked, principal)
+        await self._replace(lambda ns: _resource_record(ns, resource), check_limits(limits), principal)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
         names.resource(resource)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._read_config(keys.resource_config(ns, resource), deadline)
+        found = await self._read_config(lambda ns: _resource_record(ns, resource))
         return list(found.limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
         """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
         names.principal(principal)
         names.resource(resource)
-        await self._replace_resource(resource, None, principal)
+        await self._replace(lambda ns: _resource_record(ns, resource), None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
         """Return the names of resources that have limits of their own, sorted."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         return await self._read_registry(keys.resources(ns), deadline)
 
     async def set_limits(
@@ -179,16 +168,13 @@ class ConfigOperations(Operations):
         names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
-        checked = check_limits(limits)
-        await self._replace_entity(entity_id, resource, checked, principal)
+        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), check_limits(limits), principal)
 
     async def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
         names.entity_id(entity_id)
         names.config_resource(resource)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._read_config(keys.entity_config(ns, entity_id, resource), deadline)
+        found = await self._read_config(lambda ns: _entity_record(ns, entity_id, resource))
         return list(found.limits or ())
 
     async def delete_limits(
@@ -201,7 +187,7 @@ class ConfigOperations(Operations):
         names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
-        await self._replace_entity(entity_id, resource, None, principal)
+        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), None, principal)
 
     async def list_entities_with_custom_limits(
         self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
@@ -214,16 +200,14 @@ class ConfigOperations(Operations):
         names.config_resource(resource)
         limit = whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
         page = await self._backend.query(query, deadline)
         return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which some entity has limits of its own."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         return await self._read_registry(keys.entity_config_resources(ns), deadline)
 
     async def resolve_limits(
@@ -239,63 +223,27 @@ class ConfigOperations(Operations):
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 
-    async def _read_config(self, key: Key, deadline: Deadline) -> config.Config:
+    async def _read_config(self, record: Callable[[str], _ConfigRecord]) -> config.Config:
+        deadline, ns = await self._begin()
+        key = record(ns).key
         return config.decode(key, (await self._backend.read([key], deadline))[0])
 
     async def _read_registry(self, key: Key, deadline: Deadline) -> list[str]:
         image = (await self._backend.read([key], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
 
-    async def _replace_resource(self, resource: str, limits: tuple[Limit, ...] | None, principal: str | None) -> None:
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        await self._replace(
-            deadline,
-            ns,
-            keys.resource_config(ns, resource),
-            limits,
-            {"resource": resource},
-            keys.audit_resource(resource),
-            resource,
-            principal,
-            registry=keys.resources(ns),
-        )
-
-    async def _replace_entity(
-        self, entity_id: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
-    ) -> None:
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        identity = {"entity_id": entity_id, "resource": resource}
-        if limits:
-            identity |= {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
-        await self._replace(
-            deadline,
-            ns,
-            keys.entity_config(ns, entity_id, resource),
-            limits,
-            identity,
-            entity_id,
-            resource,
-            principal,
-            registry=keys.entity_config_resources(ns),
-        )
-
     async def _replace(
         self,
-        deadline: Deadline,
-        ns: str,
-        key: Key,
+        record: Callable[[str], _ConfigRecord],
         limits: tuple[Limit, ...] | None,
-        identity: Mapping[str, Any],
-        subject: str,
-        resource: str | None,
         principal: str | None,
-        registry: Key | None = None,
         on_unavailable: OnUnavailable | None = None,
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
-        own = {**identity, "GSI4PK": ns, "GSI4SK": key.pk}
+        deadline, ns = await self._begin()
+        key, subject, identity, registry, index_keys = record(ns)
+        own = {**identity, **(index_keys if limits and index_keys else {}), "GSI4PK": ns, "GSI4SK": key.pk}
+        resource = identity.get("resource")
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
         details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
         if on_unavailable is not None:
@@ -316,6 +264,33 @@ class ConfigOperations(Operations):
 
         await self._backend.change([key], plan, deadline)
         self._backend.cache.drop([key])
+
+
+class _ConfigRecord(NamedTuple):
+    """The record of one level of limits, where its changes are audited, and the registry of its resource."""
+
+    key: Key
+    subject: str
+    identity: dict[str, str]
+    registry: Key | None = None
+    index_keys: dict[str, str] | None = None
+    """The index attributes of a record that holds limits."""
+
+
+def _system_record(ns: str) -> _ConfigRecord:
+    return _ConfigRecord(keys.system_config(ns), keys.AUDIT_SYSTEM, {})
+
+
+def _resource_record(ns: str, resource: str) -> _ConfigRecord:
+    key, subject = keys.resource_config(ns, resource), keys.audit_resource(resource)
+    return _ConfigRecord(key, subject, {"resource": resource}, keys.resources(ns))
+
+
+def _entity_record(ns: str, entity_id: str, resource: str) -> _ConfigRecord:
+    identity = {"entity_id": entity_id, "resource": resource}
+    index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
+    key, registry = keys.entity_config(ns, entity_id, resource), keys.entity_config_resources(ns)
+    return _ConfigRecord(key, entity_id, identity, registry, index_keys)
 
 
 def check_policy(value: OnUnavailable | str, field: str = "on_unavailable") -> OnUnavailable:

@@ -59,21 +59,18 @@ class EntityOperations(BucketOperations):
         """
         names.entity_id(entity_id)
         names.principal(principal)
-        _check_fields(name, cascade, {} if metadata is None else metadata)
-        if parent_id is not None:
-            _check_parent(entity_id, parent_id)
+        given = {"name": name, "parent_id": parent_id, "cascade": cascade}
+        fields = _check_fields(entity_id, given | {"metadata": {} if metadata is None else metadata})
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
-        made = Entity(entity_id, name, parent_id, cascade, _copy_json(metadata or {}), iso(backend.clock.now_ms()))
-        details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": made.metadata}
+        made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
 
         async def attempt(left: int) -> bool:
             above = await self._check_ancestors(ns, entity_id, parent_id, deadline)
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
-                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=details),
+                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=fields),
                 *_count_child(above),
             ]
             created = await backend.commit(writes, deadline)
@@ -106,10 +103,9 @@ class EntityOperations(BucketOperations):
         if expected_version is not None:
             expected_version = whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
-        changes = _check_changes(entity_id, {field: value for field, value in given.items() if value is not UNSET})
+        changes = _check_fields(entity_id, {field: value for field, value in given.items() if value is not UNSET})
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
 
         async def attempt(left: int) -> Entity | None:
@@ -129,16 +125,14 @@ class EntityOperations(BucketOperations):
     async def get_entity(self, entity_id: str) -> Entity | None:
         """Return the entity, or None if it was never created."""
         names.entity_id(entity_id)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         image = (await self._backend.read([keys.meta(ns, entity_id)], deadline))[0]
         return None if image is None else entity.decode(image)
 
     async def get_children(self, entity_id: str) -> list[Entity]:
         """Return the entities whose parent is ``entity_id``, sorted by id."""
         names.entity_id(entity_id)
-        deadline = self._step_deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1"), deadline)
         return [entity.decode(image) for _, image in rows]
 
@@ -150,8 +144,7 @@ class EntityOperations(BucketOperations):
         names.entity_id(entity_id)
         names.principal(principal)
         backend = self._backend
-        deadline = self._step_deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         key = keys.meta(ns, entity_id)
 
         async def attempt(left: int) -> bool:
@@ -258,21 +251,19 @@ def _check_parent(entity_id: str, parent_id: object) -> None:
         check_ancestry(entity_id, [parent])
 
 
-def _check_changes(entity_id: str, changes: dict[str, Any]) -> dict[str, Any]:
-    _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata", {}))
-    if changes.get("parent_id") is not None:
-        _check_parent(entity_id, changes["parent_id"])
-    return changes | ({"metadata": _copy_json(changes["metadata"])} if "metadata" in changes else {})
-
-
-def _check_fields(name: object, cascade: object, metadata: object) -> None:
-    if name is not None:
-        names.text(name, "name")
-    if not isinstance(cascade, bool):
-        raise ValidationError("cascade", cascade, "must be True or False")
+def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the given fields of an entity as they are stored. Raise `ValidationError` for an invalid one."""
+    if fields.get("name") is not None:
+        names.text(fields["name"], "name")
+    if not isinstance(fields.get("cascade", False), bool):
+        raise ValidationError("cascade", fields["cascade"], "must be True or False")
+    metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
     _check_json(metadata, metadata)
+    if fields.get("parent_id") is not None:
+        _check_parent(entity_id, fields["parent_id"])
+    return fields | ({"metadata": _copy_json(metadata)} if "metadata" in fields else {})
 
 
 def _check_json(value: object, whole_value: object) -> None:

@@ -34,8 +34,7 @@ class SurveyOperations(Operations):
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
             names.resource(resource)
-        deadline = self._step_deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
         rows, complete = await self._read_records(query, max_records, deadline)
         now_ms = self._backend.clock.now_ms()

@@ -5,47 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from ...core.errors import ValidationError
 
 HOME = "ZAE_LIMITER_LOCAL_HOME"
 
 
-class Home(NamedTuple):
-    """The folder and the files in it. Everything is created when it is needed."""
+class Home:
+    """The folder and the paths in it. Everything is created when it is needed."""
 
-    folder: Path
-
-    @property
-    def environment(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = folder / "environment"
         """The virtual environment that ministack is installed in."""
-        return self.folder / "environment"
-
-    @property
-    def scratch(self) -> Path:
+        self.scratch = folder / "scratch"
         """The engine's working folder, deleted when it ends."""
-        return self.folder / "scratch"
-
-    @property
-    def log(self) -> Path:
-        """The engine's log."""
-        return self.folder / "engine.log"
-
-    @property
-    def installation_log(self) -> Path:
+        self.log = folder / "engine.log"
+        self.installation_log = folder / "install.log"
         """The output of pip."""
-        return self.folder / "install.log"
-
-    @property
-    def record(self) -> Path:
+        self.record = folder / "engine.json"
         """The record of the running engine."""
-        return self.folder / "engine.json"
-
-    @property
-    def lock(self) -> Path:
+        self.lock = folder / "lock"
         """The file that is locked while an engine is started or stopped."""
-        return self.folder / "lock"
 
 
 def find() -> Home:
