@@ -178,47 +178,19 @@ _SILENT = AwsMeaning(RateLimiterUnavailable, "AWS cannot be reached")
 _TAKEN = AwsMeaning(StackAlreadyExistsError, "it exists already")
 _REFUSED = AwsMeaning(StackOperationError, "the request was refused")
 
-MEANINGS: dict[str, AwsMeaning] = {
-    **dict.fromkeys(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"), _DENIED),
-    **dict.fromkeys(
-        (
-            "ExpiredToken",
-            "ExpiredTokenException",
-            "InvalidClientTokenId",
-            "InvalidAccessKeyId",
-            "UnrecognizedClientException",
-            "SignatureDoesNotMatch",
-            "IncompleteSignature",
-            "MissingAuthenticationToken",
-            "NoCredentialsError",
-            "PartialCredentialsError",
-            "CredentialRetrievalError",
-            "SSOError",
-            "TokenRetrievalError",
-        ),
-        _INVALID,
-    ),
-    **dict.fromkeys(
-        (
-            "ResourceNotFoundException",
-            "StackNotFoundException",
-            "NoSuchBucket",
-            "NoSuchEntity",
-            "AWS.SimpleQueueService.NonExistentQueue",
-            "QueueDoesNotExist",
-            "404",
-        ),
-        _MISSING,
-    ),
-    **dict.fromkeys(
-        ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException", "SlowDown"), _BUSY
-    ),
-    **dict.fromkeys(
-        ("ServiceUnavailable", "InternalFailure", "InternalError", "InternalServerError", "ServiceException"), _FAILED
-    ),
-    **dict.fromkeys(("HTTPClientError", "ConnectionError", "ResponseParserError"), _SILENT),
-    "AlreadyExistsException": _TAKEN,
+_CODES = {
+    _DENIED: "AccessDenied AccessDeniedException UnauthorizedOperation Forbidden 403",
+    _INVALID: "ExpiredToken ExpiredTokenException InvalidClientTokenId InvalidAccessKeyId UnrecognizedClientException "
+    "SignatureDoesNotMatch IncompleteSignature MissingAuthenticationToken NoCredentialsError PartialCredentialsError "
+    "CredentialRetrievalError SSOError TokenRetrievalError",
+    _MISSING: "ResourceNotFoundException StackNotFoundException NoSuchBucket NoSuchEntity "
+    "AWS.SimpleQueueService.NonExistentQueue QueueDoesNotExist 404",
+    _BUSY: "Throttling ThrottlingException RequestLimitExceeded TooManyRequestsException SlowDown",
+    _FAILED: "ServiceUnavailable InternalFailure InternalError InternalServerError ServiceException",
+    _SILENT: "HTTPClientError ConnectionError ResponseParserError",
+    _TAKEN: "AlreadyExistsException",
 }
+MEANINGS: dict[str, AwsMeaning] = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 """The one table from AWS's error codes, and the names of botocore's own errors, to ours."""
 
 

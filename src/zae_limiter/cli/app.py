@@ -19,20 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "See it work": {
-        "demo": "demo.command:demo",
-    },
-    "Try a limit": {
-        "acquire": "acquire:acquire",
-        "available": "acquire:available",
-        "explain": "explain:explain",
-    },
-    "Set limits": {
-        "entity": "entity:entity",
-        "resource": "resource:resource",
-        "system": "system:system",
-    },
-    "Look after the store": {
+    "See it work": {"demo": "demo.command:demo"},
+    "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "explain:explain"},
+    "Set limits": {"entity": "entity:entity", "resource": "resource:resource", "system": "system:system"},
+    "Manage the store": {
         "create-table": "table:create_table",
         "namespace": "namespace:namespace",
         "usage": "usage:usage",
@@ -50,12 +40,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cfn-template": "template:cfn_template",
         "lambda-export": "template:lambda_export",
     },
-    "A local AWS": {
-        "local": "local:local",
-    },
-    "Make the shell help": {
-        "completion": "completion:completion",
-    },
+    "A local AWS": {"local": "local:local"},
+    "Shell completion": {"completion": "completion:completion"},
 }
 """Section of the help, command, and where it is defined."""
 

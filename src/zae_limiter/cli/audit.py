@@ -34,14 +34,7 @@ def audit() -> None:
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
-@click.option(
-    "--most",
-    type=click.IntRange(1, 10_000),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="At most N.",
-)
+@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N", help="At most N.")
 @click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
 @pass_shell
 def list_events(

@@ -80,11 +80,7 @@ def _suggest(name: str, paths: Iterable[str]) -> str:
 def store_options() -> list[click.Parameter]:
     """Return the options for the store, the namespace and the output."""
     return [
-        _option(
-            "--url",
-            metavar="URL",
-            help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]",
-        ),
+        _option("--url", metavar="URL", help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]"),
         _option("--name", "-n", "stack_name", metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
         _option("--region", metavar="REGION", help="Its AWS region."),
         _option("--endpoint-url", metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),

@@ -41,12 +41,7 @@ def _metadata(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
 
 
 metadata_option = click.option(
-    "--metadata",
-    "-m",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=_metadata,
-    help="Stored with it; may be repeated.",
+    "--metadata", "-m", multiple=True, metavar="KEY=VALUE", callback=_metadata, help="Stored with it; may be repeated."
 )
 
 

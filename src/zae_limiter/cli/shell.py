@@ -50,11 +50,7 @@ class Shell:
                     f"or set it for all commands: export {ENVIRONMENT}=sqlite:///limits.db"
                 )
         repository = SyncRepository(
-            url,
-            name=self.stack_name,
-            region=self.region,
-            endpoint_url=self.endpoint_url,
-            namespace=self.namespace,
+            url, name=self.stack_name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
         )
         if url is not None and not self.as_json:
             _note_store(url)

@@ -65,8 +65,5 @@ def prepare_streams() -> None:
     file = getattr(buffer, "raw", buffer)
     if isinstance(file, io.FileIO):
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(CheckedOutput(file)),
-            encoding=sys.stdout.encoding,
-            errors="replace",
-            line_buffering=True,
+            io.BufferedWriter(CheckedOutput(file)), encoding=sys.stdout.encoding, errors="replace", line_buffering=True
         )

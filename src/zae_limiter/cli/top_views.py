@@ -114,12 +114,7 @@ def _print_block(where: str, survey: Survey, loads: Sequence[Load]) -> None:
 
 def _print_line(survey: Survey, loads: Sequence[Load]) -> None:
     print_json_line(
-        {
-            "taken_at": iso(survey.taken_at_ms),
-            "records": survey.records,
-            "complete": survey.complete,
-            "buckets": loads,
-        }
+        {"taken_at": iso(survey.taken_at_ms), "records": survey.records, "complete": survey.complete, "buckets": loads}
     )
 
 

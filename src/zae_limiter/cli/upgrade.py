@@ -127,9 +127,4 @@ def _records(report: MoveReport | None) -> dict[str, Any]:
     if report is None:
         return {"records": {}, "merged": 0, "superseded": 0, "refused": []}
     refused = [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in report.refused.items()]
-    return {
-        "records": report.moved,
-        "merged": report.merged,
-        "superseded": report.superseded,
-        "refused": refused,
-    }
+    return {"records": report.moved, "merged": report.merged, "superseded": report.superseded, "refused": refused}

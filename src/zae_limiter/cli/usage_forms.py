@@ -45,12 +45,7 @@ def print_snapshots(
 
 
 def print_summary(
-    added: UsageSummary,
-    charted: Sequence[UsageSnapshot],
-    query: UsageQuery,
-    form: Output,
-    *,
-    counted_by_stream: bool,
+    added: UsageSummary, charted: Sequence[UsageSnapshot], query: UsageQuery, form: Output, *, counted_by_stream: bool
 ) -> None:
     """Print a summary in the requested form, below charts of ``charted``."""
     nothing = _empty_message(query, counted_by_stream=counted_by_stream)

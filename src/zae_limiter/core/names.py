@@ -47,9 +47,7 @@ def entity_id(value: object, field: str = "entity_id") -> str:
         raise InvalidIdentifierError(field, value, "must not be empty")
     if len(value) > _ENTITY_MAX:
         raise InvalidIdentifierError(
-            field,
-            value,
-            f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first",
+            field, value, f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first"
         )
     if len(value) * 4 > _ENTITY_BYTES and len(value.encode(errors="replace")) > _ENTITY_BYTES:
         size = len(value.encode(errors="replace"))

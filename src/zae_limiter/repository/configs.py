@@ -103,10 +103,7 @@ class ConfigOperations(Operations):
     """Set, get, delete and list stored limits."""
 
     async def set_system_defaults(
-        self,
-        limits: Sequence[Limit],
-        on_unavailable: OnUnavailable | str | None = None,
-        principal: str | None = None,
+        self, limits: Sequence[Limit], on_unavailable: OnUnavailable | str | None = None, principal: str | None = None
     ) -> None:
         """Set the ``limits`` that apply where nothing more specific is stored.
 

@@ -104,10 +104,7 @@ class NamespaceOperations(Operations):
         return await self._require_id(namespace_id, deadline)
 
     async def purge_namespace(
-        self,
-        namespace_id: str,
-        principal: str | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        self, namespace_id: str, principal: str | None = None, on_progress: Callable[[int], None] | None = None
     ) -> int:
         """Delete all data of a deleted namespace for good. Return the number of records.
 

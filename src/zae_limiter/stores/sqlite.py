@@ -21,25 +21,11 @@ from importlib import resources
 from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.errors import (
-    CorruptRecordError,
-    IncompatibleSchemaError,
-    InfrastructureError,
-    RateLimiterUnavailable,
-)
+from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import protect
 from ..logs import STORE_REPLACED, tell
-from ..records.algebra import (
-    Committed,
-    Conflict,
-    Image,
-    Key,
-    Page,
-    Query,
-    Write,
-    holds,
-)
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds
 from ..records.usage import USAGE_RETENTION_DAYS
 from . import sqlite_rows as rows
 from .ranges import cursor_of
@@ -65,30 +51,17 @@ _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
 _REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
-    sqlite3.SQLITE_BUSY: (
-        RateLimiterUnavailable,
-        "it is locked by another process; raise ?timeout= or find the holder",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        RateLimiterUnavailable,
-        "a table is locked by another connection of this process",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        RateLimiterUnavailable,
-        "it is read-only; check the permissions of file and directory",
-    ),
-    sqlite3.SQLITE_PERM: (
-        RateLimiterUnavailable,
-        "access is denied; check the permissions of file and directory",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        RateLimiterUnavailable,
-        "it cannot be opened; does the directory exist and may it be written?",
-    ),
-    sqlite3.SQLITE_FULL: (RateLimiterUnavailable, "the disk is full; nothing was changed"),
-    sqlite3.SQLITE_IOERR: (RateLimiterUnavailable, "the disk reported an error; nothing was changed"),
     sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; choose another path"),
     sqlite3.SQLITE_CORRUPT: (CorruptRecordError, "it is damaged; restore it from a backup or move it away"),
+}
+_OUTAGES = {
+    sqlite3.SQLITE_BUSY: "it is locked by another process; raise ?timeout= or find the holder",
+    sqlite3.SQLITE_LOCKED: "a table is locked by another connection of this process",
+    sqlite3.SQLITE_READONLY: "it is read-only; check the permissions of file and directory",
+    sqlite3.SQLITE_PERM: "access is denied; check the permissions of file and directory",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does the directory exist and may it be written?",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was changed",
+    sqlite3.SQLITE_IOERR: "the disk reported an error; nothing was changed",
 }
 
 
@@ -267,9 +240,11 @@ class SqliteFile:
 
     def _translate(self, error: sqlite3.Error) -> InfrastructureError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        kind, reason = _REASONS.get(code, (RateLimiterUnavailable, str(error)))
-        message = f"SQLite file {self.path!r}: {reason} ({error})"
-        return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
+        if code in _REASONS:
+            kind, reason = _REASONS[code]
+            return kind(f"SQLite file {self.path!r}: {reason} ({error})")
+        reason = _OUTAGES.get(code, str(error))
+        return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason} ({error})", error)
 
 
 def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
@@ -284,13 +259,19 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             time.sleep(0.005)
 
 
-class SqliteStore:
-    """A SQLite file for blocking code. Its coroutines never suspend."""
-
+class _FileStore:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self.capabilities = file.capabilities
         self.clock = file.clock
+
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Call ``forget`` whenever the file turns out to have been replaced."""
+        self._file.on_replaced(forget)
+
+
+class SqliteStore(_FileStore):
+    """A SQLite file for blocking code. Its coroutines never suspend."""
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
@@ -304,22 +285,16 @@ class SqliteStore:
         """Return one page of a range."""
         return self._file.query(query, timeout)
 
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Call ``forget`` whenever the file turns out to have been replaced."""
-        self._file.on_replaced(forget)
-
     async def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-class AsyncSqliteStore:
+class AsyncSqliteStore(_FileStore):
     """A SQLite file for async code. Every call runs in a thread beside the event loop."""
 
     def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self.capabilities = file.capabilities
-        self.clock = file.clock
+        super().__init__(file)
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
 
@@ -334,10 +309,6 @@ class AsyncSqliteStore:
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
         return await self._in_time(lambda left: self._file.query(query, left), timeout)
-
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Call ``forget`` whenever the file turns out to have been replaced."""
-        self._file.on_replaced(forget)
 
     async def close(self) -> None:
         """Close the file and end the thread."""

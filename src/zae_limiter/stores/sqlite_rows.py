@@ -59,13 +59,7 @@ def select(query: Query, now_s: int) -> tuple[str, list[Any]]:
     """Return the statement for one page of a range and one more row, with its values."""
     partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
     conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
-    values: list[Any] = [
-        query.pk,
-        len(query.prefix),
-        query.prefix,
-        max(query.prefix, query.start or ""),
-        now_s,
-    ]
+    values: list[Any] = [query.pk, len(query.prefix), query.prefix, max(query.prefix, query.start or ""), now_s]
     if query.end is not None:
         conditions.append(f"{sort} <= ?")
         values.append(query.end)

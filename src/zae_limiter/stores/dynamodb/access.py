@@ -95,9 +95,7 @@ class Access:
 
     async def _read_batch(self, keys: Sequence[Key], deadline: TimeBudget) -> dict[Key, Image]:
         found: dict[Key, Image] = {}
-        pending: dict[str, Any] = {
-            self.table: {"Keys": [encode_key(key) for key in keys], "ConsistentRead": True},
-        }
+        pending: dict[str, Any] = {self.table: {"Keys": [encode_key(key) for key in keys], "ConsistentRead": True}}
         for attempt in itertools.count():
             answer = await self.call("BatchGetItem", {"RequestItems": pending}, deadline, repeatable=True)
             found |= self.live_images(answer.get("Responses", {}).get(self.table, ()))

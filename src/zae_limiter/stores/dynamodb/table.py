@@ -169,10 +169,7 @@ def _key_differences(
 
 
 def _key_schema(index: str = "") -> list[dict[str, str]]:
-    return [
-        {"AttributeName": f"{index}{PK}", "KeyType": "HASH"},
-        {"AttributeName": f"{index}{SK}", "KeyType": "RANGE"},
-    ]
+    return [{"AttributeName": f"{index}{PK}", "KeyType": "HASH"}, {"AttributeName": f"{index}{SK}", "KeyType": "RANGE"}]
 
 
 def _projection(index: str) -> str:

@@ -25,18 +25,8 @@ MOST_WRITES = 100
 _DELETES = 25
 _TRIES = 12
 
-_SINGLE = {
-    Form.CHANGE: "UpdateItem",
-    Form.KEEP: "UpdateItem",
-    Form.CREATE: "PutItem",
-    Form.DELETE: "DeleteItem",
-}
-_IN_TRANSACTION = {
-    Form.CHANGE: "Update",
-    Form.KEEP: "Update",
-    Form.CREATE: "Put",
-    Form.DELETE: "Delete",
-}
+_SINGLE = {Form.CHANGE: "UpdateItem", Form.KEEP: "UpdateItem", Form.CREATE: "PutItem", Form.DELETE: "DeleteItem"}
+_IN_TRANSACTION = {Form.CHANGE: "Update", Form.KEEP: "Update", Form.CREATE: "Put", Form.DELETE: "Delete"}
 _PASSING = frozenset(("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"))
 
 
