@@ -92,7 +92,7 @@ class DesiredStack(NamedTuple):
 
 
 class FollowOptions(NamedTuple):
-    """How to follow an operation: a callback for events, how to wait, and for how many seconds."""
+    """A callback for the events of an operation, a function that waits, and the most seconds to wait."""
 
     on_event: Callable[[Event], object] = lambda event: None
     pause: Callable[[float], object] = time.sleep

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """How often to survey; ``count`` None means until interrupted."""
+class SurveySchedule:
+    """The interval and the number of surveys; ``count`` None means until interrupted."""
 
     interval: float
     count: int | None
@@ -91,18 +91,18 @@ def top(
     """
     if once and count is not None:
         raise click.UsageError("--once cannot be combined with --count.")
-    looks = Looks(interval, 1 if once else count, max_records)
+    schedule = SurveySchedule(interval, 1 if once else count, max_records)
     with shell.repository() as repository, suppress(KeyboardInterrupt):
         before: Survey | None = None
         with open_view(shell, resource) as show:
-            for survey in _surveys(repository, resource, looks):
+            for survey in _surveys(repository, resource, schedule):
                 show(survey, survey.busiest(rows, by, before))
                 before = survey
 
 
-def _surveys(repository: SyncRepository, resource: str | None, looks: Looks) -> Iterator[Survey]:
+def _surveys(repository: SyncRepository, resource: str | None, schedule: SurveySchedule) -> Iterator[Survey]:
     for number in itertools.count(1):
-        yield repository.survey_buckets(resource, looks.max_records)
-        if number == looks.count:
+        yield repository.survey_buckets(resource, schedule.max_records)
+        if number == schedule.count:
             return
-        time.sleep(looks.interval)
+        time.sleep(schedule.interval)

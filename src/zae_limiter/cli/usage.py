@@ -19,7 +19,7 @@ DEFAULT_LIMIT = 100
 
 @click.group(cls=Group)
 def usage() -> None:
-    """What was consumed, in windows of an hour, a day or a month.
+    """Consumption in windows of an hour, a day or a month.
 
     \b
     Examples:

@@ -34,7 +34,7 @@ class Output(enum.Enum):
 
 
 class UsageQuery(NamedTuple):
-    """Which usage, in the order of the repository's arguments."""
+    """A query of usage, in the order of the repository's arguments."""
 
     entity_id: str | None
     resource: str | None
@@ -68,7 +68,7 @@ _OPTIONS = (
 def usage_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the usage options. The command receives ``query`` and ``form``."""
 
-    def asked(
+    def run_command(
         shell: Shell,
         *,
         entity_id: str | None,
@@ -84,7 +84,7 @@ def usage_options(command: Callable[..., None]) -> Callable[..., None]:
         query = _check(UsageQuery(entity_id, resource, window_type, start, end))
         command(shell, query=query, form=form, **others)
 
-    named: Callable[..., None] = functools.wraps(command)(asked)
+    named: Callable[..., None] = functools.wraps(command)(run_command)
     made = pass_shell(named)
     for option in reversed(_OPTIONS):
         made = option(made)
@@ -104,8 +104,8 @@ def read_snapshots(repository: SyncRepository, query: UsageQuery, most: int | No
             return found, next_key is not None
 
 
-def _choose_form(asked: dict[Output, bool]) -> Output:
-    forms = [form for form, given in asked.items() if given]
+def _choose_form(requested: dict[Output, bool]) -> Output:
+    forms = [form for form, given in requested.items() if given]
     if len(forms) > 1:
         raise click.UsageError(f"{' and '.join(form.value for form in forms)} cannot be combined.")
     if forms == [Output.PLOT]:

@@ -33,7 +33,7 @@ _TRANSLATED_LOCALLY = IPv6Network("64:ff9b:1::/48")
 
 
 def parse(raw: str) -> Address | None:
-    """The address that a text names, or None; it never raises.
+    """Return the address that a text names, or None. Never raises.
 
     >>> parse("[2001:db8::1]:443"), parse("::ffff:203.0.113.7"), parse("unknown")
     (IPv6Address('2001:db8::1'), IPv4Address('203.0.113.7'), None)
@@ -42,7 +42,7 @@ def parse(raw: str) -> Address | None:
 
 
 def network(address: Address, ipv6_prefix: int = 64) -> str:
-    """Who counts as one client: an IPv4 address, or the network of an IPv6 address.
+    """Return the text that identifies a client: an IPv4 address, or the network of an IPv6 address.
 
     An IPv6 address that stands for an IPv4 address (NAT64, SIIT, 6to4, Teredo) counts as that IPv4 address.
 

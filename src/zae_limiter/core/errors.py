@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def quote(error: object) -> str:
-    """The text of another error without the full stop at its end, for a sentence that has one of its own.
+    """Return the text of another error without its final full stop, to be quoted in a sentence.
 
     >>> quote(OSError("Connection refused."))
     'Connection refused'
@@ -165,7 +165,15 @@ class InfrastructureError(ZAELimiterError):
 
 
 class RateLimiterUnavailable(InfrastructureError):
-    """The store failed or did not answer in time, so no decision could be made."""
+    """The store failed or did not answer in time, so no decision could be made.
+
+    Args:
+        message: The text of the error.
+        cause: The underlying error.
+        entity_id: The entity of the acquire.
+        resource: The resource of the acquire.
+        stack_name: The DynamoDB stack.
+    """
 
     def __init__(
         self,
@@ -238,7 +246,7 @@ class EntityExistsError(EntityError):
 
 
 class EntityVersionError(EntityError):
-    """Somebody else has changed the entity since it was read."""
+    """Somebody else has changed the entity since it was read; ``expected`` and ``actual`` are versions."""
 
     def __init__(self, entity_id: str, expected: int, actual: int) -> None:
         super().__init__(

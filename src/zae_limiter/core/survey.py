@@ -15,7 +15,19 @@ MOST_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One limit of one bucket at the instant of a survey, in whole tokens, rounded down; negative means debt."""
+    """One limit of one bucket at the instant of a survey, in whole tokens, rounded down.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        limit_name: The name of the limit.
+        capacity: Its capacity.
+        available: The tokens that are left; negative means debt.
+        utilization_pct: The used share of the capacity in percent.
+        full_in_seconds: When it will be full again.
+        total_consumed_milli: The millitokens ever consumed.
+        consumed_per_second: Net consumption since the previous survey; None without one.
+    """
 
     entity_id: str
     resource: str
@@ -26,12 +38,18 @@ class Load:
     full_in_seconds: float
     total_consumed_milli: int
     consumed_per_second: float | None = None
-    """Net consumption since the survey before; None where there is none to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The loads of a survey. ``complete`` is False if there are more records than were read."""
+    """The loads of all buckets that were read.
+
+    Attributes:
+        taken_at_ms: The instant of the survey.
+        records: How many records were read.
+        complete: Whether these are all.
+        loads: The loads.
+    """
 
     taken_at_ms: int
     records: int

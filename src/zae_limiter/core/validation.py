@@ -10,7 +10,7 @@ class ZAELimiterError(Exception):
 
 
 class ValidationError(ZAELimiterError, ValueError):
-    """Invalid input, found before any call to the store."""
+    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         shown = repr(value)

@@ -39,7 +39,17 @@ class AuditAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An API key, a project, a tenant: whoever is limited."""
+    """An API key, a project, a tenant: whoever is limited.
+
+    Attributes:
+        id: The id.
+        name: A name for people.
+        parent_id: The entity above it.
+        cascade: Whether an acquire also charges the parent.
+        metadata: Anything that JSON can represent.
+        created_at: When it was created, as RFC 3339.
+        version: A number that every change raises.
+    """
 
     id: str
     name: str | None = None
@@ -62,7 +72,18 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """One limit of one entity at the instant of a decision, in whole tokens, rounded down."""
+    """One limit of one entity at the instant of a decision, in whole tokens, rounded down.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        limit_name: The name of the limit.
+        limit: The limit.
+        available: The tokens that are left; negative means debt.
+        requested: The tokens that the request costs.
+        exceeded: Whether the limit refuses the request.
+        retry_after_seconds: The seconds until the request fits, or None if it never does.
+    """
 
     entity_id: str
     resource: str
@@ -96,7 +117,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class LevelStatus(LimitStatus):
-    """A limit of one level of the chain, as `get_status` returns it, and where it comes from."""
+    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from."""
 
     source: str = ""
 
@@ -127,7 +148,17 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """A recorded change."""
+    """A recorded change.
+
+    Attributes:
+        event_id: The id; later events have greater ones.
+        timestamp: When it happened, as RFC 3339.
+        action: An `AuditAction`.
+        entity_id: The entity, or ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``.
+        principal: Who did it, as the caller said.
+        resource: The resource of the limits or of the bucket.
+        details: The new values.
+    """
 
     event_id: str
     timestamp: str
@@ -140,7 +171,17 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """The consumption of an entity on a resource in one window, in whole tokens."""
+    """The consumption of an entity on a resource in one window.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        window_start: The start of the window, as RFC 3339.
+        window_end: Its end.
+        window_type: ``hourly``, ``daily`` or ``monthly``.
+        counters: The consumed tokens by limit.
+        total_events: The number of grants and settlements.
+    """
 
     entity_id: str
     resource: str
@@ -153,7 +194,15 @@ class UsageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """The sum of several snapshots."""
+    """The sum of several snapshots.
+
+    Attributes:
+        snapshot_count: How many there are.
+        total: The consumed tokens by limit.
+        average: The average per snapshot by limit.
+        min_window_start: The start of the first window, as RFC 3339.
+        max_window_start: The start of the last one.
+    """
 
     snapshot_count: int
     total: Mapping[str, int]
@@ -164,7 +213,7 @@ class UsageSummary:
 
 @dataclass(frozen=True, slots=True)
 class EntityCapacity:
-    """One entity's part of a resource."""
+    """One entity's part of a resource: its ``capacity``, the ``available`` tokens and the used share in percent."""
 
     entity_id: str
     capacity: int
@@ -174,7 +223,7 @@ class EntityCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """One limit of a resource over all entities that have a bucket for it."""
+    """One limit of a resource over all ``entities`` that have a bucket for it, and their totals."""
 
     resource: str
     limit_name: str
@@ -186,7 +235,15 @@ class ResourceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A registered namespace. ``id`` prefixes every key of its data."""
+    """A registered namespace.
+
+    Attributes:
+        name: The name.
+        id: The prefix of every key of its data.
+        status: ``active``, ``deleted`` or ``purging``.
+        created_at: When it was registered, as RFC 3339.
+        deleted_at: When it was deleted.
+    """
 
     name: str
     id: str
@@ -262,7 +319,7 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A deployed limiter, as discovery finds it."""
+    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
 
     stack_name: str
     region: str
@@ -273,7 +330,18 @@ class LimiterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The health of a limiter's backend."""
+    """The health of a limiter's backend.
+
+    Attributes:
+        available: Whether the store answered.
+        backend: The kind of store.
+        latency_ms: How long a read took.
+        namespace: The namespace.
+        schema_version: The version of the stored data.
+        client_version: The version of this library.
+        clock_skew_ms: By how many ms this process's clock is ahead of the store's.
+        reason: Why it is not available.
+    """
 
     available: bool
     backend: str
@@ -283,12 +351,36 @@ class Status:
     client_version: str
     clock_skew_ms: int = 0
     reason: str | None = None
-    """Why it is not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """The options of a CloudFormation deployment."""
+    """The options of a CloudFormation deployment.
+
+    Attributes:
+        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
+        usage_retention_days: For how many days usage is kept.
+        audit_retention_days: For how many days audit events stay in the table.
+        enable_aggregator: Deploy the function that counts usage.
+        pitr_recovery_days: Days of point-in-time recovery; None for none.
+        log_retention_days: For how many days the function's log is kept.
+        lambda_timeout: The function's timeout in seconds.
+        lambda_memory: The function's memory in MB.
+        enable_alarms: Deploy CloudWatch alarms.
+        alarm_sns_topic: The ARN of the topic for alarms.
+        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
+        permission_boundary: The ARN of the permission boundary of all roles.
+        role_name_format: The format of role names, e.g. ``team-{}``.
+        policy_name_format: The format of policy names.
+        enable_audit_archival: Archive expired audit events in S3.
+        audit_archive_glacier_days: After how many days archived events move to Glacier.
+        enable_tracing: Trace the function with X-Ray.
+        create_iam_roles: Create roles for applications, administrators and readers.
+        create_iam: Create policies, and the role of the function.
+        aggregator_role_arn: The ARN of an existing role for the function.
+        enable_deletion_protection: Protect the table against deletion.
+        tags: Tags of the stack.
+    """
 
     snapshot_windows: str = "hourly,daily"
     usage_retention_days: int = 90

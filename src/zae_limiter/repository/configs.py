@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """What an acquire needs to know about an entity and a resource besides the bucket."""
+    """The config of an entity on a resource, as an acquire needs it, and the record ``extra`` that was read with it."""
 
     cascade: bool
     parent_id: str | None

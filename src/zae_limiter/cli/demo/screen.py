@@ -44,7 +44,7 @@ class ScreenView:
     """Draws the run in place on a terminal."""
 
     def __init__(self, simulation: Simulation, console: Console, title: str, lines_above: int = 0) -> None:
-        """``lines_above`` it are to stay on the screen: where that is low, fewer events are shown."""
+        """Leave room for ``lines_above`` on the screen by showing fewer events if it is low."""
         self._simulation = simulation
         self._console = console
         self._title = title
