@@ -20,7 +20,7 @@ from rich.console import Console
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.cli.app import root
-from zae_limiter.cli.demo import bars, closing, command, scenario
+from zae_limiter.cli.demo import bars, command, results, scenario
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.oracle import Entry, examine
 from zae_limiter.cli.demo.pace import at_once, in_real_time, play
@@ -149,7 +149,7 @@ def test_the_oracle_finds_what_looking_at_every_window_finds(entries: list[Entry
 # A run.
 
 
-def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> closing.DemoResult:
+def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> results.DemoResult:
     """A run in memory on a manual clock; ``limits`` are set behind the back of the demo."""
     clock = ManualClock()
     with SyncRepository("memory://", clock=clock) as repository:
@@ -159,7 +159,7 @@ def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | No
             limiter.set_limits(entity_id, given_limits, scenario.RESOURCE)
         run = Simulation(limiter, clock, seed, seconds)
         assert play(run, at_once(clock), 100, lambda: _looked(run))
-        return closing.judge_run(run, limiter, seed)
+        return results.judge_run(run, limiter, seed)
 
 
 def _looked(run: Simulation) -> None:
@@ -200,14 +200,14 @@ def test_a_log_that_is_over_fails_the_closing() -> None:
     for call in range(20):
         ledger.grant(call, "web", {"rpm": 1, "tpm": 400}, 0, 0)
     counted = {name: account.used for name, account in ledger.accounts.items()}
-    result = closing.DemoResult(closing.judge(ledger, counted, 1000), 1.0, 0, "")
+    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
     assert not result.ok
     assert {line.account.entity_id for line in result.lines if line.is_exceeded} == {"web", "chat", "acme"}
-    good, text = closing.verdicts(result)[0]
+    good, text = results.verdicts(result)[0]
     assert not good
     assert text == "OVER THE LIMIT: acme rpm charged 20 in 0.000 s, allowed are 14.000."
     console = Console(file=io.StringIO(), width=120)
-    console.print(closing.build_table(result, 120))
+    console.print(results.build_table(result, 120))
     assert "YES" in console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
 
 
@@ -215,13 +215,13 @@ def test_a_store_that_counts_otherwise_fails_the_closing() -> None:
     ledger = Ledger()
     ledger.grant(1, "web", {"rpm": 1, "tpm": 400}, 0, 0)
     counted = {name: account.used for name, account in ledger.accounts.items()} | {("chat", "tpm"): 399}
-    result = closing.DemoResult(closing.judge(ledger, counted, 1000), 1.0, 0, "")
+    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
     assert not result.ok
-    assert (False, "The store and the log disagree about what was used: chat tpm.") in closing.verdicts(result)
+    assert (False, "The store and the log disagree about what was used: chat tpm.") in results.verdicts(result)
 
 
 def test_a_violation_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closing, "read_counts", lambda limiter: {("web", "tpm"): -1})
+    monkeypatch.setattr(results, "read_counts", lambda limiter: {("web", "tpm"): -1})
     result = demo("--fast", "--seed", "1", "--seconds", "2")
     assert result.exit_code == 20
     assert "✗ The store and the log disagree" in result.stdout
@@ -276,7 +276,7 @@ def test_a_narrow_terminal_gets_a_narrow_table() -> None:
     result = simulate(1)
     for width in (40, 80, 103, 115, 200):
         console = Console(file=io.StringIO(), width=width)
-        console.print(closing.build_table(result, width))
+        console.print(results.build_table(result, width))
         shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
         assert "…" not in shown
         assert shown.count(" never") == 2 * len(scenario.PARTIES)
@@ -416,7 +416,7 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
         assert not play(run, at_once(clock), 100, frame)
         assert signal.getsignal(signal.SIGINT) is before
         assert run.elapsed_ms < 12_000
-        result = closing.judge_run(run, limiter, 1)
+        result = results.judge_run(run, limiter, 1)
     assert result.ok
 
 

@@ -11,7 +11,7 @@ import click
 from ..commands import Command, pass_shell
 from ..errors import CODES, OVER_ADMITTED
 from ..output import echo_trimmed, encodable, open_console, print_json
-from . import closing, scenario
+from . import results, scenario
 from .pace import at_once, in_real_time
 from .simulation import Simulation
 
@@ -82,7 +82,7 @@ def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, pla
         run = Simulation(limiter, clock, number, seconds)
         view = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
         finished = view.run(until)
-        result = closing.judge_run(run, limiter, number)
+        result = results.judge_run(run, limiter, number)
     _show_result(result, shell)
     if not result.ok:
         ctx.exit(OVER_ADMITTED)
@@ -158,15 +158,15 @@ def _print_wrapped(screen: Console, text: str) -> int:
     return len(lines)
 
 
-def _show_result(result: closing.DemoResult, shell: Shell) -> None:
+def _show_result(result: results.DemoResult, shell: Shell) -> None:
     if shell.as_json:
-        print_json(closing.to_json(result))
+        print_json(results.to_json(result))
         return
     from rich.text import Text
 
     click.echo()
-    echo_trimmed(closing.build_table(result, open_console().width))
-    echo_trimmed(Text(closing.LEGEND, style="dim"))
+    echo_trimmed(results.build_table(result, open_console().width))
+    echo_trimmed(Text(results.LEGEND, style="dim"))
     echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
-    for good, text in closing.verdicts(result):
+    for good, text in results.verdicts(result):
         echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

@@ -97,14 +97,14 @@ def _summary(run: Simulation) -> str:
     return ", ".join(parts) + "."
 
 
-def verdicts(closing: DemoResult) -> list[tuple[bool, str]]:
-    """Return the results of the checks as sentences, each with whether it passed."""
-    passed = [line for line in closing.lines if line.is_exceeded]
-    unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in closing.lines if line.is_miscounted]
-    found = [(False, _over(line)) for line in passed]
-    if not passed:
-        entries = sum(len(line.account.log) for line in closing.lines)
-        checked = f"{len(closing.lines)} limits, every window of a log of {entries:,} entries"
+def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
+    """Return the results of the checks as sentences, each with whether it exceeded."""
+    exceeded = [line for line in result.lines if line.is_exceeded]
+    unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in result.lines if line.is_miscounted]
+    found = [(False, _over(line)) for line in exceeded]
+    if not exceeded:
+        entries = sum(len(line.account.log) for line in result.lines)
+        checked = f"{len(result.lines)} limits, every window of a log of {entries:,} entries"
         found.append((True, f"Never over the limit: {checked}."))
     if unbooked:
         found.append((False, f"The store and the log disagree about what was used: {', '.join(unbooked)}."))
@@ -115,19 +115,19 @@ def verdicts(closing: DemoResult) -> list[tuple[bool, str]]:
 
 def _over(line: ResultLine) -> str:
     finding = line.finding
-    assert finding is not None  # a limit that was passed has a window in which it was
+    assert finding is not None  # a limit that was exceeded has a window in which it was
     return (
         f"OVER THE LIMIT: {line.account.entity_id} {line.account.limit.name} charged {finding.charged:,} in "
         f"{finding.length_ms / 1000:.3f} s, allowed are {finding.allowed:,.3f}."
     )
 
 
-def to_json(closing: DemoResult) -> dict[str, Any]:
+def to_json(result: DemoResult) -> dict[str, Any]:
     """Return the result for JSON."""
     return {
-        "ok": closing.ok,
-        "seed": closing.seed,
-        "seconds": closing.seconds,
+        "ok": result.ok,
+        "seed": result.seed,
+        "seconds": result.seconds,
         "limits": [
             {
                 "entity_id": line.account.entity_id,
@@ -143,23 +143,23 @@ def to_json(closing: DemoResult) -> dict[str, Any]:
                 "counted_by_store": line.counted,
                 "never_over": not line.is_exceeded,
             }
-            for line in closing.lines
+            for line in result.lines
         ],
     }
 
 
-def build_table(closing: DemoResult, width: int) -> Table:
+def build_table(result: DemoResult, width: int) -> Table:
     """Return the result as a table; a narrow terminal gets the most important columns."""
     from ..tables import measure
 
     for rank, gap in ((0, 2), (1, 1), (2, 1)):
-        made = _table(closing, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
+        made = _table(result, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
         if measure(made).maximum <= width:
             break
     return made
 
 
-def _table(closing: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table:
+def _table(result: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -167,8 +167,8 @@ def _table(closing: DemoResult, columns: Sequence[_Column], *, gap: int) -> Tabl
     for column in columns:
         made.add_column(column.header, justify="left" if column.is_text else "right", no_wrap=True)
     names = tree_labels()
-    for number, line in enumerate(closing.lines):
-        follows = number > 0 and closing.lines[number - 1].account.entity_id == line.account.entity_id
+    for number, line in enumerate(result.lines):
+        follows = number > 0 and result.lines[number - 1].account.entity_id == line.account.entity_id
         name = "" if follows else names[line.account.entity_id]
         made.add_row(*(column.cell(line, name) for column in columns))
     return made
