@@ -98,7 +98,7 @@ def _summary(run: Simulation) -> str:
 
 
 def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
-    """Return the results of the checks as sentences, each with whether it exceeded."""
+    """Return the results of the checks as sentences, each with whether it passed."""
     exceeded = [line for line in result.lines if line.is_exceeded]
     unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in result.lines if line.is_miscounted]
     found = [(False, _over(line)) for line in exceeded]
