@@ -50,13 +50,9 @@ class SyncEntityOperations:
     ) -> Entity:
         """Create an entity and return it. Raise `EntityExistsError` if the id is taken.
 
-        Args:
-            entity_id: The id: up to 256 characters without ``#``.
-            name: A name for people.
-            parent_id: The entity above it, which must exist.
-            cascade: Whether an acquire also charges the parent, and so on up.
-            metadata: Anything that JSON can represent.
-            principal: Who does it, for the audit log.
+        ``name`` is for people; ``parent_id`` is the entity above it, which must exist; with ``cascade`` an acquire also
+        charges the parent, and so on up; ``metadata`` is anything that JSON can represent; ``principal`` says in the
+        audit log who did it.
         """
         return run(self._inner.create_entity(entity_id, name, parent_id, cascade, metadata, principal))
 
