@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _CHANGE_SET = "zae-limiter-adopt"
 _IMPORTED = "IMPORT_COMPLETE"
-_LOOKS = 600
+_LOOKS = 150
+"""With pauses that grow to two seconds: five minutes."""
 _PAUSE = 0.5
 
 
