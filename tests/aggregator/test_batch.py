@@ -103,7 +103,7 @@ def test_a_failure_of_our_own_making_is_delivered_again(monkeypatch: pytest.Monk
     store = StreamedStore(ManualClock())
     records = traffic(store, "a", "b")
     with monkeypatch.context() as patched:
-        patched.setattr("zae_limiter_aggregator.batch.tallies", lambda *_: 1 / 0)
+        patched.setattr("zae_limiter_aggregator.batch.build_tallies", lambda *_: 1 / 0)
         assert place(records, aggregator(store).process(records)) == 0
     assert place(records, aggregator(store).process(records)) == 2
     assert counted(store) == {key: {"rpm": 1, "tpm": 500} for key in "ab"}

@@ -100,7 +100,7 @@ def test_a_table_without_a_stack_has_none() -> None:
         found = look(made)
         assert (found.available, found.stack, found.aggregator, found.dead_letters) == (True, None, None, None)
         assert found.versions == Versions(__version__)
-        assert "made without one" in lines(status(made)[1])["stack"]
+        assert "created without one" in lines(status(made)[1])["stack"]
 
 
 def test_a_table_whose_name_no_stack_can_have() -> None:

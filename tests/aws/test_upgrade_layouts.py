@@ -175,8 +175,8 @@ REFUSALS: list[tuple[str, Item, str]] = [
         image={"window": "hourly", "rpm": 0.5}), "rpm is 0.5"),
     ("start", old_tables.usage("a", "x", "hourly", "noon"), "noon"),
     ("subject", old_tables.event("a#b", "01H"), "must not contain '#'"),
-    ("unknown", Item(Key("ENTITY#a", "#LOCK"), {}), "no known layout"),
-    ("place", Item(Key("BUCKET#a#b#0", "#STATE"), {}), "no known layout"),
+    ("unknown", Item(Key("ENTITY#a", "#LOCK"), {}), "not a record of any known layout"),
+    ("place", Item(Key("BUCKET#a#b#0", "#STATE"), {}), "not a record of any known layout"),
 ]  # fmt: skip
 
 
