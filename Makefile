@@ -5,6 +5,7 @@ BENCH := .venv-bench
 REFERENCE := .venv-bench-reference
 DOCS := .venv-docs
 AWS := .venv-aws
+RELEASE := .venv-release
 PIP := pip install --quiet --disable-pip-version-check
 
 # What is imported is compiled then, once for all processes. Most of what is installed is never imported.
@@ -88,4 +89,28 @@ $(DOCS)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) $(DOCS) $(RELEASE) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: coverage types-public release-check
+
+# Which lines no test runs: a table, and the pages in htmlcov.
+coverage: $(VENV)/.coverage $(AWS)/.ready
+	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
+		--cov --cov-report=term --cov-report=html
+
+# Whether the types of the public API are complete for other type checkers as well.
+types-public: $(RELEASE)/.ready
+	$(RELEASE)/bin/python -m tools.public_types $(RELEASE)/bin/pyright
+
+# Build, check and try what would be released; with TAG=v1.0.0 as that tag.
+release-check: $(RELEASE)/.ready
+	$(RELEASE)/bin/python -m tools.release_check $(TAG)
+
+$(VENV)/.coverage: $(VENV)/.dev
+	$(VENV)/bin/$(PIP) -e ".[coverage]"
+	touch $@
+
+$(RELEASE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/$(PIP) -e ".[release]"
+	touch $@

@@ -86,7 +86,12 @@ def run_tests(python: Path, options: Sequence[str]) -> bool:
 
 
 def main(options: Sequence[str]) -> int:
-    """Test on all that are found, say what came of each, and fail if a test did or if there was none to test on."""
+    """Test on all that are found, say what came of each, and fail if a test did or if there was none to test on.
+
+    With ``--here`` on the interpreter that runs this, in the environment that it has.
+    """
+    if options[:1] == ["--here"]:
+        return 0 if run_tests(Path(sys.executable), options[1:]) else 1
     told, passed = [], []
     for minor in MINORS:
         pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))

@@ -353,6 +353,7 @@ def in_a_fork(work: Callable[[], object]) -> Callable[[], Any]:
     return result
 
 
+@pytest.mark.unix
 def test_trap_16_a_fork_leaves_both_sides_working(tmp_path: Path) -> None:
     with SyncRateLimiter(f"sqlite:///{tmp_path}/limits.db") as limiter:
         assert take_blocking(limiter) == 99
@@ -363,6 +364,7 @@ def test_trap_16_a_fork_leaves_both_sides_working(tmp_path: Path) -> None:
         assert take_blocking(limiter) == 58
 
 
+@pytest.mark.unix
 def test_trap_16_a_fork_leaves_both_sides_of_an_async_limiter_working(tmp_path: Path) -> None:
     limiter = RateLimiter(f"sqlite:///{tmp_path}/limits.db")
 
@@ -376,6 +378,7 @@ def test_trap_16_a_fork_leaves_both_sides_of_an_async_limiter_working(tmp_path: 
     asyncio.run(limiter.close())
 
 
+@pytest.mark.unix
 def test_trap_16_grants_of_a_child_outlive_the_parents_connection(tmp_path: Path) -> None:
     """The parent that closes must not take the write-ahead log away from a child that writes to it."""
     url = f"sqlite:///{tmp_path}/limits.db"

@@ -19,7 +19,7 @@ from zae_limiter.bucket import (
     try_consume,
     would_refill_satisfy,
 )
-from zae_limiter.core.bucket import Pot, Rule, first_instant, level, limit_status, produced, wait_ms
+from zae_limiter.core.bucket import Rule, ShardBalance, first_instant, level, limit_status, produced, wait_ms
 
 INSTANTS = st.integers(10**12, 2 * 10**12)
 TOKENS = st.integers(-(10**12), 10**12)
@@ -62,7 +62,7 @@ def test_waiting_takes_exactly_as_long_as_it_takes(
     rule: Rule, tokens: int, anchor: int, whole: int, later: int
 ) -> None:
     cost, now = min(whole * 1000, rule.capacity), anchor + later
-    wait = wait_ms([Pot(rule, tokens, anchor)], cost, now)
+    wait = wait_ms([ShardBalance(rule, tokens, anchor)], cost, now)
     assert level(rule, tokens, anchor, now + wait) >= cost
     assert wait == 0 or level(rule, tokens, anchor, now + wait - 1) < cost
 
@@ -181,4 +181,4 @@ def test_status_agrees_with_the_decision(rule: Rule, tokens: int, last: int, req
         assert found.retry_after_seconds == tried.retry_after_seconds
     else:
         assert found.retry_after_seconds == 0.0
-    assert found == limit_status("key", "gpt-4", limit, [Pot(rule, tokens, last)], requested * 1000, now)
+    assert found == limit_status("key", "gpt-4", limit, [ShardBalance(rule, tokens, last)], requested * 1000, now)

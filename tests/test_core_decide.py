@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter import CapacityExceeded, Limit
-from zae_limiter.core.bucket import Pot, Rule
+from zae_limiter.core.bucket import Rule, ShardBalance
 from zae_limiter.core.decide import Reading, fitting, refusal, statuses, wait_for
 
 NOW = 1_800_000_000_000
@@ -22,11 +22,13 @@ def readings(draw: st.DrawFn) -> list[Reading]:
             Limit(name, draw(st.integers(1, 50)), draw(st.integers(1, 100)), draw(st.sampled_from([1, 7, 60])))
             for name in sorted(names)
         )
-        pots = {
-            limit.name: (Pot(Rule.of(limit), draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))),)
+        balances = {
+            limit.name: (
+                ShardBalance(Rule.of(limit), draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))),
+            )
             for limit in limits
         }
-        chain.append(Reading(f"level-{place}", "gpt-4", limits, pots))
+        chain.append(Reading(f"level-{place}", "gpt-4", limits, balances))
     return chain
 
 
@@ -35,7 +37,7 @@ COSTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 60).map(lambda wh
 
 def balances(chain: list[Reading], now: int = NOW) -> dict[tuple[str, str], int]:
     return {
-        (reading.entity_id, limit.name): reading.pots[limit.name][0].level(now)
+        (reading.entity_id, limit.name): reading.balances[limit.name][0].level(now)
         for reading in chain
         for limit in reading.limits
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from zae_limiter.core.draw import Draw, draw, owe, spent, upper_mark
+from zae_limiter.core.bucket import Rule
+from zae_limiter.core.draw import AnchoredLimit, Draw, draw, draw_all, owe, upper_mark
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -71,8 +72,21 @@ def test_a_draw_that_is_not_counted_has_met_less_than_the_upper_mark(
 @given(CEILINGS, LEVELS, SINCE, st.integers(0, 10**6))
 def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
     form = draw(ceiling, held - since, since, cost)
-    left = spent(ceiling, held - since, since, cost)
-    assert left == (None if form is None else after(form, held - since))
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
+    changed = draw_all({"rpm": limit}, {"tk": held - since, "tc": 7, "hi": 3}, {"rpm": cost}, since)
+    if form is None:
+        assert changed is None
+    elif cost:
+        assert changed == {"tk": after(form, held - since), "tc": 7 + cost} | ({"hi": 4} if form.upper else {})
+    else:
+        assert changed == {}, "nothing is taken"
+
+
+@given(CEILINGS, SINCE, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2**52))
+def test_a_limit_reaches_as_far_as_it_says(ceiling: int, anchor: int, amount: int, period: int, milli: int) -> None:
+    limit = AnchoredLimit.of(Rule(ceiling, amount, period), anchor, ("tk", "tc", "hi"))
+    last = limit.reaches(milli)
+    assert limit.since(last) <= milli < limit.since(last + 1)
 
 
 @given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**5), st.integers(1, 10**5), st.integers(0, 10**5))

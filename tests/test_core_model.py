@@ -28,7 +28,7 @@ from tests.backends import BACKENDS, Backend
 from tests.test_laws import START_MS, costs, limits, several_limits, steps
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import Left, Pot, balances
+from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
@@ -63,7 +63,7 @@ class Machine(RuleBasedStateMachine):
         run(keeper.set_limits("key", given))
         self.keeper = keeper
         self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
-        self.pots: dict[str, Pot] = {}
+        self.pots: dict[str, ExactBucket] = {}
         self.changed = False
         self.leases: list[tuple[Any, list[Taken]]] = []
 
@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
             return {limit.name: limit.capacity * 1000 for limit in self.limits}
         return {name: pot.level(self.now_ms) for name, pot in self.pots_in_force().items()}
 
-    def pots_in_force(self) -> dict[str, Pot]:
+    def pots_in_force(self) -> dict[str, ExactBucket]:
         """The pots as they are, or as they will be when the bucket meets the changed limits."""
         if not self.changed:
             return self.pots
@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
         if not self.pots:  # the first acquire makes the bucket
-            self.pots = {limit.name: Pot.full(limit, self.now_ms) for limit in self.limits}
+            self.pots = {limit.name: ExactBucket.full(limit, self.now_ms) for limit in self.limits}
         for name, need in cost.items():
             if need:
                 self.pots[name].take(need, decided_ms)

@@ -93,18 +93,18 @@ def test_one_option_bounds_all_that_a_client_remembers_of_keys(scheme: str, tmp_
     for number in range(50):
         assert take(limiter, f"key-{number}", 60)
     inner = limiter._inner
-    assert len(inner._chains) == len(inner._backend.sights) == 5
+    assert len(inner._chains) == len(inner._backend.last_seen) == 5
     assert limiter.repository.get_cache_stats().size == 5
     for number in range(50):
         assert not take(limiter, f"key-{number}", 60), "what is forgotten is not handed out anew"
     limiter.close()
 
 
-def test_what_was_not_used_for_longest_is_forgotten_first() -> None:
+def test_what_was_put_in_longest_ago_is_forgotten_first() -> None:
     known: BoundedMap[str, int] = BoundedMap(3)
     for number, name in enumerate("abc"):
         known.put(name, number)
-    assert known.get("a") == 0
+    known.put("a", 0)
     known.put("d", 3)
     assert [known.get(name) for name in "abcd"] == [0, None, 2, 3]
     assert known.get_or_make("c", int) == 2
@@ -117,7 +117,7 @@ def test_keys_under_the_same_limits_share_what_they_have_in_common() -> None:
     with limiter.acquire("one", "gpt-4", {"rpm": 1}) as one, limiter.acquire("two", "gpt-4", {"rpm": 1}) as two:
         assert one._grant is not None
         assert two._grant is not None
-        first, second = one._grant.chain.levels[0], two._grant.chain.levels[0]
+        first, second = one._grant.chain.homes[0].level, two._grant.chain.homes[0].level
         assert first.limits is second.limits
         assert first.slots is second.slots
 

@@ -48,17 +48,21 @@ class Mutation(NamedTuple):
 
 
 def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant: object) -> None:
-    """Put ``mutant`` wherever a module has ``original``, but for the oracle."""
+    """Put ``mutant`` wherever a module or one of its classes has ``original``, but for the oracle."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("zae_limiter", "tests") and "zae_limiter.testing.conformance" not in name:
-            for attribute, value in list(vars(module).items()):
-                if value is original:
-                    monkeypatch.setattr(module, attribute, mutant)
+            for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
+                for attribute, value in list(vars(owner).items()):
+                    if value is original:
+                        monkeypatch.setattr(owner, attribute, mutant)
 
 
 def original_of(mutation: Mutation) -> Any:
     """The function as it is."""
     module, _, name = mutation.function.rpartition(".")
+    package, _, owner = module.rpartition(".")
+    if owner[0].isupper():
+        return getattr(getattr(import_module(f"zae_limiter.{package}"), owner), name)
     return getattr(import_module(f"zae_limiter.{module}"), name)
 
 
@@ -127,10 +131,11 @@ LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
 SINCE = "(now_ms * amount + phase) // period - base"
+SINCE_OF = "(now_ms * self.amount + self.phase) // self.period - self.base"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(tk, "between", (drawn.low, drawn.high))'
-BIG = "status.requested > status.limit.capacity"
+BIG = "need > limit.capacity * MILLI"
 
 MUTATIONS = [
     # What a rate has made by an instant.
@@ -154,10 +159,10 @@ MUTATIONS = [
         "tokens_milli + between(rule, anchor_ms, now_ms)",
         "leases.never_beyond_the_ceiling",
     ),
-    Mutation("core.draw.spent", "room if tk > room else tk", "tk", IDLE, "memory"),
-    Mutation("core.draw.spent", "held - cost", "tk - cost", IDLE, "memory"),
-    Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1", SLOW_PROMISE, "memory"),
-    Mutation("core.draw.spent", "held + since >= cost", "held + since >= cost - 1000", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "if tokens + since < capacity else capacity", "", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held - since - need", "tokens - need", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
     Mutation("core.draw.draw", "room + shift - need", "tk + shift - need", IDLE),
     Mutation("core.draw.draw", "Draw(False, low, high, shift", "Draw(False, low, 2**60, shift", TWICE),
     Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
@@ -167,24 +172,30 @@ MUTATIONS = [
     Mutation("core.draw.draw", "if need <= ceiling else None", "", NEVER),
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
-    Mutation("records.charging.charge", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE),
-    Mutation("records.charging.charge", SINCE, "(now_ms + 1) * amount // period - base", PROMISE),
-    Mutation("records.charging.charge", SINCE, "max(0, now_ms * amount // period - base)", BACK),
-    Mutation("records.charging.charge", '[(ANCHOR, "=", rf)]', "[]", NEWS),
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "-(-now_ms * self.amount // self.period) - self.base", SLOW_PROMISE
+    ),
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "(now_ms + 1) * self.amount // self.period - self.base", PROMISE
+    ),
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "max(0, now_ms * self.amount // self.period - self.base)", BACK
+    ),
+    Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
     Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
     Mutation("core.draw._bound", "(mark - 1, False)", "(ceiling - since - 1, False)", UNSEEN),
     Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
-    Mutation("records.charging.charge", 'guards.append((attr, ">=", -since))', "pass", DEBT),
+    Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", -since))', "pass", DEBT),
     Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),
     Mutation("records.charging.charge", "return None", "continue", OVER),
-    Mutation("records.charging.charge", "add[counter] = need", "pass", COUNTED),
-    Mutation("records.charging.spend", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
-    Mutation("records.charging.spend", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
-    Mutation("records.charging.spend", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
-    Mutation("records.charging.spend", "new[counter] += need", "pass", COUNTED, "memory"),
-    Mutation("records.charging.spend", "new[upper_draws] += 1", "pass", BAND, "memory"),
+    Mutation("records.charging.charge", "add[limit.tc] = need", "pass", COUNTED),
+    Mutation("core.draw.draw_all", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
+    Mutation("core.draw.draw_all", "changed[tc] = image[tc] + need", "pass", COUNTED, "memory"),
+    Mutation("core.draw.draw_all", "changed[hi] = image[hi] + 1", "pass", BAND, "memory"),
     Mutation(
         "records.charging.create",
         "= capacity - taken",
@@ -211,50 +222,61 @@ MUTATIONS = [
     Mutation("records.settlement._give_back", "image.get(MADE, 0) != charge.made or", "", ANEW),
     Mutation("core.give_back.give_back", "- (credited - (after.tokens - after.base))", "", SHARED),
     Mutation("records.settlement.settle", 'add.get(attribute(name, "cr"), 0)', "counted", UNDONE),
-    Mutation("records.charging.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
+    Mutation("records.reshaping.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.charging._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
-    Mutation("records.charging._reshape_limit", "since - after + max", "max", RAISED),
+    Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
+    Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
     Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
     # Changed limits.
-    Mutation("records.charging._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
-    Mutation("records.charging._reshape_limit", LOWER, "rule.capacity", CHANGED),
-    Mutation("records.charging.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
-    Mutation("records.charging._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
-    Mutation("records.charging.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.charging._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
-    Mutation("records.bucket._pots", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
+    Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
+    Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation("records.reshaping.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation("records.reshaping._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
+    Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
-        "records.charging.kept_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
-    Mutation("records.charging.spend", "expires > new.get(TTL, 0)", "True", "leases.debt_is_not_forgotten", "memory"),
-    Mutation("records.charging.kept_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
-    Mutation("records.charging._expiry", "now_ms + level.lifetime_ms", "now_ms + 1", "leases.default_buckets_expire"),
+    Mutation(
+        "records.charging.spend",
+        "if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI",
+        "if True",
+        "leases.debt_is_not_forgotten",
+        "memory",
+    ),
+    Mutation("records.reshaping.keep_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
+    Mutation(
+        "records.charging.charge",
+        "expires_ms = now_ms + level.lifetime_ms",
+        "expires_ms = now_ms + 1",
+        "leases.default_buckets_expire",
+    ),
     # Usage.
-    Mutation("records.ledger.turned", "now_ms < image", "now_ms <= image", TURN, "memory"),
-    Mutation("records.ledger.booked", "(*seen, *unspent)", "unspent", USAGE, "memory"),
-    Mutation("records.ledger.booked", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
+    Mutation("records.ledger.with_usage", "now_ms < image", "now_ms <= image", TURN, "memory"),
+    Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", USAGE, "memory"),
+    Mutation("records.ledger.book", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
     Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
     Mutation("records.charging.charge", "{CHANGES: changes} if level.usage_days else {}", "{}", USAGE, "memory"),
     Mutation("records.settlement.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
-    Mutation("records.charging.spend", "new[CHANGES] += changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.spend", "new[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
     Mutation("repository.bookkeeping.forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
-    Mutation("core.decide.refusal", BIG, "status.requested >= status.limit.capacity", NEVER),
-    Mutation("core.decide.fitting", "pot[name] -= need", "pass", AT_ONCE, "distant, async"),
-    Mutation("core.decide.fitting", "pot[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
+    Mutation("core.decide.fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation("core.decide.fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
-    Mutation("limiter.engine._share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
     Mutation(
-        "limiter.committing._give_back",
-        "image, back, charge",
-        "image, {}, charge",
+        "limiter.committing._undo",
+        "shard, back, charge",
+        "shard, {}, charge",
         "levels.any_level_refuses",
         "distant",
     ),
@@ -293,12 +315,12 @@ def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
 # The formulas that other limiters use, as whole functions.
 
 
-def stamping(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+def stamping(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
     """Refill what is due, drop the fraction, and stamp the instant, at every write."""
     return _refilled(level, image, cost, now_ms, now_ms)
 
 
-def drifting(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+def drifting(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
     """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
     rule = next(iter(level.slots.values())).rule
     made = max(0, now_ms - image["rf"]) * rule.amount // rule.period

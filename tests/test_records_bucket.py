@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.charges import charge
 from zae_limiter import CorruptRecordError, Limit
 from zae_limiter.core.bucket import Rule, level as balance
-from zae_limiter.records import bucket, charging, keys, level as level_record
+from zae_limiter.records import bucket, charging, keys, level as level_record, reshaping
 from zae_limiter.records.algebra import TTL, Image, Write, applied, holds
 from zae_limiter.records.settlement import Charge, settle
 
@@ -77,13 +78,15 @@ def test_a_charge_takes_exactly_the_cost_or_nothing(
     level, now = level_of(given), NOW + later
     image = done(None, charging.create(level, first, NOW))
     before = balances(image, now)
-    write = charging.charge(level, image, second, now)
+    write = charge(level, image, second, now)
     assert (write is None) == any(need > before[name] for name, need in second.items())
     if write is not None:
         after = done(image, write)
         assert balances(after, now) == {name: there - second[name] for name, there in before.items()}
         assert after[level_record.ANCHOR] == image[level_record.ANCHOR], "a charge does not move the anchor"
-        assert charging.spend(image, level, second, now) == after, "who holds the record alone makes the same of it"
+        assert charging.spend(image, level, charging.anchored_limits(level, image), second, now) == after, (
+            "who holds the record alone makes the same of it"
+        )
 
 
 @given(limits().flatmap(lambda given: st.tuples(st.just(given), costs(given))), limits(), st.integers(0, 10**6))
@@ -96,7 +99,7 @@ def test_changed_limits_keep_clamp_and_add(
     image = done(None, charging.create(level_of(given), cost, NOW))
     before = balances(image, now)
     level = level_of(changed, version=2)
-    after = done(image, charging.reshape(level, image, {}, now))
+    after = done(image, reshaping.reshape(level, image, {}, now))
     assert not charging.needs_reshape(level, after)
     assert after[level_record.ANCHOR] > image[level_record.ANCHOR]
     found = balances(after, now)
@@ -161,7 +164,7 @@ def test_numbers_stay_small_enough_for_stores_that_count_in_doubles() -> None:
     now = NOW
     for years in range(1, 30):
         now = NOW + years * 365 * 86_400_000
-        image = done(image, charging.charge(level, image, {"tps": 10**9}, now))
+        image = done(image, charge(level, image, {"tps": 10**9}, now))
         assert all(abs(value) < 2**53 for attr, value in image.items() if attr.startswith("b_"))
     assert image[level_record.ANCHOR] > NOW
     assert balances(image, now) == {"tps": 0}

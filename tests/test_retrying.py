@@ -7,41 +7,20 @@ import pytest
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter.aws.calls import poll
 from zae_limiter.core.errors import StackOperationError
-from zae_limiter.runtime.blocking import run
-from zae_limiter.runtime.retrying import retry
-
-CONTENDED = RateLimiterUnavailable("too much contention")
+from zae_limiter.runtime.retries import tries
 
 
-def test_retry_returns_the_first_true_result_and_counts_down() -> None:
-    seen: list[int] = []
-
-    async def attempt(left: int) -> str | None:
-        seen.append(left)
-        return "done" if left == 2 else None
-
-    assert run(retry(attempt, 5, CONTENDED)) == "done"
-    assert seen == [4, 3, 2]
+def test_tries_end_with_the_given_error() -> None:
+    numbers = tries("key", 3, StackOperationError("busy"))
+    assert [next(numbers), next(numbers), next(numbers)] == [0, 1, 2]
+    with pytest.raises(StackOperationError, match="busy"):
+        next(numbers)
 
 
-def test_retry_raises_after_the_last_attempt() -> None:
-    seen: list[int] = []
-
-    async def attempt(left: int) -> bool:
-        seen.append(left)
-        return False
-
-    with pytest.raises(RateLimiterUnavailable, match="too much contention"):
-        run(retry(attempt, 3, CONTENDED))
-    assert seen == [2, 1, 0]
-
-
-def test_retry_lets_errors_pass() -> None:
-    async def attempt(left: int) -> bool:
-        raise KeyError(left)
-
-    with pytest.raises(KeyError):
-        run(retry(attempt, 3, CONTENDED))
+def test_tries_end_with_the_contention_by_default() -> None:
+    with pytest.raises(RateLimiterUnavailable, match="Too much contention on key"):
+        for _ in tries("key", 3):
+            pass
 
 
 def test_poll_pauses_longer_each_time_up_to_two_seconds() -> None:

@@ -1,4 +1,4 @@
-"""A bucket in several shards behaves as one: many clients, stale sights, splits at the worst moment."""
+"""A bucket in several shards behaves as one: many clients, stale images, splits at the worst moment."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", on
     for _ in range(times):
         chain = await limiter._chains.resolve(entity_id, "gpt-4", None, limiter._backend.deadline())
         chain = await limiter._chains.in_full(chain, limiter._backend.deadline())
-        for step in sorted(chain.rungs[0].shards, key=lambda step: step.level.shard):
+        for step in sorted(chain.levels[0].shards, key=lambda step: step.level.shard):
             if only is None or only == step.level.shard:
                 await shards._split(limiter._backend, step, limiter._backend.deadline())
 
@@ -110,8 +110,10 @@ async def levels(limiter: RateLimiter, entity_id: str = "key") -> dict[int, int]
     deadline = limiter._backend.deadline()
     rows = await limiter._read_buckets(await limiter._backend.ns(deadline), entity_id, deadline, "gpt-4")
     now_ms = limiter._backend.clock.now_ms()
-    pots = bucket.stored_pots(rows, "rpm")
-    return {keys.parse_bucket_pk(key.pk).shard_id: pot.level(now_ms) for (key, _), pot in zip(rows, pots, strict=True)}
+    balances = bucket.stored_balances(rows, "rpm")
+    return {
+        keys.parse_bucket_pk(key.pk).shard_id: pot.level(now_ms) for (key, _), pot in zip(rows, balances, strict=True)
+    }
 
 
 async def begun(harness: Harness, *limits: Limit, times: int = 0, clients: int = 2) -> list[RateLimiter]:
@@ -138,7 +140,7 @@ def test_those_who_spend_during_a_split_are_not_given_it_twice(harness: Harness)
 
         chain = await first._chains.resolve("key", "gpt-4", None, first._backend.deadline())
         store_of(first).before_commit = meanwhile
-        await shards._split(first._backend, chain.steps[0], first._backend.deadline())
+        await shards._split(first._backend, chain.homes[0], first._backend.deadline())
         assert await levels(first) == {0: 4_000, 1: 4_000}
         assert await drain(harness.limiter()) == 8
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.charges import charge
 from tests.test_shards import begun, drain, levels, opened, split, still, store_of, take
 from zae_limiter import Limit
-from zae_limiter.core.bucket import Pot, Rule, balance, between, level, produced, wait_ms
+from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve
-from zae_limiter.records import bucket, charging, keys, splitting
+from zae_limiter.records import bucket, charging, keys, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, applied, holds
 from zae_limiter.records.level import Level, attribute
 from zae_limiter.records.settlement import Charge, settle
@@ -55,11 +56,11 @@ def test_a_split_mints_nothing_and_loses_nothing(
     (full, low, high, change, _), gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
     assert tokens > high if full else low is not None and low <= tokens <= high
     mine, other = (rule.share(index, 2 * count) for index in (shard, shard + count))
-    pots = [Pot(mine, change if full else tokens + change, anchor), Pot(other, gift, anchor)]
+    balances = [ShardBalance(mine, change if full else tokens + change, anchor), ShardBalance(other, gift, anchor)]
     before = level(old, tokens, rf, NOW)
-    assert sum(pot.level(NOW) for pot in pots) == before
-    assert abs(pots[0].level(NOW) - pots[1].level(NOW)) <= 1
-    together = sum(pot.level(NOW + later) for pot in pots)
+    assert sum(pot.level(NOW) for pot in balances) == before
+    assert abs(balances[0].level(NOW) - balances[1].level(NOW)) <= 1
+    together = sum(pot.level(NOW + later) for pot in balances)
     held = before + between(old, NOW, NOW + later)
     if later >= 0:
         assert together <= min(old.capacity, held)
@@ -70,11 +71,11 @@ def test_a_split_mints_nothing_and_loses_nothing(
 def test_the_promised_moment_is_exact_over_any_shards(rule: Rule, choices: list[int], data: st.DataObject) -> None:
     shares = [rule.share(*shard) for shard in grown(choices)]
     tokens = st.integers(-(10**15), 10**7)
-    pots = [Pot(share, data.draw(tokens), NOW - data.draw(st.integers(0, 10**5))) for share in shares]
+    balances = [ShardBalance(share, data.draw(tokens), NOW - data.draw(st.integers(0, 10**5))) for share in shares]
     cost = data.draw(st.integers(1, rule.capacity))
-    wait = wait_ms(pots, cost, NOW)
-    assert balance(pots, NOW + wait) >= cost
-    assert wait == 0 or balance(pots, NOW + wait - 1) < cost
+    wait = wait_ms(balances, cost, NOW)
+    assert balance(balances, NOW + wait) >= cost
+    assert wait == 0 or balance(balances, NOW + wait - 1) < cost
 
 
 def shards_of(before: Level, image: Image, now_ms: int) -> tuple[Image, Image]:
@@ -107,12 +108,12 @@ def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
     image = applied(None, charging.create(one, {}, NOW))
     assert image is not None
-    charge = Charge.of(one, image, NOW, {})
+    charged = Charge.of(one, image, NOW, {})
     stale = [
-        charging.charge(one, image, {"rpm": 1_000}, NOW),
-        settle(one, image, {"rpm": -1_000}, charge, NOW).write,
-        settle(one, image, {"rpm": 1_000}, charge, NOW).write,
-        charging.reshape(one, image, {}, NOW),
+        charge(one, image, {"rpm": 1_000}, NOW),
+        settle(one, image, {"rpm": -1_000}, charged, NOW).write,
+        settle(one, image, {"rpm": 1_000}, charged, NOW).write,
+        reshaping.reshape(one, image, {}, NOW),
         splitting.split(one, image, NOW)[0],
     ]
     mine, _ = shards_of(one, image, NOW)
@@ -143,7 +144,7 @@ class Table:
         return self.one.at(keys.parse_bucket_pk(key.pk).shard_id, image["shard_count"])
 
     def levels(self, now_ms: int) -> list[int]:
-        return [pot.level(now_ms) for pot in bucket.stored_pots(list(self.images.items()), "rpm")]
+        return [pot.level(now_ms) for pot in bucket.stored_balances(list(self.images.items()), "rpm")]
 
 
 @settings(max_examples=150)
@@ -164,7 +165,7 @@ def test_a_split_that_races_with_charges_never_mints(seed: int) -> None:
         if chance.random() < 0.15 and image["shard_count"] < 16:
             table.commit(splitting.split(table.at(key, image), image, now_ms))
         else:
-            write = charging.charge(table.at(key, image), image, {"rpm": cost * 1000}, now_ms)
+            write = charge(table.at(key, image), image, {"rpm": cost * 1000}, now_ms)
             granted += cost * 1000 if write is not None and table.commit([write]) else 0
         made = between(Rule.of(limit), NOW, now_ms)
         assert min(table.levels(now_ms)) >= 0, "a charge or a split takes what is there"
@@ -177,9 +178,9 @@ def test_debt_is_split_and_paid_by_both() -> None:
     image = applied(None, charging.create(one, {"rpm": 25_000}, NOW))
     assert image is not None
     mine, other = shards_of(one, image, NOW)
-    pots = bucket.stored_pots([(one.key, mine), (one.at(1, 2).key, other)], "rpm")
-    assert [pot.level(NOW) for pot in pots] == [-7_500, -7_500]
-    assert wait_ms(pots, 1_000, NOW) == 16_000
+    balances = bucket.stored_balances([(one.key, mine), (one.at(1, 2).key, other)], "rpm")
+    assert [pot.level(NOW) for pot in balances] == [-7_500, -7_500]
+    assert wait_ms(balances, 1_000, NOW) == 16_000
 
 
 def test_more_debt_meanwhile_is_seen_before_a_split() -> None:

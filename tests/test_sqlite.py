@@ -143,6 +143,7 @@ for number in range(4):
             assert consumed(f"{url}-{number}") == 8
 
 
+@pytest.mark.unix
 def test_kill_9_in_the_middle_loses_no_grant_and_counts_none_twice(tmp_path: Path) -> None:
     code = """
 log = os.open(sys.argv[2] + str(os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -246,6 +247,7 @@ def without_privileges() -> Iterator[None]:
             os.seteuid(0)
 
 
+@pytest.mark.unix
 @pytest.mark.parametrize("exists", [False, True], ids=["new file", "existing file"])
 def test_a_read_only_directory(exists: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -285,6 +287,7 @@ def test_a_full_disk_changes_nothing_and_is_survived(tmp_path: Path) -> None:
         assert acquired(limiter) == 98
 
 
+@pytest.mark.unix
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     code = """
 import resource

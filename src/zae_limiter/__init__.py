@@ -3,10 +3,9 @@
 Names are loaded on first use: ``import zae_limiter`` alone costs next to nothing.
 """
 
-from typing import TYPE_CHECKING
-
 from ._version import __version__ as __version__
 
+TYPE_CHECKING = False  # what type checkers take for true; `typing` itself would cost more than all else here
 if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
     from .clock import Clock as Clock, SystemClock as SystemClock
     from .core.survey import Load as Load, Survey as Survey

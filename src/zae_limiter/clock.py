@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that tells the time in milliseconds since the epoch.
+    """A source of the present time.
 
-    A clock may also have ``async def pause(seconds)``; waiting then goes through it (the manual clock of the
-    testing kit jumps instead of sleeping).
+    A clock may also have ``async def pause(seconds)``: waiting then goes through it. The manual clock of the testing
+    kit moves on instead of sleeping.
     """
 
     def now_ms(self) -> int:
-        """The present instant."""
+        """Return the present instant in milliseconds since the epoch."""
         ...
 
 
@@ -24,5 +24,5 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
-        """The present instant."""
+        """Return the present instant in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000

@@ -1,46 +1,87 @@
-"""Forks: no lock of ours is ever inherited in the middle of something.
+"""What happens to our locks and caches when the process forks.
 
-Whoever guards its state with a ``_lock`` registers here. Before a fork all these locks are taken, so that nobody is
-in the middle of a change; after it parent and child let go of them.
+A lock is never inherited in the middle of a change: before a fork all protected locks are taken, and parent and child
+release them afterwards. Where processes do not fork (Windows), registering has no effect.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from collections.abc import Callable
 
-    class Locked(Protocol):
-        """Something with a lock that is held for moments only."""
+    Methods = WeakKeyDictionary[object, Callable[[Any], None]]
 
-        _lock: Any  # a Lock or an RLock
-
-
-_OWNERS: WeakSet[Any] = WeakSet()
-_HELD: list[Any] = []
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def protect(owner: Locked) -> None:
-    """Keep ``owner`` whole across forks."""
-    _OWNERS.add(owner)
+class Lock(Protocol):
+    """A `threading.Lock` or `threading.RLock` that is held for moments only."""
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it."""
+        ...
+
+
+_PROTECTED: WeakKeyDictionary[Lock, None] = WeakKeyDictionary()
+_BEFORE: Methods = WeakKeyDictionary()
+_IN_CHILD: Methods = WeakKeyDictionary()
+_HELD: list[Lock] = []
+
+
+def protect(lock: Lock) -> None:
+    """Hold ``lock`` during every fork, as long as somebody else refers to it."""
+    _PROTECTED[lock] = None
+
+
+def before_fork(method: Callable[[], None]) -> None:
+    """Call the bound ``method`` before every fork, when the protected locks are held. Its owner is not kept alive."""
+    _register(_BEFORE, method)
+
+
+def after_fork(method: Callable[[], None]) -> None:
+    """Call the bound ``method`` in every child process, when the locks are released. Its owner is not kept alive."""
+    _register(_IN_CHILD, method)
+
+
+def _register(methods: Methods, method: Any) -> None:
+    methods[method.__self__] = method.__func__
 
 
 def _before() -> None:
-    _HELD.extend(_OWNERS)
-    for owner in _HELD:
-        owner._lock.acquire()
-        prepare = getattr(owner, "before_fork", None)
-        if prepare is not None:
-            prepare()
+    _HELD.extend(_alive(_PROTECTED))
+    for lock in _HELD:
+        lock.acquire()
+    _call(_BEFORE)
 
 
-def _after() -> None:
+def _release() -> None:
     while _HELD:
-        _HELD.pop()._lock.release()
+        _HELD.pop().release()
+
+
+def _in_child() -> None:
+    _release()
+    _call(_IN_CHILD)
+
+
+def _call(methods: Methods) -> None:
+    for owner in _alive(methods):
+        methods[owner](owner)
+
+
+def _alive(registry: WeakKeyDictionary[K, V]) -> list[K]:
+    """Return the keys that still exist; other threads may register at the same time."""
+    return [key for reference in registry.keyrefs() if (key := reference()) is not None]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)

@@ -34,11 +34,12 @@ The limiter logs nothing per decision; decisions are counted by `zae_limiter.tel
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
-_MAIN = logging.getLogger("zae_limiter")
-_KV = logging.getLogger("zae_limiter.kv")
+DEBUG, INFO, WARNING = 10, 20, 30
+"""The levels of `logging`, which is loaded when something is logged: most programs that start never do."""
+
+_MAIN, _KV = "zae_limiter", "zae_limiter.kv"
 
 
 class Event(NamedTuple):
@@ -46,27 +47,29 @@ class Event(NamedTuple):
 
     name: str
     level: int
-    logger: logging.Logger = _MAIN
+    logger: str = _MAIN
 
 
-STORE_UNAVAILABLE = Event("store.unavailable", logging.WARNING)
-STORE_AVAILABLE = Event("store.available", logging.INFO)
-STORE_REPLACED = Event("store.replaced", logging.WARNING)
-BREAKER_OPENED = Event("breaker.opened", logging.WARNING)
-BREAKER_CLOSED = Event("breaker.closed", logging.INFO)
-SETTLEMENT_LOST = Event("lease.settlement_lost", logging.WARNING)
-RETURN_LOST = Event("lease.return_lost", logging.WARNING)
-RETURN_CUT = Event("lease.return_cut", logging.WARNING)
-WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", logging.WARNING)
-WEB_HEADER_IGNORED = Event("web.header_ignored", logging.WARNING)
-CLOCK_SKEWED = Event("clock.skewed", logging.WARNING)
-AGGREGATOR_OUTDATED = Event("aggregator.outdated", logging.WARNING)
-KV_REFUSED = Event("kv.refused", logging.DEBUG, _KV)
-KV_RESET = Event("kv.reset", logging.INFO, _KV)
-KV_UNAVAILABLE = Event("kv.unavailable", logging.WARNING, _KV)
+STORE_UNAVAILABLE = Event("store.unavailable", WARNING)
+STORE_AVAILABLE = Event("store.available", INFO)
+STORE_REPLACED = Event("store.replaced", WARNING)
+BREAKER_OPENED = Event("breaker.opened", WARNING)
+BREAKER_CLOSED = Event("breaker.closed", INFO)
+SETTLEMENT_LOST = Event("lease.settlement_lost", WARNING)
+RETURN_LOST = Event("lease.return_lost", WARNING)
+RETURN_CUT = Event("lease.return_cut", WARNING)
+WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
+WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
+CLOCK_SKEWED = Event("clock.skewed", WARNING)
+AGGREGATOR_OUTDATED = Event("aggregator.outdated", WARNING)
+KV_REFUSED = Event("kv.refused", DEBUG, _KV)
+KV_RESET = Event("kv.reset", INFO, _KV)
+KV_UNAVAILABLE = Event("kv.unavailable", WARNING, _KV)
 
 
 def tell(event: Event, message: str, *args: object, **fields: object) -> None:
     """Log an event; ``fields`` become attributes of the record under the very names they are given by."""
+    import logging
+
     name, level, logger = event
-    logger.log(level, message, *args, extra={"zae_event": name, **fields}, stacklevel=2)
+    logging.getLogger(logger).log(level, message, *args, extra={"zae_event": name, **fields}, stacklevel=2)

@@ -11,7 +11,7 @@ from zae_limiter.core.bucket import MILLI
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.limiter.dividing import divide
-from zae_limiter.records import charging, keys, pressure, splitting
+from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
 from zae_limiter.records.level import SHARDS, Level
@@ -43,7 +43,7 @@ async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResul
     shard, now_ms = keys.parse_bucket_pk(key.pk).shard_id, store.clock.now_ms()
     busy = pressure.sustained(store.capabilities.partition_writes, first, image)
     leads = shard == 0 and any(map(_was_split, changes))
-    far = charging.far_from_anchor(image, shard, now_ms)
+    far = reshaping.far_from_anchor(image, shard, now_ms)
     if not (busy or leads or far):
         return UpkeepResult()
     level = level_of(store, key, image)
@@ -73,7 +73,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         parent_id=image.get("parent_id"),
         partition_writes=store.capabilities.partition_writes,
         shard=whose.shard_id,
-        count=image[SHARDS],
+        shard_count=image[SHARDS],
     )
 
 
@@ -110,12 +110,12 @@ async def spread(store: Store, root: Level) -> int:
 
 async def _shards_behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
     """Return the shards that have been split less often than the first one."""
-    shards = [root.at(shard, root.count) for shard in range(1, root.count // 2)]
+    shards = [root.at(shard, root.shard_count) for shard in range(1, root.shard_count // 2)]
     images = await store.read([shard.key for shard in shards])
     return [
         (shard.at(shard.shard, image[SHARDS]), image)
         for shard, image in zip(shards, images, strict=True)
-        if image is not None and image[SHARDS] < root.count
+        if image is not None and image[SHARDS] < root.shard_count
     ]
 
 
@@ -124,7 +124,7 @@ def _was_split(change: StreamChange) -> bool:
 
 
 async def _read_root(store: Store, level: Level) -> tuple[Level, Image] | None:
-    first = level.at(0, level.count)
+    first = level.at(0, level.shard_count)
     (image,) = await store.read([first.key])
     return None if image is None else (level.at(0, image[SHARDS]), image)
 
@@ -139,5 +139,5 @@ async def refill(store: Store, level: Level, image: Image, now_ms: int) -> int:
     The guard is the anchor: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
     alone, because a client would have to read them again.
     """
-    write = charging.reshape(level, image, {}, now_ms)
+    write = reshaping.reshape(level, image, {}, now_ms)
     return int(write is not None and isinstance(await store.commit([write]), Committed))

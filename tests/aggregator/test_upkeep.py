@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 from tests.aggregator.streams import StreamedStore, aggregator
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.limiter.dividing import divide
-from zae_limiter.records import charging, keys
+from zae_limiter.records import keys, reshaping
 from zae_limiter.records.algebra import Committed, Key
-from zae_limiter.records.bucket import by_bucket, stored_pots
+from zae_limiter.records.bucket import by_bucket, stored_balances
 from zae_limiter.records.level import ANCHOR, SHARDS
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
@@ -59,7 +59,7 @@ class Busy:
         """What the whole bucket holds of each limit, some time from now."""
         (group,) = by_bucket((key, image) for key, image in self.store.kept.items() if key.sk == keys.STATE)
         now_ms = self.clock.now_ms() + after_ms
-        return {name: sum(pot.level(now_ms) for pot in stored_pots(group, name)) for name in ("rpm", "tpm")}
+        return {name: sum(pot.level(now_ms) for pot in stored_balances(group, name)) for name in ("rpm", "tpm")}
 
     def key(self, shard: int = 0) -> Key:
         (found,) = (key for key in self.store.kept if key.pk.endswith(f"#gpt-4#{shard}"))
@@ -223,6 +223,6 @@ def _refill(busy: Busy) -> None:
     """What the aggregator does to a bucket far from its anchor, to any."""
     image = busy.shards()[0]
     level = upkeep.level_of(busy.store, busy.key(), image)
-    write = charging.reshape(level, image, {}, busy.clock.now_ms())
+    write = reshaping.reshape(level, image, {}, busy.clock.now_ms())
     assert write is not None
     assert isinstance(run(busy.store.commit([write])), Committed)

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from tests.aws import old_tables
 from tests.aws.old_layouts import LAYOUTS
 from tests.aws.old_tables import NOW, OTHER, Item, Pool
+from tests.charges import charge
 from zae_limiter import Limit
 from zae_limiter.aws.upgrade.batches import merge_writes, split_batches
 from zae_limiter.aws.upgrade.items import Move, Old, PartitionKey, RejectedRecord, plan_move, unchanged_guards
@@ -16,7 +17,6 @@ from zae_limiter.aws.upgrade.sharded import merge_shards
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
-from zae_limiter.records.charging import charge
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level
 from zae_limiter_aggregator.consumption import measure_change

@@ -72,7 +72,7 @@ def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int
     return -((rule.phase - target * rule.period) // rule.amount)
 
 
-class Pot(NamedTuple):
+class ShardBalance(NamedTuple):
     """What is held of one limit in one place: the whole of it, or a shard's share."""
 
     rule: Rule
@@ -80,7 +80,7 @@ class Pot(NamedTuple):
     anchor: int
 
     def level(self, now_ms: int) -> int:
-        """The balance of this pot."""
+        """The balance of this shard."""
         return level(self.rule, self.tokens, self.anchor, now_ms)
 
     def full_at(self) -> int:
@@ -88,53 +88,53 @@ class Pot(NamedTuple):
         return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
 
 
-def balance(pots: Sequence[Pot], now_ms: int) -> int:
-    """What can be taken from all pots together, or what is owed where nothing can be taken."""
-    if len(pots) == 1:
-        return pots[0].level(now_ms)
-    levels = [pot.level(now_ms) for pot in pots]
+def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
+    """What can be taken from all balances together, or what is owed where nothing can be taken."""
+    if len(balances) == 1:
+        return balances[0].level(now_ms)
+    levels = [shard.level(now_ms) for shard in balances]
     return sum(held for held in levels if held > 0) or sum(levels)
 
 
-def debited(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> tuple[Pot, ...]:
-    """The pots after a cost was taken: from each what it has, and what is missing then from the first."""
-    if len(pots) == 1:
-        return (pots[0]._replace(tokens=pots[0].tokens - cost_milli),)
+def debited(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
+    """The balances after a cost was taken: from each what it has, and what is missing then from the first."""
+    if len(balances) == 1:
+        return (balances[0]._replace(tokens=balances[0].tokens - cost_milli),)
     taken = []
-    for pot in pots:
-        here = min(cost_milli, max(0, pot.level(now_ms)))
-        taken.append(pot._replace(tokens=pot.tokens - here))
+    for shard in balances:
+        here = min(cost_milli, max(0, shard.level(now_ms)))
+        taken.append(shard._replace(tokens=shard.tokens - here))
         cost_milli -= here
     taken[0] = taken[0]._replace(tokens=taken[0].tokens - cost_milli)
     return tuple(taken)
 
 
-def wait_ms(pots: Sequence[Pot], cost_milli: int, now_ms: int) -> int:
+def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
     """Milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
-    if balance(pots, now_ms) >= cost_milli:
+    if balance(balances, now_ms) >= cost_milli:
         return 0
-    if len(pots) == 1:
-        return first_instant(*pots[0], cost_milli) - now_ms
-    early, late = now_ms, max(pot.full_at() for pot in pots)
+    if len(balances) == 1:
+        return first_instant(*balances[0], cost_milli) - now_ms
+    early, late = now_ms, max(shard.full_at() for shard in balances)
     while early < late:
         middle = (early + late) // 2
-        early, late = (early, middle) if balance(pots, middle) >= cost_milli else (middle + 1, late)
+        early, late = (early, middle) if balance(balances, middle) >= cost_milli else (middle + 1, late)
     return early - now_ms
 
 
 def limit_status(
-    entity_id: str, resource: str, limit: Limit, pots: Sequence[Pot], cost_milli: int | None, now_ms: int
+    entity_id: str, resource: str, limit: Limit, balances: Sequence[ShardBalance], cost_milli: int | None, now_ms: int
 ) -> LimitStatus:
     """One limit seen at ``now_ms`` by a request of ``cost_milli``.
 
     A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
     """
-    held = balance(pots, now_ms)
+    held = balance(balances, now_ms)
     need = cost_milli or 0
     exceeded = cost_milli is not None and held < need
     retry: float | None = 0.0
     if exceeded:
-        retry = None if need > limit.capacity * MILLI else wait_ms(pots, need, now_ms) / MILLI
+        retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
     return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, need // MILLI, exceeded, retry)
 
 
@@ -228,8 +228,8 @@ def build_limit_status(
 ) -> LimitStatus:
     """The status of ``limit`` for a request, given the stored bucket."""
     tokens, instant = _refilled(state, now_ms)
-    pot = Pot(Rule.of(limit), tokens, instant)
-    return limit_status(entity_id, resource, limit, (pot,), requested * MILLI, now_ms)
+    shard = ShardBalance(Rule.of(limit), tokens, instant)
+    return limit_status(entity_id, resource, limit, (shard,), requested * MILLI, now_ms)
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:

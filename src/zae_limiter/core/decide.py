@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import balance, limit_status, wait_ms
+from .bucket import MILLI, balance, limit_status, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .bucket import Pot
+    from .bucket import ShardBalance
     from .limit import Limit
     from .values import LimitStatus
 
@@ -21,7 +22,7 @@ class Reading(NamedTuple):
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
-    pots: Mapping[str, tuple[Pot, ...]]
+    balances: Mapping[str, tuple[ShardBalance, ...]]
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
@@ -31,7 +32,7 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
             reading.entity_id,
             reading.resource,
             limit,
-            reading.pots[limit.name],
+            reading.balances[limit.name],
             cost_milli.get(limit.name),
             now_ms,
         )
@@ -41,24 +42,34 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
 
 
 def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
-    """Why the request cannot be granted as of ``now_ms``, or None where it can."""
-    seen = statuses(readings, cost_milli, now_ms)
-    if any(status.requested > status.limit.capacity for status in seen):
-        return CapacityExceeded(seen)
-    return RateLimitExceeded(seen) if any(status.exceeded for status in seen) else None
+    """Return why the request cannot be granted as of ``now_ms``, or None if it can.
+
+    The error makes its statuses when somebody looks at them.
+    """
+    lacks = never = False
+    for reading in readings:
+        for limit in reading.limits:
+            need = cost_milli.get(limit.name)
+            if need is not None and balance(reading.balances[limit.name], now_ms) < need:
+                lacks = True
+                never = never or need > limit.capacity * MILLI
+    if not lacks:
+        return None
+    kind = CapacityExceeded if never else RateLimitExceeded
+    return kind(partial(statuses, readings, cost_milli, now_ms))
 
 
 def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Which of several requests fit together, taken in order; one that does not fit takes nothing."""
-    left = [{name: balance(pots, now_ms) for name, pots in reading.pots.items()} for reading in readings]
+    left = [{name: balance(balances, now_ms) for name, balances in reading.balances.items()} for reading in readings]
     answers = []
     for cost in costs:
-        needs = [(pot, name, need) for pot in left for name, need in cost.items() if name in pot]
-        fits = all(pot[name] >= need for pot, name, need in needs)
+        needs = [(shard, name, need) for shard in left for name, need in cost.items() if name in shard]
+        fits = all(shard[name] >= need for shard, name, need in needs)
         answers.append(fits)
         if fits:
-            for pot, name, need in needs:
-                pot[name] -= need
+            for shard, name, need in needs:
+                shard[name] -= need
     return answers
 
 
@@ -66,9 +77,9 @@ def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
     """Milliseconds until every level can take the cost, if nobody else spends."""
     return max(
         (
-            wait_ms(pots, cost_milli[name], now_ms)
+            wait_ms(balances, cost_milli[name], now_ms)
             for reading in readings
-            for name, pots in reading.pots.items()
+            for name, balances in reading.balances.items()
             if name in cost_milli
         ),
         default=0,

@@ -1,7 +1,7 @@
 """How a cost is taken from one limit of a bucket.
 
 With ``since = produced(T) - produced(rf)`` for a decision as of ``T``, whoever holds the bucket alone simply
-takes it: `spent`. Whoever only remembers the bucket sends one of two forms of a guarded write, `draw`, which
+takes it: `draw_all`. Whoever only remembers the bucket sends one of two forms of a guarded write, `draw`, which
 does the same where its guard holds:
 
     inside   the bucket is not full    guard  cost - since <= tk < ceiling - since    tk -= cost
@@ -22,10 +22,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .bucket import between
+from .bucket import between, produced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .bucket import Rule
+
+
+class AnchoredLimit(NamedTuple):
+    """A limit of a bucket with a known anchor: all that a draw needs besides the tokens.
+
+    ``base`` is what the rate had produced by the anchor, ``mark`` the `upper_mark`. ``tk``, ``tc`` and ``hi`` name the
+    attributes of the tokens, the consumption and the count of upper draws.
+    """
+
+    capacity: int
+    amount: int
+    period: int
+    phase: int
+    base: int
+    mark: int
+    tk: str
+    tc: str
+    hi: str
+
+    @classmethod
+    def of(cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str]) -> AnchoredLimit:
+        """Return the limit for a bucket whose anchor is ``anchor_ms``."""
+        return cls(*rule, produced(anchor_ms, rule), upper_mark(rule.capacity), *attributes)
+
+    def since(self, now_ms: int) -> int:
+        """Return what the rate has produced from the anchor to ``now_ms``."""
+        return (now_ms * self.amount + self.phase) // self.period - self.base
+
+    def level(self, tokens: int, now_ms: int) -> int:
+        """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
+        return min(self.capacity, tokens + self.since(now_ms))
+
+    def reaches(self, milli: int) -> int:
+        """Return the last instant by which no more than ``milli`` has been produced since the anchor."""
+        return ((self.base + milli + 1) * self.period - self.phase - 1) // self.amount
 
 
 class Draw(NamedTuple):
@@ -60,11 +97,28 @@ def upper_mark(capacity: int) -> int:
     return capacity * 3 // 4
 
 
-def spent(capacity: int, tk: int, since: int, cost: int) -> int | None:
-    """``tk`` after ``cost`` was taken from a bucket that nobody else touches; None where it does not fit."""
-    room = capacity - since
-    held = room if tk > room else tk
-    return held - cost if held + since >= cost else None
+def draw_all(
+    limits: Mapping[str, AnchoredLimit], image: Mapping[str, int], cost: Mapping[str, int], now_ms: int
+) -> dict[str, int] | None:
+    """Take ``cost`` from a bucket that nobody else touches.
+
+    Return the new values of the attributes that change, or None if one of the limits does not hold enough. A cost of
+    0 is not there while the limit is in debt. Raise KeyError for a name that is not in ``limits``.
+    """
+    changed: dict[str, int] = {}
+    for name, need in cost.items():
+        capacity, amount, period, phase, base, mark, tk, tc, hi = limits[name]
+        since = (now_ms * amount + phase) // period - base
+        tokens = image[tk]
+        held = tokens + since if tokens + since < capacity else capacity
+        if held < need:
+            return None
+        if need:
+            changed[tk] = held - since - need
+            changed[tc] = image[tc] + need
+            if held >= mark:
+                changed[hi] = image[hi] + 1
+    return changed
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
@@ -97,7 +151,7 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
 
 def _bound(ceiling: int, tk: int, since: int) -> tuple[int, bool]:
     """The highest ``tk`` for which a draw inside the bucket is what it seems to be, and whether it is an upper one."""
-    mark = upper_mark(ceiling) - since
+    mark = ceiling * 3 // 4 - since  # as `upper_mark`
     return (ceiling - since - 1, True) if tk >= mark else (mark - 1, False)
 
 

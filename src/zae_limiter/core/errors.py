@@ -43,7 +43,7 @@ from .validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .values import LimitStatus
 
@@ -64,15 +64,25 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):
     """At least one limit cannot grant the cost yet.
 
-    ``statuses`` holds every limit of every level, exceeded or not, as of the decision.
+    ``statuses`` are the limits of all levels, or a function that makes them when somebody looks.
     """
 
-    def __init__(self, statuses: Sequence[LimitStatus]) -> None:
-        super().__init__(statuses)
-        self.statuses = tuple(statuses)
+    def __init__(self, statuses: Sequence[LimitStatus] | Callable[[], Sequence[LimitStatus]]) -> None:
+        self._statuses = statuses
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every level, violated or not, as the deciding operation saw it."""
+        known = self._statuses
+        if type(known) is not tuple:
+            self._statuses = known = tuple(known() if callable(known) else known)
+        return known
 
     def __str__(self) -> str:
         return self._describe()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.statuses)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.statuses,)

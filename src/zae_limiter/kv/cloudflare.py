@@ -51,13 +51,13 @@ class CloudflareRepository:
         account = _matching("account_id", account_id, _ID, "must be an id as the dashboard shows it")
         namespace = _matching("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
         base = _matching("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
-        self.ttl_seconds = check_ttl(ttl_seconds)
+        self.ttl_seconds: int = check_ttl(ttl_seconds)
         self._rights = {"authorization": f"Bearer {_token(api_token)}"}
         self._values = f"{base.rstrip('/')}/accounts/{account}/storage/kv/namespaces/{namespace}/values/"
         self._timeout = seconds("timeout", timeout, zero=False)
         self._own = client is None
         self._client = _client(client, blocking)
-        self.blocking = not hasattr(self._client, "aclose")
+        self.blocking: bool = not hasattr(self._client, "aclose")
 
     def __repr__(self) -> str:
         return f"CloudflareRepository({self._values!r}, ttl_seconds={self.ttl_seconds})"
@@ -102,7 +102,7 @@ class WorkersKVRepository:
         if not all(callable(getattr(binding, verb, None)) for verb in ("get", "put")):
             reason = "must be the binding of a KV namespace, such as env.RATE_LIMIT_KV"
             raise ValidationError("binding", type(binding).__name__, reason)
-        self.ttl_seconds = check_ttl(ttl_seconds)
+        self.ttl_seconds: int = check_ttl(ttl_seconds)
         self._binding = binding
 
     async def get(self, key: str) -> TokenBucket | None:

@@ -31,14 +31,14 @@ class DictRepository:
     blocking = True
 
     def __init__(self, ttl_seconds: int = TTL_SECONDS, clock: Clock | None = None, max_entries: int = 100_000) -> None:
-        self.ttl_seconds = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
-        self.max_entries = whole("max_entries", max_entries, 1, MAX_AMOUNT, "entries")
+        self.ttl_seconds: int = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
+        self.max_entries: int = whole("max_entries", max_entries, 1, MAX_AMOUNT, "entries")
         self.clock: Clock = clock or SystemClock()
-        self.evicted = 0
+        self.evicted: int = 0
         """Buckets that were dropped for want of room before they had expired."""
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
-        protect(self)
+        protect(self._lock)
 
     def __len__(self) -> int:
         return len(self._entries)

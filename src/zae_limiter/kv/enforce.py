@@ -49,7 +49,7 @@ class EnforceRateLimit:
         self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
     ) -> None:
         self.repository = repository
-        self.policy = policy or RateLimitPolicy.standard_ip_policy()
+        self.policy: RateLimitPolicy = policy or RateLimitPolicy.standard_ip_policy()
         self.clock: Clock = clock or SystemClock()
         check_expiry(getattr(repository, "ttl_seconds", None), self.policy)
         self._closed = False

@@ -20,8 +20,8 @@ class RedisRepository:
     def __init__(self, client: Any, ttl_seconds: int = TTL_SECONDS) -> None:
         if not callable(getattr(client, "execute_command", None)):
             raise ValidationError("client", type(client).__name__, "must be a client such as redis.Redis.from_url(...)")
-        self.ttl_seconds = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
-        self.blocking = not inspect.iscoroutinefunction(client.execute_command)
+        self.ttl_seconds: int = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
+        self.blocking: bool = not inspect.iscoroutinefunction(client.execute_command)
         self._client = client
 
     async def get(self, key: str) -> TokenBucket | None:

@@ -33,7 +33,7 @@ class Breaker:
         """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""
         self.answers = 0
         """How many answers the store has given: one that answers others does not hang."""
-        protect(self)
+        protect(self._lock)
 
     @property
     def is_open(self) -> bool:

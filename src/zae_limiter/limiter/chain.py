@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.decide import wait_for
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level
-from .lane import Lanes
+from ..runtime.port import has_ended
+from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Set
@@ -15,31 +16,36 @@ if TYPE_CHECKING:
     from ..core.decide import Reading
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
-    from ..repository.sights import Sight
+    from ..records.charging import AnchoredLimits
+    from ..repository.last_seen import LastSeen
 
 
-class Step(NamedTuple):
+class LevelShard(NamedTuple):
     """A level, or one shard of it, and what was last seen of its bucket."""
 
     level: Level
-    sight: Sight
+    seen: LastSeen
 
     @property
-    def outgrown(self) -> bool:
+    def is_outgrown(self) -> bool:
         """Whether the bucket has been split since, or the shard is gone with all the others."""
-        image = self.sight.image
-        return self.level.count > 1 if image is None else image.get(SHARDS, 1) != self.level.count
+        image = self.seen.image
+        return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
+
+    def limits(self, image: Image) -> AnchoredLimits | None:
+        """Return the limits in force as the bucket holds them; None where it has to be moved to them first."""
+        return self.seen.limits(self.level, image)
 
 
-class Rung(NamedTuple):
+class LevelShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
 
     ``complete`` says that these are all there are, ``busy`` that others have written to them since they were looked
     at before.
     """
 
-    home: Step
-    shards: tuple[Step, ...]
+    home: LevelShard
+    shards: tuple[LevelShard, ...]
     complete: bool = True
     busy: bool = False
 
@@ -49,136 +55,137 @@ class Rung(NamedTuple):
         return self.key(0)
 
     def key(self, shard: int) -> Key:
-        """The key of one shard."""
+        """Return the key of one shard."""
         level = self.home.level
         return keys.bucket(level.namespace_id, level.entity_id, level.resource, shard)
 
     def reading(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> Reading:
-        """The bucket as last seen, or with some of its images as given."""
+        """Return the bucket as last seen, or with some of its images as given."""
         given = images or {}
-        return bucket.reading([(level, given.get(level.key, sight.image)) for level, sight in self.shards], now_ms)
+        return bucket.reading([(level, given.get(level.key, seen.image)) for level, seen in self.shards], now_ms)
 
     def gathers(self, cost: Mapping[str, int]) -> bool:
-        """Whether what several shards have left is put together for one request.
+        """Return whether what several shards have left is put together for one request.
 
         For one that no shard can ever hold, and when nobody else is there: among many who do it, everybody would write
         to everything. Else a request is served by one shard, and what is left in the others serves the next.
         """
-        if not self.busy or self.home.level.count == 1:
+        if not self.busy or self.home.level.shard_count == 1:
             return True
         slots = self.home.level.slots
-        count = max(step.level.count for step in self.shards)
+        count = max(shard.level.shard_count for shard in self.shards)
         return any(need * count > slots[name].rule.capacity for name, need in cost.items() if name in slots)
 
     def offer(self, cost: Mapping[str, int], now_ms: int) -> Reading:
-        """What there is for one request: all of it, or the shard that can serve it first."""
-        known = [] if self.gathers(cost) else [step for step in self.shards if step.sight.image is not None]
+        """Return what there is for one request: all of it, or the shard that can serve it first."""
+        known = [] if self.gathers(cost) else [shard for shard in self.shards if shard.seen.image is not None]
         if not known:
             return self.reading(now_ms)
-        offers = [bucket.reading([(level, sight.image)], now_ms) for level, sight in known]
+        offers = [bucket.reading([(level, seen.image)], now_ms) for level, seen in known]
         return min(offers, key=lambda offer: wait_for([offer], cost, now_ms))
 
     @property
     def seen_ms(self) -> int:
         """The instant since when all of it was seen; 0 where something is not known."""
-        return min(sight.seen_ms for _, sight in self.shards) if self.complete else 0
+        return min(seen.seen_ms for _, seen in self.shards) if self.complete else 0
 
 
 class Chain:
-    """The rungs of one acquire, the entity itself first, and the lanes in which its acquires are merged.
+    """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged.
 
-    ``steps`` are the shards that are charged first; where nothing is split they are all there is.
+    ``homes`` are the shards that are charged first; where nothing is split they are all there is.
     """
 
     __slots__ = (
-        "_lanes",
+        "coalescers",
         "generation",
         "given",
-        "rungs",
+        "homes",
+        "levels",
         "sharded",
         "since_ms",
-        "steps",
         "valid_until_ms",
     )
 
     def __init__(
         self,
-        rungs: tuple[Rung, ...],
+        levels: tuple[LevelShards, ...],
         given: tuple[Limit, ...] | None,
         since_ms: int,
         valid_until_ms: int,
         generation: int,
-        lanes: Lanes | None = None,
+        coalescers: dict[object, WriteCoalescer[Any]] | None = None,
     ) -> None:
-        self.rungs = rungs
-        self.steps = _homes(rungs)
-        self.sharded = any(step.level.count > 1 for step in self.steps)
+        self.levels = levels
+        self.homes = _homes(levels)
+        self.sharded = max([home.level.shard_count for home in self.homes]) > 1
         """Whether one of the buckets is split."""
         self.given = given
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
-        self._lanes = lanes
-
-    @property
-    def levels(self) -> tuple[Level, ...]:
-        """The levels of the steps."""
-        return tuple([step.level for step in self.steps])
+        self.coalescers: dict[object, WriteCoalescer[Any]] = {} if coalescers is None else coalescers
 
     @property
     def names(self) -> Set[str]:
         """The limits of all levels, by name."""
-        if len(self.steps) == 1:
-            return self.steps[0].level.slots.keys()
-        return {name for step in self.steps for name in step.level.slots}
+        if len(self.homes) == 1:
+            return self.homes[0].level.slots.keys()
+        return {name for home in self.homes for name in home.level.slots}
 
-    @property
-    def lanes(self) -> Lanes:
-        """The lanes, made on first use; two threads that make them each only merge less."""
-        if self._lanes is None:
-            self._lanes = Lanes()
-        return self._lanes
+    def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
+        """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
 
-    def with_rungs(self, rungs: tuple[Rung, ...]) -> Chain:
-        """The same chain over other shards."""
-        return Chain(rungs, self.given, self.since_ms, self.valid_until_ms, self.generation, self._lanes)
+        Writes of several loops meet in the store, as those of several processes do.
+        """
+        for other in list(self.coalescers):
+            if has_ended(other):
+                self.coalescers.pop(other, None)
+        return self.coalescers.setdefault(scope, WriteCoalescer())
+
+    def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
+        """Return the same chain over other shards."""
+        return Chain(levels, self.given, self.since_ms, self.valid_until_ms, self.generation, self.coalescers)
 
     @property
     def roots(self) -> tuple[Key, ...]:
         """The buckets as wholes."""
-        return tuple(rung.root for rung in self.rungs)
+        return tuple(level.root for level in self.levels)
 
-    def shards(self) -> Iterator[Step]:
-        """Every shard of every bucket."""
-        for rung in self.rungs:
-            yield from rung.shards
+    def shards(self) -> Iterator[LevelShard]:
+        """Iterate over every shard of every bucket."""
+        for level in self.levels:
+            yield from level.shards
 
     def instant(self, now_ms: int) -> int:
-        """The instant of a decision: now, but never before what was seen last, should the clock step back."""
-        return max(now_ms, *[sight.seen_ms for _, sight in self.steps])
+        """Return the instant of a decision: now, but never before what was seen last, should the clock step back."""
+        for _, seen in self.homes:
+            if seen.seen_ms > now_ms:
+                now_ms = seen.seen_ms
+        return now_ms
 
     def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
-        """The chain as last seen, or with some images as given."""
-        return [rung.reading(now_ms, images) for rung in self.rungs]
+        """Return the chain as last seen, or with some images as given."""
+        return [level.reading(now_ms, images) for level in self.levels]
 
     def offers(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
-        """What there is for one request."""
-        return [rung.offer(cost, now_ms) for rung in self.rungs]
+        """Return what there is for one request."""
+        return [level.offer(cost, now_ms) for level in self.levels]
 
     def home_readings(self, now_ms: int) -> list[Reading]:
-        """What the shards hold that are charged first."""
-        return [bucket.reading([(level, sight.image)], now_ms) for level, sight in self.steps]
+        """Return what the shards hold that are charged first."""
+        return [bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes]
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
-        """Keep what the store has shown of its buckets; a damaged one is an error, not a bucket."""
-        for level, sight in self.shards():
+        """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
+        for level, seen in self.shards():
             if level.key in images:
                 image = images[level.key]
-                sight.show(None if image is None else bucket.inspect(level.key, image), now_ms)
+                seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
 
 
-def _homes(rungs: tuple[Rung, ...]) -> tuple[Step, ...]:
-    """The home of every rung: of a single one with a single shard the tuple that is there already."""
-    if len(rungs) == 1 and rungs[0].shards == (rungs[0].home,):
-        return rungs[0].shards
-    return tuple(rung.home for rung in rungs)
+def _homes(levels: tuple[LevelShards, ...]) -> tuple[LevelShard, ...]:
+    """Return the home of every level: of a single one with a single shard the tuple that is there already."""
+    if len(levels) == 1 and levels[0].shards == (levels[0].home,):
+        return levels[0].shards
+    return tuple([level.home for level in levels])

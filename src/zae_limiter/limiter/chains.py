@@ -17,7 +17,7 @@ from ..repository.configs import Policy, read_policy
 from ..runtime.port import has_ended
 from ..stores.bounded import BoundedMap
 from . import shards
-from .chain import Chain, Rung, Step
+from .chain import Chain, LevelShard, LevelShards
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
@@ -37,14 +37,14 @@ class Chains:
     def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
         self._backend = backend
         self._cache = backend.cache
-        self._sights = backend.sights
+        self._last_seen = backend.last_seen
         self._ttl_multiplier = ttl_multiplier
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self._get = self._known.get
         self.resolving: dict[Turn, deque[Gate]] = {}
         """Who waits for which chain, by event loop; empty nearly always."""
-        protect(self)
+        protect(self._lock)
         self.system_policy: OnUnavailable | None = None
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
@@ -72,7 +72,7 @@ class Chains:
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
             return await self._resolve(*name, {}, deadline)
-        turn = (self._backend.runtime.home(), name)
+        turn = (self._backend.runtime.scope(), name)
         gate = self._queue(turn)
         try:
             if gate is not None and not await gate.wait(deadline.left()):
@@ -86,7 +86,7 @@ class Chains:
 
     def is_resolving(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
-        return (self._backend.runtime.home(), (entity_id, resource, given)) in self.resolving
+        return (self._backend.runtime.scope(), (entity_id, resource, given)) in self.resolving
 
     def _queue(self, turn: Turn) -> Gate | None:
         """Join those who resolve a chain; None where nobody is before."""
@@ -118,37 +118,37 @@ class Chains:
         following.open()
 
     async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
-        """The same chain, resolved anew if one of its buckets was charged under newer config or has been split."""
+        """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
         newer: dict[str, int] = {}
-        for level, sight in chain.shards():
-            if sight.image is not None and charging.is_ahead(level, sight.image):
-                newer[level.entity_id] = max(sight.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
+        for level, seen in chain.shards():
+            if seen.image is not None and charging.is_ahead(level, seen.image):
+                newer[level.entity_id] = max(seen.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
             return await self._at_home(chain, deadline)
         self._cache.drop(_config_keys(chain))
-        first = chain.levels[0]
+        first = chain.homes[0].level
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
     async def _at_home(self, chain: Chain, deadline: Deadline) -> Chain:
         """The chain with homes that exist."""
-        if not any(step.outgrown for step in chain.steps):
+        if not any(home.is_outgrown for home in chain.homes):
             return chain
-        return self._changed(chain, [await shards.at_home(self._backend, rung, deadline) for rung in chain.rungs])
+        return self._change(chain, [await shards.at_home(self._backend, level, deadline) for level in chain.levels])
 
     async def in_full(self, chain: Chain, deadline: Deadline) -> Chain:
         """The chain with every shard of every bucket as it is now."""
-        return self._changed(chain, [await shards.in_full(self._backend, rung, deadline) for rung in chain.rungs])
+        return self._change(chain, [await shards.in_full(self._backend, level, deadline) for level in chain.levels])
 
-    def rehome(self, chain: Chain, homes: list[Step]) -> Chain:
-        """The chain with other homes, where there were tokens when the old ones had none."""
-        if all(home is step for home, step in zip(homes, chain.steps, strict=True)):
+    def rehome(self, chain: Chain, homes: list[LevelShard]) -> Chain:
+        """Return the chain with other homes, where there were tokens when the old ones had none."""
+        if all(home is old for home, old in zip(homes, chain.homes, strict=True)):
             return chain
-        pairs = zip(chain.rungs, homes, strict=True)
-        return self._changed(chain, [rung._replace(home=home) for rung, home in pairs])
+        pairs = zip(chain.levels, homes, strict=True)
+        return self._change(chain, [level._replace(home=home) for level, home in pairs])
 
-    def _changed(self, chain: Chain, rungs: list[Rung]) -> Chain:
-        first = chain.levels[0]
-        changed = chain.with_rungs(tuple(rungs))
+    def _change(self, chain: Chain, levels: list[LevelShards]) -> Chain:
+        first = chain.homes[0].level
+        changed = chain.with_levels(tuple(levels))
         self._remember((first.entity_id, first.resource, chain.given), changed)
         return changed
 
@@ -163,25 +163,25 @@ class Chains:
         generation = self._cache.generation
         since_ms = self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
-        rungs: list[Rung] = []
+        levels: list[LevelShards] = []
         policies: list[Policy] = []
         who: str | None = entity_id
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
-            sight = self._sights.of(key)
-            policy = await read_policy(self._backend, who, resource, deadline, None if sight.image else key)
+            last = self._last_seen.of(key)
+            policy = await read_policy(self._backend, who, resource, deadline, None if last.image else key)
             if policy.extra is not None:
-                sight.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
+                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())
             level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
-                step = Step(level, sight)
-                rung = Rung(step, (step,))
-                rungs.append(await shards.at_home(self._backend, rung, deadline) if step.outgrown else rung)
+                home = LevelShard(level, last)
+                found = LevelShards(home, (home,))
+                levels.append(await shards.at_home(self._backend, found, deadline) if home.is_outgrown else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
         valid_until_ms = min([policy.valid_until_ms for policy in policies])
-        chain = Chain(tuple(rungs), given, since_ms, valid_until_ms, generation)
+        chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
         self._remember((entity_id, resource, given), chain)
         return chain
 
@@ -257,9 +257,9 @@ class Chains:
 
 
 def _config_keys(chain: Chain) -> list[Key]:
-    first = chain.levels[0]
+    first = chain.homes[0].level
     found = [keys.system_config(first.namespace_id), keys.resource_config(first.namespace_id, first.resource)]
-    for level in chain.levels:
+    for level, _ in chain.homes:
         ns, who = level.namespace_id, level.entity_id
         found.append(keys.meta(ns, who))
         found += (keys.entity_config(ns, who, name) for name in (level.resource, names.DEFAULT_RESOURCE))

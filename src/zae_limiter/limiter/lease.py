@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import MILLI, balance
+from ..core.bucket import MILLI
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus, OnUnavailable
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
-from ..records import charging
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..records.level import Level
     from ..runtime.deadline import Deadline
-    from .engine import Grant
+    from .grant import Grant
     from .limiter import RateLimiter
 
 
-class Terms(NamedTuple):
+class AcquireOptions(NamedTuple):
     """What an acquire asks for besides tokens."""
 
     given: tuple[Limit, ...] | None
@@ -45,22 +44,22 @@ class Terms(NamedTuple):
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
-    degraded = False
+    degraded: bool = False
     _open = False
     _grant: Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
     _asked_at: float | None = None
     """When the limiter was first asked, if it is measured and could not answer at once."""
-    _deadline: Deadline | None = None
-    """Until when it has to be entered, if the store was asked already and the answer was not enough."""
 
-    def __init__(self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], terms: Terms) -> None:
+    def __init__(
+        self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
         self._resource = resource
         self._cost = cost
-        self._terms = terms
+        self._options = options
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -84,21 +83,8 @@ class LeaseCore:
         return tuple(statuses)
 
     def left(self) -> list[tuple[Level, Limit, int]]:
-        """What was left of every limit of every level right after this acquire, in whole tokens."""
-        grant = self._grant
-        if grant is None:
-            return []
-        later, now_ms, levels = grant.later, grant.now_ms, grant.chain.levels
-        at_once = charging.left(levels[0], grant.images[0], now_ms) if len(levels) == 1 and not later else None
-        if at_once is not None and grant.parts is None:
-            return at_once
-        images = {step.level.key: image for step, _, image in grant.portions()}
-        found = []
-        for level, reading in zip(levels, grant.chain.readings(now_ms, images), strict=True):
-            for limit in reading.limits:
-                held = balance(reading.pots[limit.name], now_ms) + later.get(limit.name, 0)
-                found.append((level, limit, held // MILLI))
-        return found
+        """Return what was left of every limit of every level right after this acquire, in whole tokens."""
+        return [] if self._grant is None else self._grant.left()
 
     @property
     def available(self) -> dict[str, int]:
@@ -111,7 +97,7 @@ class LeaseCore:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits of the entity itself that were charged."""
-        return () if self._grant is None else self._grant.chain.levels[0].limits
+        return () if self._grant is None else self._grant.chain.homes[0].level.limits
 
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
@@ -120,11 +106,7 @@ class LeaseCore:
         """Take the tokens where that needs no wait at all."""
         if self._open or self._grant is not None:
             raise LeaseExpiredError("A lease can be entered only once; call acquire() again.")
-        try:
-            self._grant = grant = self._limiter._take_at_once(self, self._cost)
-        except RateLimiterUnavailable as error:
-            self._do_without(error)
-            return True
+        self._grant = grant = self._limiter._take_now(self, self._cost)
         self._open = grant is not None
         return self._open
 
@@ -139,7 +121,7 @@ class LeaseCore:
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
         try:
-            self._grant = await self._limiter._take(self, self._cost, self._terms.max_wait_ms)
+            self._grant = await self._limiter._take(self, self._cost, self._options.max_wait_ms)
         except RateLimiterUnavailable as error:
             self._do_without(error)
         self._open = True
@@ -156,7 +138,7 @@ class LeaseCore:
         await self._limiter._engine.finish(self._owe_whole(times))
 
     async def _owe_whole(self, times: int) -> None:
-        deadline = self._limiter._backend.deadline(self._terms.timeout)
+        deadline = self._limiter._backend.deadline(self._options.timeout)
         await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
@@ -240,7 +222,7 @@ class LeaseCore:
             await self._limiter._settle(self, self._grants(), self._delta)
 
     async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
-        deadline = self._limiter._backend.deadline(self._terms.timeout)
+        deadline = self._limiter._backend.deadline(self._options.timeout)
         for grant, share in shares:
             await self._settle(grant, share, deadline)
 

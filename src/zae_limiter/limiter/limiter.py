@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..core.values import OnUnavailable
+from ..forks import after_fork
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, tell
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
@@ -19,9 +18,8 @@ from .amounts import check_amounts, check_known
 from .breaker import Breaker
 from .chains import Chains
 from .engine import Engine
-from .express import express
-from .lease import Lease, Terms, apportioned
-from .looking import LookOperations
+from .lease import AcquireOptions, Lease, apportioned
+from .queries import QueryOperations
 from .waiting import Lines
 
 if TYPE_CHECKING:
@@ -34,11 +32,11 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
-    from .engine import Grant
+    from .grant import Grant
     from .lease import LeaseCore
 
 
-class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOperations):
+class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOperations):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
@@ -67,22 +65,22 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         timeout: float | None = None,
         atomic: bool = False,
     ) -> None:
-        self.repository = self._opened(repository, name, region, endpoint_url, stack_options)
+        self.repository: Repository = self._opened(repository, name, region, endpoint_url, stack_options)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = self.repository._backend
+        self._clock = self._backend.clock
         self._policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
         self._chains = Chains(self._backend, multiplier)
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = Terms(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
-        blocking = self._repository_type._blocking
-        self._express = express(self._backend, self._engine, blocking=blocking) if speculative_writes else None
+        self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
+        self._in_place = speculative_writes and self._engine.updates_in_place
         self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
-        _LIMITERS.add(self)
+        after_fork(self._forget_waiting)
 
     def _opened(
         self,
@@ -136,10 +134,10 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         {'rpm': 1, 'tpm': 1730}
         """
         cost = check_amounts("consume", consume)
-        terms = self._usual
+        options = self._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            terms = self._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
-        return Lease(self, entity_id, resource, cost, terms)
+            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        return Lease(self, entity_id, resource, cost, options)
 
     def _deadline(self) -> Deadline:
         """The deadline of a call that begins now."""
@@ -162,16 +160,16 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
     ) -> None:
         await self.close()
 
-    def _checked_terms(
+    def _check_options(
         self,
         limits: Sequence[Limit] | None,
         on_unavailable: OnUnavailable | str | None,
         max_wait: float | None,
         timeout: float | None,
         atomic: bool | None,
-    ) -> Terms:
+    ) -> AcquireOptions:
         """What one acquire asks for besides tokens, checked."""
-        return Terms(
+        return AcquireOptions(
             None if limits is None else check_limits(limits),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
@@ -187,29 +185,43 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             raise ValidationError("atomic", atomic, f"{reason}: what was taken is returned when a level refuses")
         return atomic
 
+    def _take_now(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
+        """Take ``cost`` for a lease where nobody has to be asked or waited for; return None otherwise."""
+        options = lease._options
+        if not (self._in_place and options.plain) or self._lines.waiting:
+            return None
+        now_ms = self._clock.now_ms()
+        name = (lease._entity_id, lease._resource, options.given)
+        chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
+        grant = self._engine.take_now(chain, cost, now_ms)
+        if grant is not None and not self._up:
+            self._note_answer()
+        return grant
+
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         self._backend.runtime.check_running()
-        given, _, _, timeout, atomic, _ = lease._terms
-        name = (lease._entity_id, lease._resource, given)
-        deadline, lease._deadline = lease._deadline or self._backend.deadline(timeout), None
-        started_ms, answers = self._backend.clock.now_ms(), self._breaker.answers
-        chain = self._chains.known(*name, started_ms)
+        options = lease._options
+        name = (lease._entity_id, lease._resource, options.given)
+        deadline, answers = self._backend.deadline(options.timeout), self._breaker.answers
+        now_ms = self._clock.now_ms()
+        chain = self._chains.known(*name, now_ms)
         if self._breaker.is_open:
             self._spare(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
                 chain = await self._chains.resolve(*name, deadline)
+                now_ms = self._clock.now_ms()
             check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, atomic)
+                grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, options.atomic)
             else:
-                grant = await self._engine.admit(chain, cost, deadline, atomic)
+                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic)
         except RateLimiterUnavailable as error:
             self._tell(lease, error, deadline, answers)
             raise
         except RateLimitExceeded:
-            if chain is not None and any(sight.seen_ms >= started_ms for _, sight in chain.steps):
+            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 self._note_answer()
             raise
         self._note_answer()
@@ -221,7 +233,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             return
         if chain is not None:
             check_known("consume", cost, chain.names)
-            self._engine.refuse_unasked(chain, cost)
+            self._engine.refuse_unasked(chain, cost, self._clock.now_ms())
         unasked = self._unasked(lease)
         if unasked is not None:
             raise unasked
@@ -231,7 +243,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         breaker = self._breaker
         if not breaker.is_open or self._policy_of(lease) is OnUnavailable.BLOCK:
             return None
-        if not breaker.skips(lease._terms.timeout):
+        if not breaker.skips(lease._options.timeout):
             return None
         error = RateLimiterUnavailable("The store is not answering; it was not called.")
         error.entity_id, error.resource = lease._entity_id, lease._resource
@@ -239,13 +251,13 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
 
     async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
         """Raise as `_take` would, but take nothing."""
-        deadline, answers = self._backend.deadline(lease._terms.timeout), self._breaker.answers
+        deadline, answers = self._backend.deadline(lease._options.timeout), self._breaker.answers
         if self._breaker.is_open:
             self._spare(lease, self._known_chain(lease), cost)
         try:
             chain = await self._chain_of(lease, deadline)
             check_known("consume", cost, chain.names)
-            await self._engine.check(chain, cost, deadline)
+            await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
         except RateLimiterUnavailable as error:
             self._tell(lease, error, deadline, answers)
             raise
@@ -256,41 +268,13 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         return await self._engine.grant_nothing(await self._chain_of(lease, deadline), deadline)
 
     def _known_chain(self, lease: LeaseCore) -> Chain | None:
-        given, now_ms = lease._terms.given, self._backend.clock.now_ms()
+        given, now_ms = lease._options.given, self._backend.clock.now_ms()
         return self._chains.known(lease._entity_id, lease._resource, given, now_ms)
 
     async def _chain_of(self, lease: LeaseCore, deadline: Deadline) -> Chain:
         """The chain that a lease charges."""
         known = self._known_chain(lease)
-        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._terms.given, deadline)
-
-    def _take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
-        """Take ``cost`` without any detour; None where it takes more than that."""
-        express = self._express
-        terms = lease._terms
-        if express is None or not terms.plain or self._lines.waiting or self._chains.resolving:
-            return None
-        deadline, answers = None, 0
-        if express.waits:
-            if self._breaker.is_open:
-                return None
-            deadline, answers = self._backend.deadline(terms.timeout), self._breaker.answers
-        now_ms = self._backend.clock.now_ms()
-        chain = self._chains.known(lease._entity_id, lease._resource, terms.given, now_ms)
-        if chain is None and not self._engine.never_suspends:
-            return None
-        try:
-            if chain is None:
-                chain = run(self._chains.resolve(lease._entity_id, lease._resource, terms.given, self._deadline()))
-            grant = express.take(chain, cost, now_ms, deadline)
-        except RateLimiterUnavailable as error:
-            self._tell(lease, error, deadline, answers)
-            raise
-        if grant is None:
-            lease._deadline = deadline
-        elif deadline is not None or not self._up:
-            self._note_answer()
-        return grant
+        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._options.given, deadline)
 
     async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
@@ -322,7 +306,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         unasked, answers = self._unasked(lease), self._breaker.answers
         if unasked is not None:
             return [unasked]
-        deadline = self._backend.deadline(lease._terms.timeout)
+        deadline = self._backend.deadline(lease._options.timeout)
         errors = await self._engine.give_back(grants, deadline)
         if any(isinstance(error, RateLimiterUnavailable) for error in errors):
             self._spare_others(lease, deadline, answers)
@@ -337,7 +321,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
             chain = await self._engine.look(chain, deadline)
         self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.admit(chain, cost, deadline, atomic)
+            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, atomic)
         most = deadline.seconds + max_wait_ms / 1000
         return await self._lines.stand(
             chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, deadline.renewed(most), atomic)
@@ -345,16 +329,16 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
 
     async def _attempt(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, atomic: bool) -> Grant:
         """Try under the limits in force by now, which may have changed while somebody waited."""
-        first = chain.levels[0]
-        known = self._chains.known(first.entity_id, first.resource, chain.given, self._backend.clock.now_ms())
+        first, now_ms = chain.homes[0].level, self._clock.now_ms()
+        known = self._chains.known(first.entity_id, first.resource, chain.given, now_ms)
         if known is None:
             known = await self._chains.resolve(first.entity_id, first.resource, chain.given, deadline)
         check_known("consume", cost, known.names)
-        return await self._engine.admit(known, cost, deadline, atomic)
+        return await self._engine.take(known, cost, now_ms, deadline, atomic)
 
     def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
         """What to do without a store: call > limiter > system config > block."""
-        return lease._terms.policy or self._chains.system_policy or OnUnavailable.BLOCK
+        return lease._options.policy or self._chains.system_policy or OnUnavailable.BLOCK
 
     def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable, deadline: Deadline | None, answers: int) -> None:
         """Say who could not be served, and spare others the wait where they may go on without the store."""
@@ -396,14 +380,7 @@ class RateLimiter(LookOperations, EntityOperations, ConfigOperations, HistoryOpe
         backend = self._backend
         return {"zae_namespace": backend.namespace_name, "zae_backend": backend.store.capabilities.name}
 
-
-_LIMITERS: WeakSet[RateLimiter] = WeakSet()
-
-
-def _after_fork() -> None:
-    for limiter in tuple(_LIMITERS):
-        limiter._chains.forget()
-        limiter._lines.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def _forget_waiting(self) -> None:
+        """Forget who waits for tokens or for limits: in a child process nobody does."""
+        self._chains.forget()
+        self._lines.forget()

@@ -10,15 +10,16 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..records import bucket, charging, ledger
-from ..records.level import SHARDS
+from ..records import bucket, charging, reshaping
+from ..records.ledger import BucketChange, with_usage
+from ..records.level import HOUR_END, SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..records.algebra import Image, Write
-    from ..records.ledger import Turned
-    from .chain import Chain, Rung, Step
+    from ..records.charging import Contention
+    from .chain import Chain, LevelShard, LevelShards
 
 
 serials = count(int.from_bytes(os.urandom(4)))
@@ -28,9 +29,9 @@ serials = count(int.from_bytes(os.urandom(4)))
 class Part(NamedTuple):
     """What is taken from one shard, for how many grants, and the change that does it."""
 
-    step: Step
+    shard: LevelShard
     cost: Mapping[str, int]
-    change: Turned
+    change: BucketChange
     grants: int
 
     @property
@@ -39,14 +40,26 @@ class Part(NamedTuple):
         return self.change.write
 
 
+class Outdated(Exception):
+    """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
+
+
 def plan(
     chain: Chain, cost: Mapping[str, int], now_ms: int, each: Sequence[Mapping[str, int]] = ()
 ) -> list[Part] | None:
-    """Take ``cost``, all that ``each`` of several grants takes, from the home shard of every bucket, if it fits."""
+    """Take ``cost``, all that ``each`` of several grants takes, from the home shard of every bucket.
+
+    Return None where one of them has too little. Raise `Outdated` where the chain is not what it was any more.
+    """
     parts = []
-    for step in chain.steps:
-        grants = sum(map(step.level.charges, each)) if len(each) > 1 else 1
-        part = _part(step, cost, now_ms, grants)
+    for home in chain.homes:
+        level, seen = home
+        image = seen.image
+        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        grants = sum(map(level.charges, each)) if len(each) > 1 else 1
+        contention = seen.contention() if seen.contended or level.partition_writes else charging.ALONE
+        part = _plan_part(home, image, cost, now_ms, contention, grants)
         if part is None:
             return None
         parts.append(part)
@@ -54,65 +67,91 @@ def plan(
 
 
 def plan_widely(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """Take ``cost`` from whatever shards can give it; None where all of them together cannot."""
+    """Take ``cost`` from whatever shards can give it; return None where all of them together cannot."""
     parts: list[Part] = []
-    for rung in chain.rungs:
-        found = _anywhere(rung, cost, now_ms)
-        if found is None and rung.gathers(cost):
-            found = _everywhere(rung, cost, now_ms)
+    for level in chain.levels:
+        found = _take_from_one(level, cost, now_ms)
+        if found is None and level.gathers(cost):
+            found = _take_from_several(level, cost, now_ms)
         if found is None:
             return None
         parts += found
     return parts
 
 
-def again(part: Part, image: Image | None, now_ms: int) -> Part | None:
-    """The part for the image it has just met; None where it does not fit, or the limits or shards are others now."""
-    level, cost, grants = part.step.level, part.cost, part.grants
+def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
+    """Plan a part anew for the image that it has just met.
+
+    Return None where it does not fit, or the limits or shards are others now.
+    """
+    level = part.shard.level
+    contention = charging.ALONE
+    if image is not None:
+        if image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
+            return None
+        names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
+        contention = charging.Contention(names, now_ms, 1)
+    return _plan_part(part.shard, image, part.cost, now_ms, contention, part.grants)
+
+
+def _plan_part(
+    shard: LevelShard,
+    image: Image | None,
+    cost: Mapping[str, int],
+    now_ms: int,
+    contention: Contention,
+    grants: int = 1,
+) -> Part | None:
+    """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little.
+
+    Raise `Outdated` where it was charged under newer config.
+    """
+    level, seen = shard
+    write: Write | None
     if image is None:
-        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.count == 1 else None
-    elif image.get(SHARDS, 1) != level.count or charging.is_ahead(level, image):
-        write = None
+        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
+        return None if write is None else Part(shard, cost, BucketChange(write, ()), grants)
+    limits = seen.limits(level, image)
+    if limits is not None and now_ms <= limits.until_ms:
+        write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
+    elif charging.is_ahead(level, image):
+        raise Outdated
     else:
-        hot = charging.crowded(level, bucket.inspect(level.key, image), cost, now_ms)
-        write = charging.charge(level, image, cost, now_ms, hot, now_ms, 1, grants)
-    return None if write is None else Part(part.step, cost, ledger.turned(level, image, write, now_ms), grants)
+        write = reshaping.reshape(level, image, cost, now_ms, grants)
+    if write is None:
+        return None
+    is_steady = now_ms < image.get(HOUR_END, 0)
+    return Part(shard, cost, BucketChange(write, ()) if is_steady else with_usage(level, image, write, now_ms), grants)
 
 
-def _part(step: Step, cost: Mapping[str, int], now_ms: int, grants: int = 1) -> Part | None:
-    level, sight = step
-    image = sight.image
-    if image is None:
-        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.count == 1 else None
-    else:
-        write = charging.charge(level, image, cost, now_ms, sight.hot, sight.seen_ms, sight.lost, grants)
-    return None if write is None else Part(step, cost, ledger.turned(level, image, write, now_ms), grants)
+def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:
+    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention())
 
 
-def _anywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """One shard that can take it all: the home, else any, so that those who look for tokens do not meet."""
-    part = _part(rung.home, cost, now_ms)
-    if part is None and len(rung.shards) > 1:
+def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """Take it all from one shard: the home, else any, so that those who look for tokens do not meet."""
+    part = _plan_seen(level.home, cost, now_ms)
+    if part is None and len(level.shards) > 1:
         from random import sample  # on first use: it brings a lot along
 
-        for step in sample(rung.shards, len(rung.shards)):
-            part = _part(step, cost, now_ms)
+        for shard in sample(level.shards, len(level.shards)):
+            part = _plan_seen(shard, cost, now_ms)
             if part is not None:
                 break
     return None if part is None else [part]
 
 
-def _everywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """As much from each shard as it has, the fullest first, until nothing is missing."""
-    named = {name: need for name, need in cost.items() if name in rung.home.level.slots}
+def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """Take as much from each shard as it has, the fullest first, until nothing is missing."""
+    named = {name: need for name, need in cost.items() if name in level.home.level.slots}
     missing = {name: need for name, need in named.items() if need}
-    shards = _held(rung, named, now_ms)
+    shards = _balances(level, named, now_ms)
     if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
         return None
     parts = []
-    for step, held in sorted(shards, key=lambda row: -sum(row[1].values())):
+    for shard, held in sorted(shards, key=lambda row: -sum(row[1].values())):
         taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
-        part = _part(step, taken, now_ms) if taken else None
+        part = _plan_seen(shard, taken, now_ms) if taken else None
         if part is None:
             continue
         parts.append(part)
@@ -122,11 +161,11 @@ def _everywhere(rung: Rung, cost: Mapping[str, int], now_ms: int) -> list[Part] 
     return None
 
 
-def _held(rung: Rung, names: Mapping[str, int], now_ms: int) -> list[tuple[Step, dict[str, int]]]:
-    """What each shard that exists holds of some limits."""
+def _balances(level: LevelShards, names: Mapping[str, int], now_ms: int) -> list[tuple[LevelShard, dict[str, int]]]:
+    """Return what each shard that exists holds of some limits."""
     found = []
-    for step in rung.shards:
-        if step.sight.image is not None:
-            pots = bucket.reading([(step.level, step.sight.image)], now_ms).pots
-            found.append((step, {name: pots[name][0].level(now_ms) for name in names}))
+    for shard in level.shards:
+        if shard.seen.image is not None:
+            balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
+            found.append((shard, {name: balances[name][0].level(now_ms) for name in names}))
     return found

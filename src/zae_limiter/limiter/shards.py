@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..records import bucket, charging, pressure, splitting
 from ..records.level import SHARDS
-from .chain import Rung, Step
+from .chain import LevelShard, LevelShards
 from .dividing import divide
 
 if TYPE_CHECKING:
@@ -22,76 +22,80 @@ _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
 
 
-async def at_home(backend: Backend, rung: Rung, deadline: Deadline) -> Rung:
-    """The rung with a home that exists, chosen by chance among those that the old one was split into.
+async def at_home(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+    """The shards with a home that exists, chosen by chance among those that the old one was split into.
 
     So clients spread over the shards without talking to each other.
     """
-    level, sight = rung.home
-    if not rung.home.outgrown:
-        return rung
-    if sight.image is None:
-        root = await _found(backend, rung, 0, deadline)
-        return _unsplit(backend, rung) if root is None else Rung(root, (root,), complete=root.level.count == 1)
+    level, seen = shards.home
+    if not shards.home.is_outgrown:
+        return shards
+    if seen.image is None:
+        root = await _find(backend, shards, 0, deadline)
+        return (
+            _start_unsplit(backend, shards)
+            if root is None
+            else LevelShards(root, (root,), complete=root.level.shard_count == 1)
+        )
     from random import randrange  # on first use: it brings a lot along
 
-    count = sight.image[SHARDS]
-    same = Step(level.at(level.shard, count), sight)
-    other = level.shard + level.count * randrange(max(1, count // level.count))
-    found = same if other == level.shard else await _found(backend, rung, other, deadline) or same
-    return Rung(found, (same, found) if found is not same else (same,), complete=False)
+    count = seen.image[SHARDS]
+    same = LevelShard(level.at(level.shard, count), seen)
+    other = level.shard + level.shard_count * randrange(max(1, count // level.shard_count))
+    found = same if other == level.shard else await _find(backend, shards, other, deadline) or same
+    return LevelShards(found, (same, found) if found is not same else (same,), complete=False)
 
 
-async def _found(backend: Backend, rung: Rung, shard: int, deadline: Deadline) -> Step | None:
-    key = rung.key(shard)
+async def _find(backend: Backend, shards: LevelShards, shard: int, deadline: Deadline) -> LevelShard | None:
+    key = shards.key(shard)
     (image,) = await backend.read([key], deadline)
-    return None if image is None else _seen(backend, rung, shard, bucket.inspect(key, image))
+    return None if image is None else _show(backend, shards, shard, bucket.inspect(key, image))
 
 
-def _seen(backend: Backend, rung: Rung, shard: int, image: Image) -> Step:
-    sight = backend.sights.of(rung.key(shard))
-    sight.show(image, backend.clock.now_ms())
-    return Step(rung.home.level.at(shard, image[SHARDS]), sight)
+def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> LevelShard:
+    seen = backend.last_seen.of(shards.key(shard))
+    seen.show(image, backend.clock.now_ms())
+    return LevelShard(shards.home.level.at(shard, image[SHARDS]), seen)
 
 
-async def in_full(backend: Backend, rung: Rung, deadline: Deadline) -> Rung:
-    """The rung over all shards that exist, as they are now.
+async def in_full(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+    """The shards over all shards that exist, as they are now.
 
     A shard that was split says how many there are at least, so nobody has to be told.
     """
-    found: dict[int, Step] = {}
+    found: dict[int, LevelShard] = {}
     busy = False
-    known, count = 0, max(_count(step) for step in rung.shards)
+    known, count = 0, max(_count(each) for each in shards.shards)
     while known < count:
         wanted = range(known, count)
-        images = await backend.read([rung.key(shard) for shard in wanted], deadline)
+        images = await backend.read([shards.key(shard) for shard in wanted], deadline)
         for shard, image in zip(wanted, images, strict=True):
             if image is not None:
-                before = backend.sights.of(rung.key(shard)).image
-                found[shard] = _seen(backend, rung, shard, bucket.inspect(rung.key(shard), image))
-                busy = busy or not (before is None or charging.undisturbed(rung.home.level, before, image, {}))
-        known, count = count, max((step.level.count for step in found.values()), default=1)
+                before = backend.last_seen.of(shards.key(shard)).image
+                found[shard] = _show(backend, shards, shard, bucket.inspect(shards.key(shard), image))
+                busy = busy or not (before is None or charging.is_undisturbed(shards.home.level, before, image, {}))
+        known, count = count, max((each.level.shard_count for each in found.values()), default=1)
     if 0 not in found:
-        return _unsplit(backend, rung)
-    found = {shard: step for shard, step in found.items() if _vouched(found, shard)}
-    home = found.get(rung.home.level.shard, found[0])
-    return Rung(home, tuple(found.values()), busy=busy)
+        return _start_unsplit(backend, shards)
+    found = {shard: each for shard, each in found.items() if _is_known_to_parents(found, shard)}
+    home = found.get(shards.home.level.shard, found[0])
+    return LevelShards(home, tuple(found.values()), busy=busy)
 
 
-def _unsplit(backend: Backend, rung: Rung) -> Rung:
-    """The rung of a bucket that is gone: the next one starts with one shard."""
-    sight = backend.sights.of(rung.root)
-    sight.show(None, backend.clock.now_ms())
-    whole = Step(rung.home.level.at(0, 1), sight)
-    return Rung(whole, (whole,))
+def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
+    """The shards of a bucket that is gone: the next one starts with one shard."""
+    seen = backend.last_seen.of(shards.root)
+    seen.show(None, backend.clock.now_ms())
+    whole = LevelShard(shards.home.level.at(0, 1), seen)
+    return LevelShards(whole, (whole,))
 
 
-def _vouched(found: Mapping[int, Step], shard: int) -> bool:
+def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
     """Whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
     while shard:
         born = 1 << shard.bit_length()
         shard -= born // 2
-        if shard not in found or found[shard].level.count < born:
+        if shard not in found or found[shard].level.shard_count < born:
             return False
     return True
 
@@ -100,31 +104,31 @@ def looks_around(chain: Chain, now_ms: int) -> bool:
     """Whether it is time to look at all shards, so that none stays full, and wastes its refill, while others drain."""
     from random import random  # on first use: it brings a lot along
 
-    return any(not rung.complete and _drains(rung.home, now_ms) for rung in chain.rungs) and random() < _LOOKING
+    return any(not shards.complete and _drains(shards.home, now_ms) for shards in chain.levels) and random() < _LOOKING
 
 
-def fuller(rung: Rung, now_ms: int) -> Step:
+def fuller(shards: LevelShards, now_ms: int) -> LevelShard:
     """The home, or another shard by chance that seems to hold more: what was last seen is enough to choose by."""
-    if len(rung.shards) == 1 or not _drains(rung.home, now_ms):
-        return rung.home
+    if len(shards.shards) == 1 or not _drains(shards.home, now_ms):
+        return shards.home
     from random import choice
 
-    other = choice(rung.shards)
-    return other if _fullness(other, now_ms) > _fullness(rung.home, now_ms) else rung.home
+    other = choice(shards.shards)
+    return other if _fullness(other, now_ms) > _fullness(shards.home, now_ms) else shards.home
 
 
-def _drains(step: Step, now_ms: int) -> bool:
-    return _fullness(step, now_ms) < _HALF
+def _drains(each: LevelShard, now_ms: int) -> bool:
+    return _fullness(each, now_ms) < _HALF
 
 
-def _fullness(step: Step, now_ms: int) -> float:
-    pots = bucket.reading([(step.level, step.sight.image)], now_ms).pots.values()
-    return min(pot.level(now_ms) / pot.rule.capacity for (pot,) in pots)
+def _fullness(each: LevelShard, now_ms: int) -> float:
+    balances = bucket.reading([(each.level, each.seen.image)], now_ms).balances.values()
+    return min(shard.level(now_ms) / shard.rule.capacity for (shard,) in balances)
 
 
-def _count(step: Step) -> int:
-    image = step.sight.image
-    return step.level.count if image is None else int(image.get(SHARDS, 1))
+def _count(each: LevelShard) -> int:
+    image = each.seen.image
+    return each.level.shard_count if image is None else int(image.get(SHARDS, 1))
 
 
 async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> None:
@@ -132,25 +136,25 @@ async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_m
 
     So the first shard always knows the highest count.
     """
-    for rung in chain.rungs:
-        level, sight = rung.home
-        image = sight.image
+    for shards in chain.levels:
+        level, seen = shards.home
+        image = seen.image
         if image is None or not pressure.high(level, image, now_ms) or not splitting.worthwhile(level, image, cost):
             continue
         if level.shard:
-            root = await _found(backend, rung, 0, deadline)
-            if root is not None and root.level.count == image[SHARDS]:
+            root = await _find(backend, shards, 0, deadline)
+            if root is not None and root.level.shard_count == image[SHARDS]:
                 await _split(backend, root, deadline)
             if root is None or _count(root) == image[SHARDS]:
                 continue
-        await _split(backend, rung.home, deadline)
+        await _split(backend, shards.home, deadline)
 
 
-async def _split(backend: Backend, step: Step, deadline: Deadline) -> None:
+async def _split(backend: Backend, each: LevelShard, deadline: Deadline) -> None:
     """Split one shard, and remember what is seen of it."""
-    level, sight = step
+    level, seen = each
 
     def tell(key: Key, image: Image | None, now_ms: int) -> None:
-        backend.sights.of(key).show(image, now_ms)
+        backend.last_seen.of(key).show(image, now_ms)
 
-    await divide(backend.store, level, sight.image, sight.seen_ms, tell, deadline)
+    await divide(backend.store, level, seen.image, seen.seen_ms, tell, deadline)

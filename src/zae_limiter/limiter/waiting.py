@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..runtime.port import Gate, Runtime
     from .chain import Chain
-    from .engine import Grant
+    from .grant import Grant
 
 
 class Ticket:
@@ -59,13 +59,13 @@ class Lines:
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
-        protect(self)
+        protect(self._lock)
 
     def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
         """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
-            lines = self._lines_of(self._runtime.home())
+            lines = self._lines_of(self._runtime.scope())
             ahead = [_wanted_ahead(lines.get(key), before) for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
@@ -82,7 +82,7 @@ class Lines:
     ) -> Grant:
         """Stand in line and try whenever it may fit, until the time is up."""
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(self._runtime.home(), chain.roots, cost, self._runtime.gate())
+        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.gate())
         first = self._join(ticket)
         try:
             if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
@@ -217,6 +217,10 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
 def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]], now_ms: int) -> list[Reading]:
     """The levels as they will be when those in line have been served."""
     return [
-        reading._replace(pots={name: debited(pots, wanted.get(name, 0), now_ms) for name, pots in reading.pots.items()})
+        reading._replace(
+            balances={
+                name: debited(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()
+            }
+        )
         for reading, wanted in zip(readings, ahead, strict=True)
     ]

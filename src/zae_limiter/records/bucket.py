@@ -24,7 +24,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..core.bucket import Pot, Rule, between, first_instant
+from ..core.bucket import Rule, ShardBalance, between, first_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -57,33 +57,35 @@ def outlives(image: Image) -> int | None:
 
 def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
     """One entity's bucket as the limits in force see it, over all its shards; one that does not exist is full."""
-    pots: dict[str, tuple[Pot, ...]] = {}
+    balances: dict[str, tuple[ShardBalance, ...]] = {}
     for level, image in shards:
-        for name, pot in _pots(level, image, now_ms):
-            pots[name] = (*pots.get(name, ()), pot)
-    return Reading(level.entity_id, level.resource, level.limits, pots)
+        for name, shard in _balances(level, image, now_ms):
+            balances[name] = (*balances.get(name, ()), shard)
+    return Reading(level.entity_id, level.resource, level.limits, balances)
 
 
 def current_reading(level: Level, image: Image) -> Reading:
     """The same of one record that is known to be under the limits in force: at any instant."""
     anchor = image[ANCHOR]
-    pots = {name: (Pot(slot.rule, image[slot.tk], anchor),) for name, slot in level.slots_of(image).items()}
-    return Reading(level.entity_id, level.resource, level.limits, pots)
+    balances = {
+        name: (ShardBalance(slot.rule, image[slot.tk], anchor),) for name, slot in level.slots_of(image).items()
+    }
+    return Reading(level.entity_id, level.resource, level.limits, balances)
 
 
-def _pots(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Pot]]:
+def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
     slots = level.slots if image is None else level.slots_of(image)
     for name, slot in slots.items():
         old = None if image is None else stored_rule(image, name, level.shard)
         if image is None or old is None:
-            yield name, Pot(slot.rule, slot.rule.capacity, now_ms)
+            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms)
         elif old == slot.rule:
-            yield name, Pot(slot.rule, image[slot.tk], image[ANCHOR])
+            yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR])
         else:
             instant = newest(image, now_ms)
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
-            yield name, Pot(slot.rule, held, instant)
+            yield name, ShardBalance(slot.rule, held, instant)
 
 
 def newest(image: Image, now_ms: int) -> int:
@@ -117,21 +119,21 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
     for name in sorted(names):
         whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
         if whole is not None:
-            pots = stored_pots(shards, name)
-            tokens = pots[0].tokens if len(shards) == 1 else sum(pot.level(now_ms) for pot in pots)
+            balances = stored_balances(shards, name)
+            tokens = balances[0].tokens if len(shards) == 1 else sum(shard.level(now_ms) for shard in balances)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
             found.append(BucketState(owner.entity_id, owner.resource, name, tokens, anchor, *whole[:3], consumed))
     return found
 
 
-def stored_pots(shards: Shards, name: str) -> list[Pot]:
+def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
     """What the records of a bucket hold of one limit, under the rule they were written under."""
-    pots = []
+    balances = []
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
         if rule is not None:
-            pots.append(Pot(rule, image[attribute(name, "tk")], image[ANCHOR]))
-    return pots
+            balances.append(ShardBalance(rule, image[attribute(name, "tk")], image[ANCHOR]))
+    return balances
 
 
 def full_at(image: Image) -> int:

@@ -1,39 +1,86 @@
-"""Writes to a bucket: making it, taking from it, moving it to other limits, settling what was taken.
+"""Charging a bucket: making it, and taking from it.
 
-`charge` is for a store that has to be asked, `spend` for one that lends its record out; both take the same.
+`charge` is for a store that has to be asked, `spend` for one inside the process; both take the same.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, between, produced
-from ..core.draw import apply_draw, draw, spent, upper_mark
-from ..core.errors import CorruptRecordError
-from ..core.give_back import MOST_CREDITED
-from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.bucket import MILLI, between
+from ..core.draw import AnchoredLimit, apply_draw, draw, draw_all
 from . import keys, pressure
-from .algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds
-from .bucket import full_at, inspect, newest, stored_names, stored_rule
-from .ledger import opened
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, Anchor, Level, Slot, attribute
+from .algebra import ABSENT, NEVER, TTL, Image, Write, expiry_seconds
+from .bucket import full_at
+from .ledger import open_ledger
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ..core.limit import Limit
-
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
 
-_REACH = 2**51
+REACH = 2**51
 """Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
 stores that count in doubles."""
 
 
 new_write = partial(tuple.__new__, Write)
 """A `Write` from all its fields at once, without the detour over keyword arguments."""
+
+
+class Contention(NamedTuple):
+    """What is known of others who write the same bucket.
+
+    ``names`` are the limits that they were writing when it was last seen, at ``seen_ms``; ``lost`` is how many races
+    for it were lost since the last that was won.
+    """
+
+    names: Collection[str] = ()
+    seen_ms: int = 0
+    lost: int = 0
+
+
+ALONE = Contention()
+
+
+class AnchoredLimits(NamedTuple):
+    """The limits of a level as a bucket holds them that was made, moved and configured as it says here.
+
+    The rule of a bucket changes only with its anchor, so they are good for every image with the same three.
+    """
+
+    anchor_ms: int
+    made: int
+    config_version: int
+    by_name: dict[str, AnchoredLimit]
+    until_ms: int
+    """From then on the bucket has to be anchored anew."""
+
+
+def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
+    """Return the limits of a level as the bucket holds them.
+
+    None where the bucket has to be moved first: it has other limits, another config version or no ledger.
+    """
+    config_version = image[CONFIG_VERSION]
+    if level.version is not None and config_version != level.version:
+        return None
+    if MADE not in image or (level.usage_days and HOUR_END not in image):
+        return None
+    slots = level.slots_of(image)
+    for slot in slots.values():
+        for attr, value in slot.shape:
+            if image.get(attr) != value:
+                return None
+    anchor_ms = image[ANCHOR]
+    by_name = {
+        name: AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi)) for name, slot in slots.items()
+    }
+    until_ms = min([limit.reaches(REACH) for limit in by_name.values()])
+    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
@@ -61,7 +108,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
     if level.usage_days:
-        put |= opened(now_ms, changes if level.charges(cost) else 0)
+        put |= open_ledger(now_ms, changes if level.charges(cost) else 0)
     if outlives:
         expires = max(expires, full_at(put))
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires if level.lifetime_ms else None)
@@ -97,218 +144,98 @@ def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: in
 def charge(
     level: Level,
     image: Image,
+    limits: AnchoredLimits,
     cost: Mapping[str, int],
     now_ms: int,
-    hot: Collection[str] = (),
-    seen_ms: int = 0,
-    lost: int = 0,
+    contention: Contention = ALONE,
     changes: int = 1,
 ) -> Write | None:
-    """Take ``cost``, for so many grants, from the bucket last seen as ``image`` at ``seen_ms``; None: it does not fit.
+    """Take ``cost``, for so many grants, from the bucket last seen as ``image``; return None if it does not fit.
 
-    Limits named in ``hot`` are full but others are writing them: these are drawn as of the last instant at which
-    they were not yet full, at most `LAG_MS` ago, where draws commute.
+    Limits that are full but that others are writing are drawn as of the last instant at which they were not yet full,
+    at most `LAG_MS` ago, where draws commute.
     """
-    rf = image[ANCHOR]
-    anchor = _anchored(level, image)
-    if anchor is None:
-        return reshape(level, image, cost, now_ms, changes)
-    terms = anchor[1]
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf)]
+    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     for name, need in cost.items():
-        if name not in terms:
+        limit = limits.by_name.get(name)
+        if limit is None:
             continue
-        capacity, amount, period, phase, base, _, attr, counter, upper_draws = terms[name]
-        since = (now_ms * amount + phase) // period - base
-        if since > _REACH:
-            return reshape(level, image, cost, now_ms, changes)
-        tk = image[attr]
-        crowd = bool(hot) and name in hot and tk + since >= capacity > need
-        if crowd:
-            lag_ms = min(LAG_MS, capacity * period // amount // 2)
-            earliest = ((now_ms - lag_ms) * amount + phase) // period - base
-            if capacity - tk > earliest or seen_ms < now_ms - lag_ms:
-                since = max(capacity - tk - 1, earliest)
-                tk = min(tk, capacity - since - 1)
-        taken = draw(capacity, tk, since, need)
-        if taken is None:
+        since = limit.since(now_ms)
+        tk = image[limit.tk]
+        crowded = name in contention.names and tk + since >= limit.capacity > need
+        if crowded:
+            tk, since = _before_full(limit, tk, now_ms, since, contention.seen_ms)
+        drawn = draw(limit.capacity, tk, since, need)
+        if drawn is None:
             return None
         if not need:
-            guards.append((attr, ">=", -since))
+            guards.append((limit.tk, ">=", -since))
             continue
-        if crowd and not taken.full:  # it may meet more than was seen
-            taken = taken._replace(high=capacity - since - 1, upper=True)
-        guards.append(apply_draw(taken, attr, upper_draws, put, add))
-        add[counter] = need
+        if crowded and not drawn.full:  # it may meet more than was seen
+            drawn = drawn._replace(high=limit.capacity - since - 1, upper=True)
+        guards.append(apply_draw(drawn, limit.tk, limit.hi, put, add))
+        add[limit.tc] = need
     if add:
         put |= {NEWEST: now_ms} if now_ms > image[NEWEST] else {}
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add, seen_ms, lost)
-    return new_write((level.key, tuple(guards), put, add, (), _expiry(level, image, now_ms), False, image))
+        pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
+    expires_ms: int | None = None
+    if level.lifetime_ms and image.get(SHARDS, 1) == 1:
+        if now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:  # else it is kept as long already
+            expires_ms = now_ms + level.lifetime_ms
+    elif TTL in image:
+        expires_ms = NEVER
+    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
-def spend(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
-    """The image after ``cost`` was taken from it, for a store that lends it out.
+def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
+    """Return the tokens of a full limit, and what was produced, as of the last instant at which it was not full."""
+    lag_ms = min(LAG_MS, limit.capacity * limit.period // limit.amount // 2)
+    earliest = limit.since(now_ms - lag_ms)
+    if limit.capacity - tk <= earliest and seen_ms >= now_ms - lag_ms:
+        return tk, since
+    since = max(limit.capacity - tk - 1, earliest)
+    return min(tk, limit.capacity - since - 1), since
 
-    None where it does not fit, and where it takes more than a spend: a bucket to be made or to be moved to
+
+def spend(
+    image: Image | None, level: Level, limits: AnchoredLimits | None, cost: Mapping[str, int], now_ms: int
+) -> Image | None:
+    """Return the image after ``cost`` was taken from it, for a store inside the process.
+
+    Return None where it does not fit, and where it takes more than that: a bucket to be made or to be moved to
     other limits or another hour, a name that is no limit.
     """
-    if image is None:
+    if image is None or limits is None or now_ms > limits.until_ms:
         return None
-    trusted = level.trusted
-    anchor = trusted[1] if trusted is not None and trusted[0] is image else _checked_anchor(level, image)
-    if anchor is None or (level.usage_days and now_ms >= image.get(HOUR_END, 0)):
+    if level.usage_days and now_ms >= image.get(HOUR_END, 0):
         return None
-    terms = anchor[1]
+    try:
+        changed = draw_all(limits.by_name, image, cost, now_ms)
+    except KeyError:
+        return None
+    if changed is None:
+        return None
     new = image.copy()
-    changes = 0
-    for name, need in cost.items():
-        term = terms.get(name)
-        if term is None:
-            return None
-        capacity, amount, period, phase, base, mark, attr, counter, upper_draws = term
-        since = (now_ms * amount + phase) // period - base
-        tk = new[attr]
-        left = spent(capacity, tk, since, need)
-        if left is None or since > _REACH:
-            return None
-        if not need:
-            continue
-        if tk + since >= mark:
-            new[upper_draws] += 1
-        new[attr] = left
-        new[counter] += need
-        changes = 1
-    if changes and now_ms > new[NEWEST]:
-        new[NEWEST] = now_ms
-    if level.usage_days:
-        new[CHANGES] += changes
+    if changed:
+        new.update(changed)
+        if now_ms > new[NEWEST]:
+            new[NEWEST] = now_ms
+        if level.usage_days:
+            new[CHANGES] += 1
     if level.lifetime_ms:
-        expires = expiry_seconds(now_ms + level.lifetime_ms)
-        if expires > new.get(TTL, 0):
-            new[TTL] = expires
+        if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI:
+            new[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
     elif TTL in new:
         del new[TTL]
-    level.trusted = (new, anchor)
     return new
 
 
-def left(level: Level, image: Image | None, now_ms: int) -> list[tuple[Level, Limit, int]] | None:
-    """Whole tokens of each limit in a bucket that was charged through ``level``; None where it was moved since."""
-    anchor = level.anchored
-    if image is None or anchor is None or anchor[0] != image[ANCHOR]:
-        return None
-    found = []
-    for limit in level.limits:
-        capacity, amount, period, phase, base, _, attr, _, _ = anchor[1][limit.name]
-        held = image[attr] + (now_ms * amount + phase) // period - base
-        found.append((level, limit, (held if held < capacity else capacity) // MILLI))
-    return found
-
-
-def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
-    """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
-
-    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
-    """
-    rf = image[ANCHOR]
-    now_ms = newest(image, now_ms)
-    anchor = max(now_ms, rf + 1)
-    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _remade(image), "cascade": level.cascade}
-    add: dict[str, int] = {}
-    remove: tuple[str, ...] = ("parent_id",)
-    if level.parent_id is not None:
-        put["parent_id"], remove = level.parent_id, ()
-    if level.version is not None:
-        put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
-    for name, slot in level.slots_of(image).items():
-        if not _reshape_limit(level, image, slot, cost.get(name), (now_ms, anchor), guards, put, add):
-            return None
-    for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
-        rule = stored_rule(image, name, level.shard)
-        if rule is not None:
-            tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-            made = between(rule, rf, anchor)
-            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 1}
-    if level.usage_days and level.charges(cost):
-        add[CHANGES] = changes
-    if level.partition_writes:
-        put.update(pressure.moved(level, image, now_ms, anchor))
-    return kept_in_debt(
-        level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
-    )
-
-
-def _reshape_limit(
-    level: Level,
-    image: Image,
-    slot: Slot,
-    cost: int | None,
-    instants: tuple[int, int],
-    guards: list[tuple[str, str, Any]],
-    put: dict[str, Any],
-    add: dict[str, int],
-) -> bool:
-    """Add what a reshape does to one limit, as of the first instant and with the second as anchor; False: no fit."""
-    now_ms, anchor = instants
-    need = cost or 0
-    rule = slot.rule
-    after = between(rule, anchor, now_ms)
-    old = stored_rule(image, slot.limit.name, level.shard)
-    put.update(slot.shape)
-    if old is None:
-        put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
-        return need <= rule.capacity
-    since = between(old, image[ANCHOR], now_ms)
-    taken = draw(min(old.capacity, rule.capacity), image[slot.tk], since, cost, after)
-    if taken is None:
-        return False
-    guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))
-    if need:
-        add[slot.tc] = need
-    add[slot.cr] = _credited(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
-    add[slot.hi] = 1
-    return True
-
-
-def _credited(before: int, more: int) -> int:
-    """What is added to a counter of credits; it starts again where it has outgrown its bound.
-
-    More than the bound at once is as good as the bound: no bucket holds as much.
-    """
-    more = min(more, MOST_CREDITED)
-    return more - before if before > MOST_CREDITED else more
-
-
-def _remade(image: Image) -> int:
-    """The instant at which a bucket was made; another one where a counter starts again, so that no charge before is
-    compared with it."""
-    made: int = image.get(MADE, image[ANCHOR] * MILLI)
-    outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
-    return made + 1 if outgrown else made
-
-
-def kept_in_debt(level: Level, image: Image, write: Write) -> Write:
-    """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
-    if not expires(level, image):
-        return write._replace(expires_at_ms=NEVER if TTL in image else None)
-    after = applied(image, write)
-    assert after is not None  # it does not delete
-    return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
-
-
-def far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
-    """Whether a limit has produced more than half of what may lie between an anchor and a decision."""
-    rules = (stored_rule(image, name, shard) for name in stored_names(image))
-    return any(rule is not None and between(rule, image[ANCHOR], now_ms) > _REACH // 2 for rule in rules)
-
-
-def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
-    """The limits that were not yet full a moment ago: others are writing them now."""
+def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
+    """Return the limits that were not yet full a moment ago: others are writing them now."""
     found = set()
     slots = level.slots_of(image)
     for name in names:
@@ -320,8 +247,8 @@ def crowded(level: Level, image: Image, names: Collection[str], now_ms: int) -> 
     return frozenset(found)
 
 
-def undisturbed(level: Level, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
-    """Whether nobody but us wrote between two images: the consumption differs by our cost alone."""
+def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
+    """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False
     counters = ((slot.tc, cost.get(name, 0)) for name, slot in level.slots.items())
@@ -329,60 +256,14 @@ def undisturbed(level: Level, before: Image | None, after: Image | None, cost: M
 
 
 def needs_reshape(level: Level, image: Image) -> bool:
-    """Whether the bucket has other limits, older config or no ledger; newer config is not ours to undo."""
-    return not is_ahead(level, image) and _anchored(level, image) is None
-
-
-def is_current(level: Level, image: Image) -> bool:
-    """Whether the bucket is sound and under the limits and the config in force."""
-    trusted = level.trusted
-    return (trusted is not None and trusted[0] is image) or _checked_anchor(level, image) is not None
+    """Return whether the bucket has other limits, older config or no ledger; newer config is not ours to undo."""
+    return not is_ahead(level, image) and anchored_limits(level, image) is None
 
 
 def is_ahead(level: Level, image: Image) -> bool:
     """Whether the bucket was charged under newer config than the level knows."""
     stamped: int = image[CONFIG_VERSION]
     return level.version is not None and stamped > level.version
-
-
-def _checked_anchor(level: Level, image: Image) -> Anchor | None:
-    """As `_anchored`, for an image that nobody has looked at yet; None also where it is damaged."""
-    try:
-        inspect(level.key, image)
-    except CorruptRecordError:
-        return None
-    return _anchored(level, image)
-
-
-def _anchored(level: Level, image: Image) -> Anchor | None:
-    """What the level's rates had produced by the image's anchor; None where the limits differ or there is no ledger."""
-    if level.version is not None and image[CONFIG_VERSION] != level.version:
-        return None
-    if MADE not in image or (level.usage_days and HOUR_END not in image):
-        return None
-    slots = level.slots_of(image)
-    for slot in slots.values():
-        for attr, value in slot.shape:
-            if image.get(attr) != value:
-                return None
-    rf = image[ANCHOR]
-    known = level.anchored
-    if known is not None and known[0] == rf and known[2] is slots:
-        return known
-    terms = {
-        name: (*slot.rule, produced(rf, slot.rule), upper_mark(slot.rule.capacity), slot.tk, slot.tc, slot.hi)
-        for name, slot in slots.items()
-    }
-    level.anchored = known = (rf, terms, slots)
-    return known
-
-
-def _expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """When a charged bucket may be forgotten: long after it is full; None where it is kept as long already."""
-    if not expires(level, image):
-        return NEVER if TTL in image else None
-    wanted_ms = now_ms + level.lifetime_ms
-    return wanted_ms if expiry_seconds(wanted_ms) > image.get(TTL, 0) else None
 
 
 def expires(level: Level, image: Image) -> bool:

@@ -6,9 +6,9 @@
     b_{limit}_uc    how much of the consumption (tc) is in the usage records, millitokens; missing: nothing
 
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
-write of a later hour takes the open one into the usage records in the same commit (`booked`). The bucket is guarded by
+write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
 all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
-(`gathered`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+(`gather`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 LONGEST_WINDOW_DAYS = 31
 
 
-class Turned(NamedTuple):
+class BucketChange(NamedTuple):
     """A change of a bucket, and what the usage records gain in its commit: the hour before, where that is over."""
 
     write: Write
@@ -51,7 +51,7 @@ def hour_end(now_ms: int) -> int:
     return now_ms - now_ms % HOUR_MS + HOUR_MS
 
 
-def opened(now_ms: int, changes: int) -> dict[str, int]:
+def open_ledger(now_ms: int, changes: int) -> dict[str, int]:
     """The ledger of a bucket that is made by so many changes."""
     return {HOUR_END: hour_end(now_ms), CHANGES: changes, BOOKINGS: 0}
 
@@ -61,18 +61,18 @@ def kept_ms(usage_days: int) -> int:
     return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
 
 
-def turned(level: Level, image: Image | None, write: Write, now_ms: int) -> Turned:
+def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """A write to a bucket last seen as ``image``, with what belongs into its commit.
 
     A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race.
     """
     if not level.usage_days or image is None or now_ms < image.get(HOUR_END, 0):
-        return Turned(write, ())
+        return BucketChange(write, ())
     if HOUR_END not in image and ANCHOR not in write.put:
-        return Turned(write, ())
-    guards, put, accruals = booked(level.key, image, level.usage_days)
+        return BucketChange(write, ())
+    guards, put, accruals = book(level.key, image, level.usage_days)
     put = {**write.put, **put, HOUR_END: hour_end(now_ms)}
-    return Turned(write._replace(guards=(*write.guards, *guards), put=put), accruals)
+    return BucketChange(write._replace(guards=(*write.guards, *guards), put=put), accruals)
 
 
 def is_open(image: Image) -> bool:
@@ -80,7 +80,7 @@ def is_open(image: Image) -> bool:
     return HOUR_END in image and (image[CHANGES] != 0 or bool(_used(image)))
 
 
-def booked(key: Key, image: Image, usage_days: int) -> Entry:
+def book(key: Key, image: Image, usage_days: int) -> Entry:
     """Take what is open in a bucket into the usage records; of one without a ledger nothing, it begins now."""
     put = _taken_in(image)
     unspent = _unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
@@ -91,18 +91,20 @@ def booked(key: Key, image: Image, usage_days: int) -> Entry:
     return Entry((*seen, *unspent), put, _accruals(key, image, usage_days) if is_open(image) else ())
 
 
-def gathered(key: Key, image: Image, usage_days: int) -> Turned:
+def gather(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Take into the usage records what was seen open in a bucket; what was consumed since stays open."""
     put = _taken_in(image)
     guards = _unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
     put[BOOKINGS] = image[BOOKINGS] + 1
-    return Turned(Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days))
+    return BucketChange(
+        Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days)
+    )
 
 
-def unhoused(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> Turned:
+def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
     """What was given back to a bucket that is gone, straight into the usage records: no bucket is made for it."""
     entries = _entries(level.key, used, events, now_ms, level.usage_days)
-    return Turned(Write(level.key, (ABSENT,)), entries)
+    return BucketChange(Write(level.key, (ABSENT,)), entries)
 
 
 def _taken_in(image: Image) -> dict[str, int]:

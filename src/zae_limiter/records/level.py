@@ -42,42 +42,39 @@ class Slot(NamedTuple):
 
 Slots: TypeAlias = dict[str, Slot]
 
-Anchor: TypeAlias = tuple[int, dict[str, tuple[int, int, int, int, int, int, str, str, str]], Slots]
-"""An anchor and, per limit: the rule, what it had produced by then, its upper mark, and the names of tk, tc and hi;
-of which slots."""
+
+class _Fields(NamedTuple):
+    key: Key
+    namespace_id: str
+    entity_id: str
+    resource: str
+    limits: tuple[Limit, ...]
+    slots: Slots
+    source: str
+    version: int | None
+    lifetime_ms: int
+    cascade: bool
+    parent_id: str | None
+    partition_writes: int
+    usage_days: int
+    shard: int
+    shard_count: int
 
 
-class Level:
-    """One entity's bucket for a resource, or one shard of it, with the limits in force; a step of a cascade chain.
+class Level(_Fields):
+    """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
+    ``version`` is that of the config the limits come from (None: the caller passed the limits).
+    ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
     ``usage_days`` is for how long usage is kept by whoever consumes (0: not by these).
-    ``count`` is the number of shards when it was last looked at; what a record says of itself goes first.
+    ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
-    __slots__ = (
-        "_shares",
-        "anchored",
-        "cascade",
-        "count",
-        "entity_id",
-        "key",
-        "lifetime_ms",
-        "limits",
-        "namespace_id",
-        "parent_id",
-        "partition_writes",
-        "resource",
-        "shard",
-        "slots",
-        "source",
-        "trusted",
-        "usage_days",
-        "version",
-    )
+    __slots__ = ()
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         namespace_id: str,
         entity_id: str,
         resource: str,
@@ -91,76 +88,48 @@ class Level:
         partition_writes: int = 0,
         usage_days: int = 0,
         shard: int = 0,
-        count: int = 1,
+        shard_count: int = 1,
         key: Key | None = None,
-    ) -> None:
+    ) -> Level:
         """``key`` is that of the bucket, where it is known already."""
-        self.namespace_id = namespace_id
-        self.entity_id = entity_id
-        self.resource = resource
-        self.key: Key = key or keys.bucket(namespace_id, entity_id, resource, shard)
-        self.limits = limits
-        self.source = source
-        self.version = version
-        self.lifetime_ms = lifetime_ms
-        self.cascade = cascade
-        self.parent_id = parent_id
-        self.partition_writes = partition_writes
-        self.usage_days = usage_days
-        self.shard = shard
-        self.count = count
-        self.slots: Slots = _slots(limits)
-        self.anchored: Anchor | None = None
-        self.trusted: tuple[Image, Anchor] | None = None
-        self._shares: dict[int, Slots] | None = None
+        if key is None:
+            key = keys.bucket(namespace_id, entity_id, resource, shard)
+        slots = _slots(limits)
+        whose = (key, namespace_id, entity_id, resource, limits, slots, source, version, lifetime_ms)
+        return tuple.__new__(cls, (*whose, cascade, parent_id, partition_writes, usage_days, shard, shard_count))
 
     def at(self, shard: int, count: int) -> Level:
-        """Another shard of the same bucket."""
-        if (shard, count) == (self.shard, self.count):
+        """Return another shard of the same bucket."""
+        if shard == self.shard and count == self.shard_count:
             return self
-        return Level(
-            self.namespace_id,
-            self.entity_id,
-            self.resource,
-            self.limits,
-            source=self.source,
-            version=self.version,
-            lifetime_ms=self.lifetime_ms,
-            cascade=self.cascade,
-            parent_id=self.parent_id,
-            partition_writes=self.partition_writes,
-            usage_days=self.usage_days,
-            shard=shard,
-            count=count,
-        )
+        key = keys.bucket(self.namespace_id, self.entity_id, self.resource, shard)
+        return self._replace(key=key, shard=shard, shard_count=count)
 
     def charges(self, cost: Mapping[str, int]) -> bool:
-        """Whether something of a cost is taken here."""
+        """Return whether something of a cost is taken here."""
         return any(cost.get(name) for name in self.slots)
 
     def slots_of(self, image: Image) -> Slots:
-        """The limits with the share that the record has by its own account."""
+        """Return the limits with the share that the record has by its own account."""
         count = image.get(SHARDS, 1)
-        if count == 1:
-            return self.slots
-        if self._shares is None:
-            self._shares = {}
-        found = self._shares.get(count)
-        if found is None:
-            shared = {name: slot._replace(rule=slot.rule.share(self.shard, count)) for name, slot in self.slots.items()}
-            found = self._shares[count] = shared
-        return found
+        return self.slots if count == 1 else _shares(self.limits, self.shard, count)
 
 
 def attribute(limit_name: str, field: str) -> str:
-    """The attribute of a limit's field; injective, as a field has two letters and no underscore."""
+    """Return the attribute of a limit's field; injective, as a field has two letters and no underscore."""
     return f"b_{limit_name}_{field}"
 
 
 @lru_cache(maxsize=1024)
 def _slots(limits: tuple[Limit, ...]) -> Slots:
-    """The slots of some limits: one object for all levels that have the same."""
+    """Return the slots of some limits: one object for all levels that have the same."""
     return {limit.name: _slot(limit) for limit in limits}
+
+
+@lru_cache(maxsize=1024)
+def _shares(limits: tuple[Limit, ...], shard: int, count: int) -> Slots:
+    """Return the same for one shard of ``count``."""
+    return {name: slot._replace(rule=slot.rule.share(shard, count)) for name, slot in _slots(limits).items()}
 
 
 def _slot(limit: Limit) -> Slot:

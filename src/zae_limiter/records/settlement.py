@@ -10,8 +10,9 @@ from ..core.give_back import Order, Snapshot, give_back, owed_to_new
 from . import pressure
 from .algebra import Image, Write
 from .bucket import newest, stored_rule
-from .charging import create, kept_in_debt
+from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
+from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +105,7 @@ def settle(
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add)
     write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms, seen=image)
-    return Settlement(kept_in_debt(level, image, write), credited, uncounted)
+    return Settlement(keep_in_debt(level, image, write), credited, uncounted)
 
 
 def _count_only(slot: Slot, amount: int, put: dict[str, Any], add: dict[str, int]) -> None:
@@ -187,4 +188,4 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
 
 def is_split(level: Level, image: Image) -> bool:
     """Whether a shard has been split since it was looked at as ``level``."""
-    return bool(image.get(SHARDS, 1) > level.count)
+    return bool(image.get(SHARDS, 1) > level.shard_count)

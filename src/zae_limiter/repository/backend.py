@@ -6,24 +6,26 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, RateLimiterUnavailable
+from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError
 from ..core.values import AuditAction, AuditEvent, Namespace
 from ..records import audit, keys, namespace, version
-from ..records.algebra import Committed, Image, Key, Page, Query, Write
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from ..records.instants import iso
 from ..runtime.deadline import Deadline, stopwatch
+from ..runtime.retries import tries
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
 from ..stores.port import Rememberer, Replaceable
 from . import compatibility
 from .cache import ConfigCache
+from .last_seen import LastSeenBuckets
 from .once import Once
-from .sights import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..clock import Clock
+    from ..records.ledger import BucketChange
     from ..records.version import Deployed
     from ..runtime.port import Runtime
     from ..stores.port import Store
@@ -58,7 +60,7 @@ class Backend:
         if isinstance(store, Rememberer):
             store.remember_at_most(max_cached_keys)
         self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
-        self.sights = Sights(max_cached_keys)
+        self.last_seen = LastSeenBuckets(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.closed = False
         self._namespace_id: str | None = None
@@ -151,6 +153,18 @@ class Backend:
         """Apply all writes or none; False where somebody else was faster."""
         return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
 
+    async def commit_changes(self, changes: Sequence[BucketChange], deadline: Deadline) -> Committed | Conflict:
+        """Apply changes of buckets with the usage that belongs to them, all or none, also after `close`.
+
+        The images are those of the buckets.
+        """
+        writes = [change.write for change in changes]
+        accruals = [accrual for change in changes for accrual in change.accruals]
+        if not accruals:
+            return await self.store.commit(writes, timeout=deadline.left())
+        outcome = await self.store.commit([*writes, *accruals], timeout=deadline.left())
+        return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
+
     async def query(self, query: Query, deadline: Deadline) -> Page:
         """One page of a range."""
         return await self.store.query(query, timeout=self._left(deadline))
@@ -167,11 +181,10 @@ class Backend:
         deadline: Deadline,
     ) -> None:
         """Read, plan, commit; again from the start if the records changed in between."""
-        for _ in range(100):
+        for _ in tries(wanted[0].pk):
             writes = plan(await self.read(wanted, deadline))
             if not writes or await self.commit(writes, deadline):
                 return
-        raise RateLimiterUnavailable(f"Too much contention on {wanted[0].pk}; try again later.")
 
     async def collect(self, query: Query, deadline: Deadline, most: int | None = None) -> list[tuple[Key, Image]]:
         """All records of a range, page by page, or the first ``most``."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ..core.errors import CorruptRecordError, RateLimiterUnavailable
+from ..core.errors import CorruptRecordError
 from ..records import ledger
 from ..records.algebra import Committed, Query, Write
 from ..records.bucket import inspect
 from ..records.listing import buckets_of_entity, buckets_of_resource
-from ..runtime.retrying import retry
+from ..runtime.retries import tries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,18 +59,14 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
 
     Raise `RateLimiterUnavailable` after too many lost races.
     """
-
-    async def attempt(left: int) -> bool:
-        nonlocal image
+    for _ in tries(key.pk, _TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
-            return True
-        write, accruals = ledger.gathered(key, image, backend.store.capabilities.usage_retention_days)
+            return
+        write, accruals = ledger.gather(key, image, backend.store.capabilities.usage_retention_days)
         outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
-        image = None if isinstance(outcome, Committed) else outcome.images[key]
-        return image is None
-
-    contended = RateLimiterUnavailable(f"Too much contention on {key.pk}; try again later.")
-    await retry(attempt, _TRIES, contended)
+        if isinstance(outcome, Committed):
+            return
+        image = outcome.images[key]
 
 
 async def book_readable(backend: Backend, keys: Sequence[Key], deadline: Deadline) -> None:
@@ -88,7 +84,7 @@ async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> lis
         return [Write(key, delete=True)]
     if image is None:
         return []
-    guards, _, accruals = ledger.booked(key, image, backend.store.capabilities.usage_retention_days)
+    guards, _, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
     return [Write(key, guards, delete=True), *accruals]
 
 

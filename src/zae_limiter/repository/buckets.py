@@ -12,7 +12,7 @@ from ..records.algebra import Guard, Image, Key, Write
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
-from ..runtime.retrying import retry
+from ..runtime.retries import tries
 from .base import MAX_COMMIT, Operations
 from .bookkeeping import book_readable, plan_forgetting
 
@@ -54,13 +54,11 @@ class BucketOperations(Operations):
         deadline, ns = await self._begin()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-
-        async def attempt(left: int) -> bool:
+        for number in tries(entity_id, TRIES, contention_error(entity_id)):
             found = [key for key, _ in await self._read_buckets(ns, entity_id, deadline, resource)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
-            return await self._commit_forgetting([event], buckets, deadline, exact=left > 0)
-
-        await retry(attempt, TRIES, contention_error(entity_id))
+            if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
+                return
 
     async def _read_buckets(
         self, ns: str, entity_id: str, deadline: Deadline, resource: str | None = None
@@ -89,7 +87,7 @@ class BucketOperations(Operations):
             return False
         await self._delete(deletions[early + room :], deadline)
         for write in deletions:
-            self._backend.sights.forget(write.key)
+            self._backend.last_seen.forget(write.key)
         return True
 
     async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
@@ -108,7 +106,7 @@ class BucketOperations(Operations):
         for key in buckets[fit:]:
             await self._forget_alone(key, deadline)
         for key in buckets:
-            self._backend.sights.forget(key)
+            self._backend.last_seen.forget(key)
         return True
 
     async def _forget_alone(self, key: Key, deadline: Deadline) -> None:

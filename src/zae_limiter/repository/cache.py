@@ -56,7 +56,7 @@ class ConfigCache:
         self._defaults: BoundedMap[str, Defaults] = BoundedMap(max_entries)
         self.hits = 0
         self.misses = 0
-        protect(self)
+        protect(self._lock)
 
     def get(self, pk: str, now_ms: int) -> Known | None:
         """Return what is known of a partition, unless it is too old."""

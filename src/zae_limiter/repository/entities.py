@@ -16,7 +16,7 @@ from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
-from ..runtime.retrying import retry
+from ..runtime.retries import tries
 from .base import MAX_COMMIT
 from .buckets import TRIES, BucketOperations, contention_error
 
@@ -61,20 +61,17 @@ class EntityOperations(BucketOperations):
         deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
-
-        async def attempt(left: int) -> bool:
+        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
             above = await self._check_ancestors(ns, entity_id, parent_id, deadline)
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
                 backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=fields),
                 *_count_child(above),
             ]
-            created = await backend.commit(writes, deadline)
-            if not created and (await backend.read([key], deadline))[0] is not None:
+            if await backend.commit(writes, deadline):
+                break
+            if (await backend.read([key], deadline))[0] is not None:
                 raise EntityExistsError(entity_id)
-            return created
-
-        await retry(attempt, TRIES, contention_error(entity_id))
         backend.cache.drop([key])
         return made
 
@@ -103,20 +100,17 @@ class EntityOperations(BucketOperations):
         backend = self._backend
         deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
-
-        async def attempt(left: int) -> Entity | None:
+        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
             old = entity.decode(await self._require_record(entity_id, key, deadline))
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
             moves = await self._plan_move(ns, old, new, deadline) if new.parent_id != old.parent_id else []
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
-            return new if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline) else None
-
-        updated = await retry(attempt, TRIES, contention_error(entity_id))
-
+            if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline):
+                break
         backend.cache.drop([key])
-        return updated
+        return new
 
     async def get_entity(self, entity_id: str) -> Entity | None:
         """Return the entity, or None if it was never created."""
@@ -142,14 +136,13 @@ class EntityOperations(BucketOperations):
         backend = self._backend
         deadline, ns = await self._begin_steps()
         key = keys.meta(ns, entity_id)
-
-        async def attempt(left: int) -> bool:
+        for number in tries(entity_id, TRIES, contention_error(entity_id)):
             seen = await self._require_record(entity_id, key, deadline)
             await self._check_childless(ns, entity_id, deadline)
             configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
-                return False
+                continue
             buckets = [bucket_key for bucket_key, _ in await self._read_buckets(ns, entity_id, deadline)]
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
@@ -158,12 +151,9 @@ class EntityOperations(BucketOperations):
             ]
             if seen.get("parent_id") is not None:
                 writes.append(_add_children(keys.meta(ns, seen["parent_id"]), -1))
-            if not await self._commit_forgetting(writes, buckets, deadline, exact=left > 0):
-                return False
-            backend.cache.drop([key, *(config_key for config_key, _ in configs)])
-            return True
-
-        await retry(attempt, TRIES, contention_error(entity_id))
+            if await self._commit_forgetting(writes, buckets, deadline, exact=number < TRIES - 1):
+                backend.cache.drop([key, *(config_key for config_key, _ in configs)])
+                return
 
     async def _require_record(self, entity_id: str, key: Key, deadline: Deadline) -> Image:
         image = (await self._backend.read([key], deadline))[0]

@@ -36,11 +36,11 @@ class Once:
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._rounds: dict[object, _Round] = {}
         self.done = False
-        protect(self)
+        protect(self._lock)
 
     async def finish(self, deadline: Deadline | None = None) -> None:
         """Return when the work is done. Whoever does it has no deadline; the others wait until ``deadline``."""
-        home = self._runtime.home()
+        home = self._runtime.scope()
         while not self.done:
             gate = self._runtime.gate()
             ours, leads = self._join(home, gate)

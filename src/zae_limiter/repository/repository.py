@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .._version import __version__
 from ..clock import Clock
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
+R = TypeVar("R", bound="Repository")
 _SKEW_WORTH_TELLING_MS = 1000
 
 
@@ -288,12 +289,16 @@ class RepositoryOptions:
         self._options |= option
         return self
 
+    async def _open(self, kind: type[R]) -> R:
+        """Open a repository of this kind, with its stack and its namespace."""
+        repository = kind(self._url, **self._options)
+        await repository._prepare()
+        return repository
+
 
 class RepositoryBuilder(RepositoryOptions):
     """A builder of a `Repository`. `build` also deploys its stack, if it has options, and registers its namespace."""
 
     async def build(self) -> Repository:
         """Open the repository, deploy its stack if it has options, and register its namespace."""
-        repository = Repository(self._url, **self._options)
-        await repository._prepare()
-        return repository
+        return await self._open(Repository)

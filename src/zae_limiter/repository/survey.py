@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
@@ -58,12 +58,14 @@ class SurveyOperations(Operations):
 
 def _is_whole(shards: bucket.Shards) -> bool:
     """Return whether these shards make up the whole bucket; each record says of how many it is one."""
-    return sum(Fraction(1, image.get(SHARDS, 1)) for _, image in shards) >= 1
+    counts: list[int] = [image.get(SHARDS, 1) for _, image in shards]
+    unit = lcm(*counts)
+    return sum(unit // count for count in counts) >= unit
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    pots = bucket.stored_pots(shards, state.limit_name)
-    capacity, left = state.capacity_milli // MILLI, balance(pots, now_ms) // MILLI
+    balances = bucket.stored_balances(shards, state.limit_name)
+    capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
     return Load(
         entity_id=state.entity_id,
         resource=state.resource,
@@ -71,6 +73,6 @@ def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
         capacity=capacity,
         available=left,
         utilization_pct=used_pct(capacity, left),
-        full_in_seconds=max(0, *(pot.full_at() - now_ms for pot in pots)) / MILLI,
+        full_in_seconds=max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI,
         total_consumed_milli=state.total_consumed_milli,
     )

@@ -55,7 +55,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class AsyncioRuntime:
     """Waits by suspending the running task."""
 
-    def home(self) -> object:
+    def scope(self) -> object:
         """The running loop."""
         return asyncio.get_running_loop()
 

@@ -42,7 +42,7 @@ class ThreadGate:
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
-    def home(self) -> object:
+    def scope(self) -> object:
         """One for all threads."""
         return BlockingRuntime
 

@@ -30,7 +30,7 @@ def has_ended(home: object) -> bool:
 class Runtime(Protocol):
     """What the use cases need of their surroundings."""
 
-    def home(self) -> object:
+    def scope(self) -> object:
         """Where the caller's work belongs: the running event loop, or one home for all threads.
 
         Work of another home may be stuck or dead without anybody noticing, so nobody waits for it.

@@ -17,7 +17,7 @@ MAX_CACHED_KEYS = 10_000
 
 
 class BoundedMap(Generic[K, V]):
-    """Values by key, at most ``max_entries`` of them: what was not used for longest is forgotten first.
+    """Values by key, at most ``max_entries`` of them: what was put in longest ago is forgotten first.
 
     Usable from any number of threads. Every operation takes the same time however many entries there are.
     """
@@ -26,25 +26,17 @@ class BoundedMap(Generic[K, V]):
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._entries: OrderedDict[K, V] = OrderedDict()
-        protect(self)
-
-    def get(self, key: K) -> V | None:
+        self.get: Callable[[K], V | None] = self._entries.get
         """Return the value of a key, or None where there is none."""
-        entries = self._entries
-        value = entries.get(key)
-        if value is not None:
-            try:
-                entries.move_to_end(key)
-            except KeyError:  # another thread has just forgotten it
-                return value
-        return value
+        protect(self._lock)
 
     def put(self, key: K, value: V) -> None:
-        """Remember a value."""
+        """Remember a value, as the newest one."""
         with self._lock:
             entries = self._entries
+            if key in entries:
+                entries.move_to_end(key)
             entries[key] = value
-            entries.move_to_end(key)
             while len(entries) > self._max_entries:
                 entries.popitem(last=False)
 
@@ -53,13 +45,11 @@ class BoundedMap(Generic[K, V]):
         with self._lock:
             entries = self._entries
             found = entries.get(key)
-            if found is not None:
-                entries.move_to_end(key)
-                return found
-            made = entries[key] = make()
-            while len(entries) > self._max_entries:
-                entries.popitem(last=False)
-        return made
+            if found is None:
+                found = entries[key] = make()
+                while len(entries) > self._max_entries:
+                    entries.popitem(last=False)
+        return found
 
     def drop(self, key: K) -> None:
         """Forget a key."""
@@ -74,8 +64,9 @@ class BoundedMap(Generic[K, V]):
                 self._entries.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything. Whoever is still in the middle of a call goes on with what there was."""
-        self._entries = OrderedDict()
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
 
     def __len__(self) -> int:
         """Return how many keys are remembered."""

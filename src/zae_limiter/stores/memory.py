@@ -67,7 +67,7 @@ class MemoryStore:
         self._unbooked = Unbooked(usage_retention_days, self._table.packer)
         self._windows: list[tuple[str, str]] = []
         """Usage records by the end of their window, as a heap; some of them are gone."""
-        protect(self)
+        protect(self._lock)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
@@ -90,13 +90,13 @@ class MemoryStore:
             self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
 
-    def exchange(
+    def update_in_place(
         self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
-    ) -> Image | None:
-        """Lend out one bucket: ``change`` gets its image and answers with the next one, or None for no change.
+    ) -> tuple[Image | None, Image | None]:
+        """Replace a bucket's image by what ``change`` makes of it; return the image before, and the new one.
 
-        Where there is none yet, what ``change`` answers with is the new bucket. Otherwise the new image must not
-        differ in its index attributes.
+        Where there is none yet, what ``change`` returns is the new bucket. Otherwise the new image must not differ in
+        its index attributes.
         """
         name = key.pk
         images = self._table.images
@@ -114,7 +114,7 @@ class MemoryStore:
                 else:
                     self._insert(name, new)
                     self._make_room((name,), now_ms)
-            return new
+            return image, new
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""

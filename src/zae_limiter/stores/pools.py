@@ -102,7 +102,7 @@ class Pools(Generic[C]):
         self._pools: weakref.WeakKeyDictionary[Any, Pool[C]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        protect(self)
+        protect(self._lock)
 
     def here(self) -> Pool[C]:
         """The pool of the present home."""

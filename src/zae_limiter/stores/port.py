@@ -86,17 +86,18 @@ class Rememberer(Protocol):
 
 
 @runtime_checkable
-class Lender(Protocol):
-    """An extra ability of a store inside the process: it lends out one bucket at a time.
+class UpdatesInPlace(Protocol):
+    """An extra ability of a store inside the process: it has one bucket changed under its lock.
 
-    A plain acquire then needs neither guards nor a coroutine. Stores without it are served by `Store.commit`.
+    A plain acquire then needs neither guards nor a coroutine. Other stores are served by `Store.commit`.
     """
 
-    def exchange(
+    def update_in_place(
         self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
-    ) -> Image | None:
-        """Replace a bucket's image by what ``change`` makes of it; None from ``change`` leaves it as it is.
+    ) -> tuple[Image | None, Image | None]:
+        """Replace a bucket's image by what ``change`` makes of it; return the image before, and the new one.
 
-        ``change`` gets None where there is no bucket, and what it makes then is a new one.
+        ``change`` gets None where there is no bucket, and what it makes then is a new one. It returns None to leave
+        the bucket as it is.
         """
         ...

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..clock import Clock, SystemClock
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
-from ..forks import protect
+from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds
 from ..records.usage import USAGE_RETENTION_DAYS
@@ -85,7 +85,8 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
         self._busy_ms = -1
         self._watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
-        protect(self)
+        protect(self._lock)
+        before_fork(self._disconnect)  # SQLite's locks belong to the process that took them
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
@@ -125,10 +126,6 @@ class SqliteFile:
         """Close the connection. The next use opens it again."""
         with self._lock:
             self._disconnect()
-
-    def before_fork(self) -> None:
-        """Close the connection before a fork: SQLite's locks belong to the process that took them."""
-        self._disconnect()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -88,7 +88,7 @@ class Unbooked:
     def _accruals(self, name: str, packed: bytes) -> Iterator[Write]:
         image = self._packer.unpack(packed)
         if _is_open(name, image):
-            yield from ledger.booked(key_of(name), image, self._usage_days).accruals
+            yield from ledger.book(key_of(name), image, self._usage_days).accruals
 
 
 def _listed(held: State | list[State]) -> list[State]:

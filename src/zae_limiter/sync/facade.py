@@ -16,8 +16,8 @@ from .operations import (
     SyncConfigOperations,
     SyncEntityOperations,
     SyncHistoryOperations,
-    SyncLookOperations,
     SyncNamespaceOperations,
+    SyncQueryOperations,
     SyncSurveyOperations,
 )
 
@@ -49,7 +49,23 @@ class BlockingRateLimiter(RateLimiter):
 class SyncRepository(
     SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncSurveyOperations, SyncHistoryOperations
 ):
-    """`Repository`, blocking."""
+    """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
+
+    Args:
+        url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
+            store
+            object, or without ``://`` the name of a DynamoDB stack. Without it, ``$ZAE_LIMITER_URL``, else memory.
+        name: The name of a DynamoDB stack, instead of ``url_or_name``.
+        region: The AWS region of the stack.
+        endpoint_url: The AWS endpoint, e.g. of a local AWS.
+        namespace: The namespace to work in. Only ``default`` is registered automatically.
+        stack_options: Deploy the stack with these options before the first use.
+        config_cache_ttl: For how many seconds stored limits are cached.
+        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
+        clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
+            that one, and a difference between the two is logged.
+        timeout: How many seconds a call may take in all; None for the store's default.
+    """
 
     _inner: BlockingRepository
 
@@ -81,8 +97,15 @@ class SyncRepository(
         )
 
     @classmethod
+    def _of(cls, inner: BlockingRepository) -> SyncRepository:
+        """Return the blocking form of a repository that is open."""
+        made = cls.__new__(cls)
+        made._inner = inner
+        return made
+
+    @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
-        """The fluent form: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
+        """Return a builder: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
         return SyncRepositoryBuilder()
 
     @property
@@ -141,7 +164,7 @@ class SyncRepository(
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -151,18 +174,26 @@ class SyncRepository(
 
 
 class SyncRepositoryBuilder(RepositoryOptions):
-    """`RepositoryBuilder`, blocking."""
+    """A builder of a `SyncRepository`. `build` also deploys its stack, if it has options, and registers its namespace."""
 
     def build(self) -> SyncRepository:
         """Open the repository, deploy its stack if it has options, and register its namespace."""
-        repository = SyncRepository(self._url, **self._options)
-        run(repository._inner._prepare())
-        return repository
+        return SyncRepository._of(run(self._open(BlockingRepository)))
 
 
-class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
-    """`RateLimiter`, blocking."""
+class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
+    """Limits calls whose cost is known only afterwards.
 
+    ``repository`` is a `SyncRepository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
+    when the store cannot be asked (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
+    may take, over all that it asks of the store; so may the settlement at the end of its block, and each other call.
+    Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
+    ``max_wait + timeout``. The default is the store's.
+    ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
+    Entity and config operations work here as on the repository.
+    """
+
+    repository: SyncRepository
     _inner: BlockingRateLimiter
 
     def __init__(
@@ -210,19 +241,36 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
         timeout: float | None = None,
         atomic: bool | None = None,
     ) -> SyncLease:
-        """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block."""
+        """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
+
+        ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
+        them side by side and what was taken goes back when another level refuses.
+
+        >>> from zae_limiter import Limit
+        >>> def chat() -> dict[str, int]:
+        ...     limiter = SyncRateLimiter("memory://")
+        ...     limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
+        ...     with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+        ...         lease.adjust(tpm=+1_230)  # it has used 1,730
+        ...         return lease.consumed
+        >>> chat()
+        {'rpm': 1, 'tpm': 1730}
+        """
         cost = check_amounts("consume", consume)
         terms = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            terms = self._inner._checked_terms(limits, on_unavailable, max_wait, timeout, atomic)
+            terms = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
         return SyncLease(self._inner, entity_id, resource, cost, terms)
 
     def close(self) -> None:
-        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
+
+        A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        """
         run(self._inner.close())
 
     def __enter__(self) -> SyncRateLimiter:
-        self._inner._backend.check_usable()
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -232,7 +280,10 @@ class SyncRateLimiter(SyncLookOperations, SyncEntityOperations, SyncConfigOperat
 
 
 class SyncLease(LeaseCore):
-    """`Lease`, blocking: enter it with ``with``."""
+    """What `SyncRateLimiter.acquire` gives: enter it with ``with`` to take the tokens.
+
+    ``degraded`` is true when the body runs without any limit, because the store could not be asked.
+    """
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UsageSnapshot,
         UsageSummary,
     )
-    from ..limiter.looking import LookOperations
+    from ..limiter.queries import QueryOperations
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
@@ -333,10 +333,10 @@ class SyncHistoryOperations:
         return run(self._inner.get_usage_summary(entity_id, resource, window_type, start_time, end_time))
 
 
-class SyncLookOperations:
-    """`LookOperations`, blocking."""
+class SyncQueryOperations:
+    """`QueryOperations`, blocking."""
 
-    _inner: LookOperations
+    _inner: QueryOperations
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
@@ -345,7 +345,10 @@ class SyncLookOperations:
     def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does."""
+        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+
+        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        """
         return run(self._inner.time_until_available(entity_id, resource, needed, limits))
 
     def get_status(
@@ -355,7 +358,11 @@ class SyncLookOperations:
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
-        """One row per level and limit, the entity itself first: what is left, and where the limit comes from."""
+        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+
+        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
+        None where it never will be.
+        """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:

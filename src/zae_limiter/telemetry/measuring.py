@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from ..limiter.chain import Chain
-    from ..limiter.engine import Grant
+    from ..limiter.grant import Grant
     from ..limiter.lease import LeaseCore
     from ..limiter.limiter import RateLimiter
     from .instruments import Instruments
@@ -60,11 +60,11 @@ class Meter:
         self._by_entity = "entity_id" in labels
 
     def take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
-        """`RateLimiter._take_at_once`, measured."""
+        """`RateLimiter._take_now`, measured."""
         limiter = lease._limiter
         started = perf_counter()
         try:
-            grant = type(limiter)._take_at_once(limiter, lease, cost)
+            grant = type(limiter)._take_now(limiter, lease, cost)
         except ZAELimiterError as error:
             self._decided(lease, outcome_of(error, lease), perf_counter() - started)
             raise

@@ -71,7 +71,7 @@ def uninstrument(limiter: RateLimiter | SyncRateLimiter) -> None:
 
 def _places(limiter: RateLimiter) -> tuple[tuple[object, str], ...]:
     """The methods that are measured: whoever calls them finds what stands in for them on the object itself."""
-    taking = ("_take_at_once", "_take", "_check", "_settle")
+    taking = ("_take_now", "_take", "_check", "_settle")
     return *((limiter, name) for name in taking), (limiter._lines, "stand")
 
 

@@ -51,7 +51,7 @@ class Tally:
         self._sources: dict[int, Source] = {}
         self._past: Counter[Series] = Counter()
         self._leaving: deque[int] = deque()
-        protect(self)
+        protect(self._lock)
 
     def join(self, owner: object, read: Callable[[], Counts]) -> int:
         """Count what ``read`` tells from now on; ``owner`` says which source it is, and ``read`` keeps it alive."""

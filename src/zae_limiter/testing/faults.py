@@ -54,7 +54,7 @@ class FaultyStore:
     def __init__(self, inner: Store, *, suspend: bool = False, free_atomic_commit: bool | None = None) -> None:
         self.inner = inner
         self.calls: Counter[str] = Counter()
-        self.writes = 0
+        self.writes: int = 0
         self._suspend = suspend
         self._atomic = free_atomic_commit
         self._planned: deque[Planned] = deque()

@@ -28,7 +28,7 @@ class Harness:
 
     def __init__(self, open_store: Callable[[Clock, bool], Store], *, blocking: bool) -> None:
         self.blocking = blocking
-        self.clock = ManualClock()
+        self.clock: ManualClock = ManualClock()
         self._open_store = open_store
 
     def store(self, clock: Clock | None = None) -> Store:

@@ -42,14 +42,14 @@ class Charge:
         self._lease_type = mode.lease_type
         self._templates = rule.templates()
         self._verbs = rule.verbs()
-        self.for_all = rule.match is None and self._verbs is None
+        self.for_all: bool = rule.match is None and self._verbs is None
         """Whether it is for every request."""
         self._counts_failures = rule.count == "failures"
         self._key = rule.key or key or by_ip()
         self._resource = rule.resource if callable(rule.resource) else None
         self._resource_name = rule.resource_name
         given = rule.limits
-        self._terms = mode.limiter._checked_terms(given, None, max_wait, None, None)
+        self._options = mode.limiter._check_options(given, None, max_wait, None, None)
         named = (
             STORED if given is None else tuple(limit.name for limit in given if fields.unit(limit.name) == "requests")
         )
@@ -94,7 +94,7 @@ class Charge:
         cost = self._cost
         if cost is None or self._resource is not None or not isinstance(identity, Identity):
             return self._take_once_known(identity, request, tab)
-        lease = self._lease_type(self._limiter, identity.entity_id, self._resource_name, cost, self._terms)
+        lease = self._lease_type(self._limiter, identity.entity_id, self._resource_name, cost, self._options)
         return tab.take(lease, self)
 
     async def _watch(self, found: object, request: Request, tab: Tab) -> None:
@@ -125,7 +125,7 @@ class Charge:
         cost = self._cost
         if cost is None:
             cost = self._amounts(check_cost(await self._priced(request)))
-        return self._lease_type(self._limiter, identity.entity_id, resource, cost, self._terms)
+        return self._lease_type(self._limiter, identity.entity_id, resource, cost, self._options)
 
     async def _named(self, resource: Callable[[Request], str | Awaitable[str]], request: Request) -> str:
         made = resource(request)

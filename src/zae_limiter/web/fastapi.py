@@ -58,7 +58,7 @@ class Limited:
         limits: Sequence[Limit] | None = None,
         refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
-        self.rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
+        self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
         self._charges: WeakKeyDictionary[Guard, Charge] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:

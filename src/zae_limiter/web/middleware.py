@@ -40,7 +40,9 @@ class Middleware(ABC, Generic[AppT, LimiterT]):
     ) -> None:
         self.app = app
         self._prefixes = Prefixes(prefixes, app)
-        self.guard = Guard(self._mode(limiter), rules, limits, key, Proxies.of(proxies), Fields.of(headers), respond)
+        self.guard: Guard = Guard(
+            self._mode(limiter), rules, limits, key, Proxies.of(proxies), Fields.of(headers), respond
+        )
 
     @abstractmethod
     def _mode(self, limiter: LimiterT | str) -> Mode:

@@ -34,7 +34,7 @@ class Mode:
         max_wait: float | None,
     ) -> LeaseCore:
         """A lease as `RateLimiter.acquire` makes it, for the length of a response."""
-        terms = self.limiter._checked_terms(limits, None, max_wait, None, None)
+        terms = self.limiter._check_options(limits, None, max_wait, None, None)
         return self.lease_type(self.limiter, entity_id, resource, check_amounts("consume", consume), terms)
 
     async def close(self) -> None:

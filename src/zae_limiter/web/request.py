@@ -26,8 +26,8 @@ class Request(ABC):
     __slots__ = ("_origin", "_paths", "_prefixes", "proxies", "raw")
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies, prefixes: Prefixes = _NO_PREFIXES) -> None:
-        self.raw = raw
-        self.proxies = proxies
+        self.raw: MutableMapping[str, Any] = raw
+        self.proxies: Proxies = proxies
         self._prefixes = prefixes
         self._paths: Paths | None = None
         self._origin: str | None = _UNKNOWN

@@ -16,7 +16,7 @@ from ...core.values import Namespace
 from ...records import entity, keys, namespace, version
 from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
-from ...runtime.retrying import retry
+from ...runtime.retries import tries
 from ...stores.dynamodb.table import describe
 from ...stores.opaque import opaque_id
 from . import merging, sharded
@@ -107,11 +107,11 @@ class Runner:
         return old
 
     async def _move_partition(self, pk: str, place: PartitionKey) -> None:
-        async def attempt(left: int) -> bool:
-            return await self._commit_moves(self._collect_moves(self._plan(place, await self._pages.partition(pk))))
-
         self._trail.append(pk)
-        await retry(attempt, _TRIES, _contention_error(pk))
+        for _ in tries(pk, _TRIES, _contention_error(pk)):
+            moves = self._collect_moves(self._plan(place, await self._pages.partition(pk)))
+            if await self._commit_moves(moves):
+                break
         self._trail.pop()
 
     async def _move_bucket(self, pk: str) -> None:
@@ -121,11 +121,9 @@ class Runner:
         except ValueError as error:
             self._refused[Key(pk, keys.STATE)] = str(error)
             return
-
-        async def attempt(left: int) -> bool:
-            return await self._commit_moves(self._collect_moves(await self._plan_shards(whose)))
-
-        await retry(attempt, _TRIES, _contention_error(pk))
+        for _ in tries(pk, _TRIES, _contention_error(pk)):
+            if await self._commit_moves(self._collect_moves(await self._plan_shards(whose))):
+                return
 
     async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
         there = await self._read_shards({0, whose.shard_id}, whose)
@@ -197,15 +195,15 @@ class Runner:
     async def _ensure_namespace(self) -> str:
         """Return the id of the namespace for data that have none, registering it if necessary."""
         key = keys.namespace(self._namespace_name)
-
-        async def attempt(left: int) -> str:
+        found = None
+        for _ in tries(key.pk, _TRIES, _contention_error(key.pk)):
             found = (await self._store.read([key]))[0]
-            if found is None:
-                made = Namespace(self._namespace_name, opaque_id(), namespace.ACTIVE, iso(self._now_ms()))
-                await self._store.commit(namespace.register(made))
-            return "" if found is None else str(found["namespace_id"])
-
-        return await retry(attempt, _TRIES, _contention_error(key.pk))
+            if found is not None:
+                break
+            made = Namespace(self._namespace_name, opaque_id(), namespace.ACTIVE, iso(self._now_ms()))
+            await self._store.commit(namespace.register(made))
+        assert found is not None  # else the tries have ended with an error
+        return str(found["namespace_id"])
 
     async def _with_parent(self, move: Move) -> Move:
         """Return the move with the count of its parent, which is moved first."""

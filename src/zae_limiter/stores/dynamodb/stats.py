@@ -22,7 +22,7 @@ class Stats:
         self._calls: Counter[str] = Counter()
         self._sums: Counter[str] = Counter()
         self._units = {"read": 0.0, "write": 0.0}
-        protect(self)
+        protect(self._lock)
 
     def count_call(self, operation: str, sent: int) -> None:
         """Count a request that is sent, including repeated ones."""

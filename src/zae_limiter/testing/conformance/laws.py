@@ -18,7 +18,7 @@ from ...core.errors import (
 )
 from ..faults import Fault, FaultyStore
 from .expect import raises, same, true
-from .oracle import Pot, balances, made, same_balances
+from .oracle import ExactBucket, balances, made, same_balances
 from .room import beside
 from .traffic import RESOURCE, Boom, Family, Move
 
@@ -127,10 +127,10 @@ async def _states(family: Family, child: str) -> dict[tuple[str, str, str], int]
     return await balances(family.keeper, [child, *family.everybody[: bool(family.parent_limits)]], family.now_ms)
 
 
-def _pots(family: Family, found: Mapping[tuple[str, str, str], int]) -> list[Pot]:
+def _pots(family: Family, found: Mapping[tuple[str, str, str], int]) -> list[ExactBucket]:
     limits = {("parent", limit.name): limit for limit in family.parent_limits}
     limits |= {(child, limit.name): limit for child in family.children for limit in family.limits}
-    return [Pot(limits[who, name], family.now_ms, milli) for (who, _, name), milli in found.items()]
+    return [ExactBucket(limits[who, name], family.now_ms, milli) for (who, _, name), milli in found.items()]
 
 
 async def refusal_changes_nothing(family: Family, moves: Sequence[Move], cost: Mapping[str, int]) -> None:
@@ -239,7 +239,7 @@ async def refusal_is_no_failure(harness: Harness, limit: Limit, fault: Fault) ->
     store = FaultyStore(harness.store())
     namespace = family.keeper.repository.namespace
     limiter = harness.limiter(harness.repository(store, namespace=namespace), refusal_ttl=0, timeout=1.0)
-    pot = Pot.full(limit, family.now_ms)
+    pot = ExactBucket.full(limit, family.now_ms)
     async with limiter.acquire(child, RESOURCE, {limit.name: 1}):
         pot.take(1, family.now_ms)
     charged = await _failing(limiter, store, child, limit, fault)

@@ -116,7 +116,7 @@ class Left:
 
 
 @dataclass(slots=True)
-class Pot:
+class ExactBucket:
     """One limit by itself, as simply as it can be said: refill to now, clip, take.
 
     Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past. What turns out to be owed is
@@ -136,7 +136,7 @@ class Pot:
     """Client, number of the draw and millitokens of every give-back."""
 
     @classmethod
-    def full(cls, limit: Limit, now_ms: int) -> Pot:
+    def full(cls, limit: Limit, now_ms: int) -> ExactBucket:
         """A new one."""
         return cls(limit, now_ms, limit.capacity * 1000, now_ms)
 

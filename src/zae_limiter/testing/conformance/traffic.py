@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimitExceeded
 from ...records.algebra import Conflict
-from ...stores.port import Lender
+from ...stores.port import UpdatesInPlace
 from ..clock import ManualClock
 from .oracle import LAG_MS, Entry, Ledger
 from .room import beside, new_limiter
@@ -77,21 +77,23 @@ class Host:
         await self.inner.close()
 
 
-class LendingHost(Host):
+class EmbeddedHost(Host):
     """A host inside the process of a store that lends out its records."""
 
     inner: Any
 
-    def exchange(self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any) -> Image | None:
+    def update_in_place(
+        self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any
+    ) -> tuple[Image | None, Image | None]:
         """As the store."""
         self._look([key])
-        found: Image | None = self.inner.exchange(key, now_ms, change, *args)
+        found: tuple[Image | None, Image | None] = self.inner.update_in_place(key, now_ms, change, *args)
         return found
 
 
 def host(store: Store, skew_ms: int = 0) -> Host:
     """The store as seen from a host."""
-    return (LendingHost if isinstance(store, Lender) else Host)(store, skew_ms)
+    return (EmbeddedHost if isinstance(store, UpdatesInPlace) else Host)(store, skew_ms)
 
 
 @dataclass(frozen=True, slots=True)

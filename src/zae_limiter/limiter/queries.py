@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
-class LookOperations(Operations):
+class QueryOperations(Operations):
     """Questions that take nothing."""
 
     _chains: Chains
@@ -71,12 +71,12 @@ class LookOperations(Operations):
         cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
         if cost is None:
-            cost = {name: MILLI for step in chain.levels for name in step.slots}
+            cost = {name: MILLI for home in chain.homes for name in home.level.slots}
         else:
             check_known("needed", cost, chain.names)
         return [
-            LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=step.source)
-            for step, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+            LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=home.level.source)
+            for home, reading in zip(chain.homes, chain.readings(now_ms), strict=True)
             for seen in statuses([reading], cost, now_ms)
         ]
 
@@ -92,11 +92,11 @@ class LookOperations(Operations):
         now_ms = backend.clock.now_ms()
         entities = []
         for shards in bucket.by_bucket(rows):
-            pots = bucket.stored_pots(shards, limit_name)
+            balances = bucket.stored_balances(shards, limit_name)
             first = shards[0][1]
-            if pots and not (parents_only and first.get("parent_id")):
-                left = balance(pots, now_ms) // MILLI
-                capacity = sum(pot.rule.capacity for pot in pots) // MILLI
+            if balances and not (parents_only and first.get("parent_id")):
+                left = balance(balances, now_ms) // MILLI
+                capacity = sum(shard.rule.capacity for shard in balances) // MILLI
                 entities.append(EntityCapacity(first["entity_id"], capacity, left, used_pct(capacity, left)))
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
@@ -128,7 +128,7 @@ class LookOperations(Operations):
             chain = await self._chains.resolve(entity_id, resource, given, deadline)
         chain = await self._engine.look(chain, deadline)
         chain = await self._chains.follow(chain, deadline)
-        if not all(rung.complete for rung in chain.rungs):
+        if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
         if promising and given is None:

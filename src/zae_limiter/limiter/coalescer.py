@@ -1,0 +1,143 @@
+"""The queue in which concurrent acquires of one chain wait while a write is in flight, to go out together."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+from ..core.errors import RateLimiterUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..runtime.deadline import Deadline
+    from ..runtime.port import Gate
+
+G = TypeVar("G")
+
+
+class Place(enum.Enum):
+    """Where a charge is on its way."""
+
+    QUEUED = enum.auto()
+    LEADING = enum.auto()
+    IN_FLIGHT = enum.auto()
+    DECIDED = enum.auto()
+
+
+class PendingCharge(Generic[G]):
+    """One request for tokens, and what becomes of it: a grant or an error."""
+
+    __slots__ = ("abandoned", "atomic", "cost", "deadline", "decided", "error", "gate", "grant", "leads")
+
+    def __init__(self, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> None:
+        self.cost = cost
+        self.deadline = deadline
+        self.atomic = atomic
+        self.grant: G | None = None
+        self.error: BaseException | None = None
+        self.gate: Gate | None = None
+        self.leads = False
+        self.abandoned = False
+        self.decided = False
+
+    def fail(self) -> NoReturn:
+        """Raise the error that the charge ended with."""
+        error, self.error = self.error, None
+        assert error is not None  # a charge that was decided has a grant or an error
+        try:
+            raise error
+        finally:
+            del error  # it holds this frame, which must not hold it as well
+
+
+class WriteCoalescer(Generic[G]):
+    """One leader at a time has a write in flight; the others queue.
+
+    When the write has landed, the one in the queue with the most time left becomes leader and takes along all who
+    wait, in the order of their coming. So the deadline of the write cuts nobody short.
+    """
+
+    __slots__ = ("_busy", "_lock", "waiting")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy = False
+        self.waiting: deque[PendingCharge[G]] = deque()
+
+    def enter(self, charge: PendingCharge[G], new_gate: Callable[[], Gate]) -> Gate | None:
+        """Take the lead and return None if nothing is in flight; otherwise queue and return the gate to wait at."""
+        with self._lock:
+            if not self._busy:
+                self._busy = True
+                return None
+            charge.gate = new_gate()
+            self.waiting.append(charge)
+            return charge.gate
+
+    def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
+        """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
+        ends = leader.deadline.ends + leader.deadline.seconds * _SLACK
+        with self._lock:
+            taken = [] if leader in self.waiting else [leader]
+            while self.waiting and self.waiting[0].deadline.ends <= ends:
+                taken.append(self.waiting.popleft())
+        return taken
+
+    def leave(self) -> None:
+        """Hand the lead to the one in the queue with the most time left, or end it."""
+        with self._lock:
+            if not self.waiting:
+                self._busy = False
+                return
+            heir = max(self.waiting, key=_ends)
+            heir.leads = True
+        _open(heir)
+
+    def decide(self, batch: list[PendingCharge[G]], failure: Exception | None) -> list[G]:
+        """Tell the batch its outcome and leave; return the grants whose callers are gone: they have to go back.
+
+        Charges without an outcome end with ``failure``.
+        """
+        for charge in batch:
+            if charge.grant is None and charge.error is None:
+                charge.error = failure or RateLimiterUnavailable(
+                    "The write that was to make the decision was interrupted."
+                )
+        with self._lock:
+            lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
+            for charge in batch:
+                charge.decided = True
+            if len(batch) == 1 and batch[0].gate is None and not self.waiting:
+                self._busy = False
+                return lost
+        for charge in batch:
+            _open(charge)
+        self.leave()
+        return lost
+
+    def withdraw(self, charge: PendingCharge[G]) -> Place:
+        """Take out the charge of a cancelled caller; return where it was, which says who has to clean up."""
+        with self._lock:
+            if charge in self.waiting:
+                self.waiting.remove(charge)
+                return Place.LEADING if charge.leads else Place.QUEUED
+            if charge.decided:
+                return Place.DECIDED
+            charge.abandoned = True
+            return Place.IN_FLIGHT
+
+
+_SLACK = 0.1
+"""How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
+
+
+def _ends(charge: PendingCharge[G]) -> float:
+    return charge.deadline.ends
+
+
+def _open(charge: PendingCharge[G]) -> None:
+    if charge.gate is not None:
+        charge.gate.open()

@@ -1,0 +1,123 @@
+"""Deciding: who of those who ask is served by the next write, or why nobody is. No I/O."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.decide import fitting, refusal
+from ..core.errors import CapacityExceeded
+from .coalescer import PendingCharge
+from .grant import Grant
+from .planning import Part, plan, plan_widely
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.errors import RateLimitExceeded
+    from .chain import Chain
+
+_RECENT_MS = 100
+"""How long a look at all shards says which of them has something left."""
+
+
+class Knowledge(enum.Enum):
+    """How sure it is what the buckets of a chain hold."""
+
+    REMEMBERED = enum.auto()
+    """They were seen some time ago: reason enough to write, but only for a moment to refuse."""
+    LOST_RACE = enum.auto()
+    """The store has shown what there was instead when a race was lost."""
+    SHOWN = enum.auto()
+    """The store has just shown all of it."""
+
+    def is_final(self, chain: Chain) -> bool:
+        """Return whether a refusal needs no further question. A lost race shows only the shards it was about."""
+        return self is Knowledge.SHOWN or (self is Knowledge.LOST_RACE and not chain.sharded)
+
+
+class Draft(NamedTuple):
+    """Who is to be served by one commit, and what it writes; ``wide`` if not by the home shards alone."""
+
+    charges: list[PendingCharge[Grant]]
+    parts: list[Part]
+    wide: bool = False
+
+    def share(self, grant: Grant) -> None:
+        """Give each charge its part of what was granted to all of them, with what those after it took on top."""
+        if len(self.charges) == 1:
+            self.charges[0].grant = grant
+            return
+        later: dict[str, int] = {}
+        for charge in reversed(self.charges):
+            charge.grant = grant._replace(cost=charge.cost, later=dict(later))
+            for name, amount in charge.cost.items():
+                later[name] = later.get(name, 0) + amount
+
+
+def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | None:
+    """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
+
+    Return None where nobody can be served by what is known.
+    """
+    if len(pending) == 1:
+        parts = plan(chain, pending[0].cost, now_ms)
+        if parts is not None:
+            return Draft(pending, parts)
+    else:
+        fits = fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
+        charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
+        parts = plan(chain, total(charges), now_ms, [charge.cost for charge in charges]) if charges else None
+        if parts is not None:
+            return Draft(charges, parts)
+    return _draft_widely(chain, pending, now_ms) if chain.sharded and _may_look_wide(chain, now_ms, knowledge) else None
+
+
+def _may_look_wide(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
+    """Return whether the other shards were seen recently enough to take from them."""
+    if knowledge is Knowledge.REMEMBERED:
+        return all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
+    return knowledge is Knowledge.SHOWN
+
+
+def _draft_widely(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
+    different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
+    for charge in reversed(different.values()):
+        parts = plan_widely(chain, charge.cost, now_ms)
+        if parts is not None:
+            return Draft([charge], parts, wide=True)
+    return None
+
+
+def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
+    """Return the refusal if a limit that refuses was seen at most ``ttl_ms`` ago; None if the store must be asked.
+
+    Others may have given tokens back since it was seen, so no refusal is repeated for longer than that.
+    """
+    recent = [0 <= now_ms - level.seen_ms <= ttl_ms for level in chain.levels]
+    if not ttl_ms or not any(recent):
+        return None
+    offers = chain.offers(cost, now_ms)
+    if any(fresh and refusal([offer], cost, now_ms) for fresh, offer in zip(recent, offers, strict=True)):
+        return refusal(offers, cost, now_ms)
+    return None
+
+
+def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int], now_ms: int) -> None:
+    """Mark the buckets that have refused: the next request may need no question."""
+    if isinstance(error, CapacityExceeded):
+        return
+    for home, reading in zip(chain.homes, chain.home_readings(now_ms), strict=True):
+        if refusal([reading], cost, now_ms) is not None:
+            home.seen.refused = True
+
+
+def total(charges: Sequence[PendingCharge[Grant]]) -> Mapping[str, int]:
+    """Return what several charges cost together."""
+    if len(charges) == 1:
+        return charges[0].cost
+    amounts: dict[str, int] = {}
+    for charge in charges:
+        for name, amount in charge.cost.items():
+            amounts[name] = amounts.get(name, 0) + amount
+    return amounts

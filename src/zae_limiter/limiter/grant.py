@@ -1,0 +1,64 @@
+"""A grant: tokens that were taken, and what is known of the buckets right after it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.bucket import MILLI, balance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..core.limit import Limit
+    from ..records.algebra import Image, Key
+    from ..records.level import Level
+    from .chain import Chain, LevelShard, LevelShards
+    from .planning import Part
+
+
+class Grant(NamedTuple):
+    """Tokens taken: from which chain, and its buckets right after it as of ``now_ms``."""
+
+    chain: Chain
+    cost: Mapping[str, int]
+    images: tuple[Image | None, ...]
+    now_ms: int
+    later: Mapping[str, int]
+    """What others may have taken on top before the images were seen."""
+    parts: tuple[Part, ...] | None
+    """What was taken from which shards, where it was not all taken from the home shards."""
+    settled: bool = False
+    """Whether a part of it was settled before: then its place among other charges is not known any more."""
+
+    def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None]]:
+        """Iterate over what was taken where, and the bucket right after it."""
+        for position, image in enumerate(self.images):
+            if self.parts is None:
+                yield self.chain.homes[position], self.cost, image
+            else:
+                yield self.parts[position].shard, self.parts[position].cost, image
+
+    def left(self) -> list[tuple[Level, Limit, int]]:
+        """Return what was left of every limit of every level, in whole tokens."""
+        images = {shard.level.key: image for shard, _, image in self.portions()}
+        found = []
+        for shards in self.chain.levels:
+            held = self._held_here(shards, images)
+            level = shards.home.level
+            later = self.later
+            found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
+        return found
+
+    def _held_here(self, shards: LevelShards, images: Mapping[Key, Image | None]) -> dict[str, int]:
+        home = shards.home
+        image = images.get(home.level.key) if len(shards.shards) == 1 else None
+        limits = None if image is None else home.limits(image)
+        if image is None or limits is None:
+            reading = shards.reading(self.now_ms, images)
+            return {name: balance(each, self.now_ms) for name, each in reading.balances.items()}
+        return {name: each.level(image[each.tk], self.now_ms) for name, each in limits.by_name.items()}
+
+
+new_grant = partial(tuple.__new__, Grant)
+"""A `Grant` from all its fields at once."""

@@ -1,0 +1,116 @@
+"""Moving a bucket to the limits and the config in force, where these have changed since it was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.bucket import MILLI, between
+from ..core.draw import apply_draw, draw
+from ..core.give_back import MOST_CREDITED
+from ..core.names import INFRASTRUCTURE_LIMIT
+from . import pressure
+from .algebra import NEVER, TTL, Image, Write, applied
+from .bucket import full_at, newest, stored_names, stored_rule
+from .charging import REACH, expires
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
+    """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
+
+    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
+    """
+    rf = image[ANCHOR]
+    now_ms = newest(image, now_ms)
+    anchor = max(now_ms, rf + 1)
+    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
+    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _remade(image), "cascade": level.cascade}
+    add: dict[str, int] = {}
+    remove: tuple[str, ...] = ("parent_id",)
+    if level.parent_id is not None:
+        put["parent_id"], remove = level.parent_id, ()
+    if level.version is not None:
+        put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
+    for name, slot in level.slots_of(image).items():
+        if not _reshape_limit(level, image, slot, cost.get(name), (now_ms, anchor), guards, put, add):
+            return None
+    for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
+        rule = stored_rule(image, name, level.shard)
+        if rule is not None:
+            tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+            made = between(rule, rf, anchor)
+            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 1}
+    if level.usage_days and level.charges(cost):
+        add[CHANGES] = changes
+    if level.partition_writes:
+        put.update(pressure.moved(level, image, now_ms, anchor))
+    return keep_in_debt(
+        level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
+    )
+
+
+def _reshape_limit(
+    level: Level,
+    image: Image,
+    slot: Slot,
+    cost: int | None,
+    instants: tuple[int, int],
+    guards: list[tuple[str, str, Any]],
+    put: dict[str, Any],
+    add: dict[str, int],
+) -> bool:
+    """Add what a reshape does to one limit, as of the first instant and with the second as anchor; False: no fit."""
+    now_ms, anchor = instants
+    need = cost or 0
+    rule = slot.rule
+    after = between(rule, anchor, now_ms)
+    old = stored_rule(image, slot.limit.name, level.shard)
+    put.update(slot.shape)
+    if old is None:
+        put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
+        return need <= rule.capacity
+    since = between(old, image[ANCHOR], now_ms)
+    taken = draw(min(old.capacity, rule.capacity), image[slot.tk], since, cost, after)
+    if taken is None:
+        return False
+    guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))
+    if need:
+        add[slot.tc] = need
+    add[slot.cr] = _credited(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.hi] = 1
+    return True
+
+
+def _credited(before: int, more: int) -> int:
+    """What is added to a counter of credits; it starts again where it has outgrown its bound.
+
+    More than the bound at once is as good as the bound: no bucket holds as much.
+    """
+    more = min(more, MOST_CREDITED)
+    return more - before if before > MOST_CREDITED else more
+
+
+def _remade(image: Image) -> int:
+    """The instant at which a bucket was made; another one where a counter starts again, so that no charge before is
+    compared with it."""
+    made: int = image.get(MADE, image[ANCHOR] * MILLI)
+    outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
+    return made + 1 if outgrown else made
+
+
+def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
+    """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
+    if not expires(level, image):
+        return write._replace(expires_at_ms=NEVER if TTL in image else None)
+    after = applied(image, write)
+    assert after is not None  # it does not delete
+    return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
+
+
+def far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
+    """Whether a limit has produced more than half of what may lie between an anchor and a decision."""
+    rules = (stored_rule(image, name, shard) for name in stored_names(image))
+    return any(rule is not None and between(rule, image[ANCHOR], now_ms) > REACH // 2 for rule in rules)

@@ -1,0 +1,172 @@
+"""What was last seen of each bucket. Never a reason to grant, only to choose a write or to refuse."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..records import charging
+from ..records.bucket import inspect
+from ..records.level import ANCHOR, CONFIG_VERSION, MADE
+from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.give_back import Order
+    from ..records.algebra import Image, Key
+    from ..records.charging import AnchoredLimits, Contention
+    from ..records.level import Level
+
+
+class Return(NamedTuple):
+    """Tokens that this process has given back to a bucket that was ``made`` then, as one of so many ``shards``.
+
+    ``order`` is that of the charge they are from. ``credited`` is the bucket's counter right after the return: an
+    image that counts less has not seen it.
+    """
+
+    made: int
+    shards: int
+    limit_name: str
+    order: Order
+    milli: int
+    credited: int
+
+
+_MOST_RETURNS = 32
+_CALM = 1
+"""After so many writes between which nobody else wrote, a bucket counts as one's own again."""
+_NONE: frozenset[str] = frozenset()
+
+
+class LastSeen:
+    """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
+
+    ``refused`` says that a request was refused with this image; ``lost`` is how many races for it were lost since the
+    last that was won; ``contended`` are the limits that others were writing then; ``returns`` is what this process has
+    given back lately, ``returning`` the settlements of this process that are on their way to the bucket.
+
+    Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
+    the other way round, so an image is never taken for newer than it is.
+    """
+
+    __slots__ = ("_checked", "_disturbed", "contended", "image", "lost", "refused", "returning", "returns", "seen_ms")
+
+    def __init__(self) -> None:
+        self.image: Image | None = None
+        self.seen_ms = 0
+        self.refused = False
+        self.lost = 0
+        self.returns: deque[Return] | None = None
+        self.returning: set[Any] | None = None
+        self.contended = _NONE
+        self._disturbed = 0
+        self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
+        """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
+
+    def show(self, image: Image | None, now_ms: int) -> None:
+        """Keep a newer image. The instant never goes back, should the clock do so."""
+        self.refused = False
+        self.image = image
+        if now_ms > self.seen_ms:
+            self.seen_ms = now_ms
+
+    def blank(self) -> None:
+        """Forget what was seen."""
+        self.refused = False
+        self.image = None
+        self.seen_ms = 0
+
+    def limits(self, level: Level, image: Image) -> AnchoredLimits | None:
+        """Return the limits of a level as a sound image of the bucket holds them; None where it has to be moved."""
+        known_level, known_image, known = self._checked
+        if known_level is level and known is not None:
+            if known_image is image:
+                return known
+            # The rule of a bucket changes only with its anchor.
+            anchor_ms, made, config_version, _, _ = known
+            if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
+                return known
+        limits = charging.anchored_limits(level, image)
+        self._checked = (level, image, limits)
+        return limits
+
+    def spend(self, image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
+        """Return the image of a bucket in the process after ``cost`` was taken, and keep it as the last seen.
+
+        Return None where it does not fit or takes more than that. Raise CorruptRecordError for a damaged bucket.
+        """
+        if image is None:
+            return None
+        known_level, known_image, limits = self._checked
+        if known_image is not image or known_level is not level:
+            limits = charging.anchored_limits(level, inspect(level.key, image))
+        new = charging.spend(image, level, limits, cost, now_ms)
+        if new is None:
+            self._checked = (level, image, limits)
+            return None
+        self._checked = (level, new, limits)
+        self.refused = False
+        self.image = new
+        if now_ms > self.seen_ms:
+            self.seen_ms = now_ms
+        return new
+
+    def contention(self) -> Contention:
+        """Return what is known of others who write the bucket."""
+        return charging.Contention(self.contended, self.seen_ms, self.lost)
+
+    def mark_contended(self, names: frozenset[str]) -> None:
+        """Note that a race was lost, and which limits others are writing at this moment."""
+        self.lost += 1
+        self.contended = names
+        self._disturbed = _CALM
+
+    def mark_written(self, *, undisturbed: bool) -> None:
+        """Note that a race was won; after enough of them without others in between it is one's own again."""
+        self.lost = 0
+        if self.contended:
+            self._disturbed = self._disturbed - 1 if undisturbed else _CALM
+            if not self._disturbed:
+                self.contended = _NONE
+
+    def keep_return(self, given: Return) -> None:
+        """Remember a return; the oldest ones are forgotten."""
+        if self.returns is None:
+            self.returns = deque(maxlen=_MOST_RETURNS)
+        self.returns.append(given)
+
+    def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
+        """Sum up what this process has given back of charges after the one of ``order``.
+
+        Only what a bucket has seen counts: one of so many ``shards`` whose counter of credits is ``credited``.
+        """
+        if self.returns is None:
+            return 0
+        bucket = (made, shards, limit_name)
+        known = tuple(self.returns)  # in one step, as others may add to it meanwhile
+        return sum(
+            each.milli for each in known if each.order > order and each.credited <= credited and each[:3] == bucket
+        )
+
+
+class LastSeenBuckets:
+    """What was last seen of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
+
+    def __init__(self, max_entries: int = MAX_CACHED_KEYS) -> None:
+        self._known: BoundedMap[str, LastSeen] = BoundedMap(max_entries)
+
+    def of(self, key: Key) -> LastSeen:
+        """Return what was last seen of a bucket, a blank one if it is new."""
+        return self._known.get(key.pk) or self._known.get_or_make(key.pk, LastSeen)
+
+    def forget(self, key: Key) -> None:
+        """Blank what is known of a bucket, also for those who hold it."""
+        seen = self._known.get(key.pk)
+        if seen is not None:
+            seen.blank()
+
+    def __len__(self) -> int:
+        """Return how many buckets are known."""
+        return len(self._known)
