@@ -297,7 +297,7 @@ class RepositoryOptions:
 
 
 class RepositoryBuilder(RepositoryOptions):
-    """A builder of a `Repository`. `build` also deploys its stack, if it has options, and registers its namespace."""
+    """A builder of a `Repository`. `build` also deploys its stack, if it has one, and registers its namespace."""
 
     async def build(self) -> Repository:
         """Open the repository, deploy its stack if it has options, and register its namespace."""

@@ -174,7 +174,7 @@ class SyncRepository(
 
 
 class SyncRepositoryBuilder(RepositoryOptions):
-    """A builder of a `SyncRepository`. `build` also deploys its stack, if it has options, and registers its namespace."""
+    """A builder of a `SyncRepository`. `build` also deploys its stack, if it has one, and registers its namespace."""
 
     def build(self) -> SyncRepository:
         """Open the repository, deploy its stack if it has options, and register its namespace."""
