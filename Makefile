@@ -12,7 +12,7 @@ PIP := pip install --quiet --disable-pip-version-check
 export PIP_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-pythons check lint types layers bench plots picture docs environments clean
+.PHONY: demo test test-fast test-pythons check lint types layers bench plots picture docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
@@ -24,9 +24,18 @@ test: $(VENV)/.dev $(AWS)/.ready
 	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests) || status=$$?; \
 	exit $$status
 
+# Between two edits: memory and SQLite only, and few examples of each law.
+FAST := core records limiter repository runtime sync telemetry kv stores/memory stores/sqlite \
+	laws/test_laws.py laws/test_conformance.py laws/test_stories.py laws/test_broken_stores.py laws/test_broken_ranges.py \
+	test_architecture.py test_doctests.py test_logging.py test_smoke.py
+
+test-fast: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest -m "not alone" -k "not redis and not dynamodb" --hypothesis-profile=fast --numprocesses=2 \
+		$(addprefix tests/,$(FAST))
+
 # On each newer Python that is found; what is not found is said.
 test-pythons:
-	$(PYTHON) -m tests.interpreters
+	$(PYTHON) -m tests.support.interpreters
 
 check: lint types layers
 

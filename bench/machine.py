@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.redis.rig.binary import redis_server
+from tests.support.redis.binary import redis_server
 
 from bench.rivals import RIVALS
 

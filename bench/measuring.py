@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.redis.rig.server import Server
+from tests.support.redis.server import Server
 
 from bench import contention, loss, redis_meter
 from bench.demands import DEMANDS

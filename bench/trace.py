@@ -24,10 +24,10 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 from unittest import mock
 
-from tests.aws import engine
-from tests.aws.wire import Wire
-from tests.backends import dynamodb_table
-from tests.redis.rig import shared
+from tests.support.aws import engine
+from tests.support.aws.wire import Wire
+from tests.support.backends import dynamodb_table
+from tests.support.redis import shared
 
 import zae_limiter
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository

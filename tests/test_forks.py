@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from zae_limiter import forks
 
 FORK = """

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -26,13 +26,13 @@ from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
 from zae_limiter.stores.server_clock import ServerClock
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
-from zae_limiter.web import Rule
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies, Rule
 
 LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)]
 RULE = Rule(limits=LIMITS, cost={"rpm": 1})
 SOURCE = Path(zae_limiter.__file__).parent
-STANDARD = {*vars(logging.makeLogRecord({})), "message", "taskName"}
+STANDARD = {*vars(logging.makeLogRecord({})), "asctime", "message", "taskName"}
+"""What every record has, with what the formatter of any handler adds to it."""
 
 
 class Row(NamedTuple):

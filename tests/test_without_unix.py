@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 from zae_limiter import __version__
 
 SOURCE = Path(__file__).parent.parent / "src"

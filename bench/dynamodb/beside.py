@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from botocore.session import Session
-from tests.aws import engine
-from tests.aws.wire import Call, Wire
+from tests.support.aws import engine
+from tests.support.aws.wire import Call, Wire
 
 from bench.dynamodb.billing import pictured, write_units
 from bench.hammering import Log, merged

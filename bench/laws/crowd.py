@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.redis.rig.server import Server
+from tests.support.redis.server import Server
 
 from bench import contention
 from bench.demands import DEMANDS, QUOTA

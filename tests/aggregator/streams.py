@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter import RateLimiterUnavailable
 from zae_limiter.records.algebra import Committed
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.values import encode_item, encode_key
@@ -18,7 +18,7 @@ from zae_limiter_aggregator.settings import AggregatorSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.core.values import BackendCapabilities
+    from zae_limiter import BackendCapabilities
     from zae_limiter.records.algebra import Conflict, Image, Key, Write
     from zae_limiter_aggregator.archive import Archive
 

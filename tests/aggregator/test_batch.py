@@ -1,7 +1,4 @@
-"""A batch: what fails is delivered again, what is damaged does not pass for zero, and every batch is reported.
-
-``row`` is the row of the reference's observed defects.
-"""
+"""A batch: what fails is delivered again, what is damaged does not pass for zero, and every batch is reported."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ def counted(store: StreamedStore, window: str = "hourly") -> dict[str, dict[str,
     return {each.entity_id: dict(each.counters) for each in found if each.window_type == window}
 
 
-def test_row_3_the_first_acquire_of_a_bucket_counts() -> None:
+def test_the_first_acquire_of_a_bucket_counts() -> None:
     store = StreamedStore(ManualClock())
     (inserted,) = traffic(store, "a")
     assert inserted["eventName"] == "INSERT"
@@ -55,7 +52,7 @@ def test_row_3_the_first_acquire_of_a_bucket_counts() -> None:
     assert counted(store) == {"a": {"rpm": 1, "tpm": 500}}
 
 
-def test_row_3_the_hour_and_the_day_that_start_together_have_each_their_own_record() -> None:
+def test_the_hour_and_the_day_that_start_together_have_each_their_own_record() -> None:
     store = StreamedStore(ManualClock(1_790_000_000_000 // 86_400_000 * 86_400_000))
     aggregator(store).process(traffic(store, "a", "a"))
     assert len(snapshots(store)) == 3
@@ -63,7 +60,7 @@ def test_row_3_the_hour_and_the_day_that_start_together_have_each_their_own_reco
         assert counted(store, window) == {"a": {"rpm": 2, "tpm": 1000}}
 
 
-def test_row_3_the_window_is_that_of_the_consumption_not_of_the_anchor() -> None:
+def test_the_window_is_that_of_the_consumption_not_of_the_anchor() -> None:
     store = StreamedStore(ManualClock(1_790_000_000_000 // 3_600_000 * 3_600_000))
     traffic(store, "a")
     store.now.advance(120)
@@ -160,7 +157,7 @@ def test_the_answer_names_the_first_failure_of_several() -> None:
     assert place(records, aggregator(store).process(records)) == 3
 
 
-def test_row_3_a_table_that_is_down_fails_the_batch_and_loses_nothing() -> None:
+def test_a_table_that_is_down_fails_the_batch_and_loses_nothing() -> None:
     store = StreamedStore(ManualClock())
     records = traffic(store, "a", "a", "b")
     for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER):

@@ -157,7 +157,7 @@ def test_usage_is_what_was_consumed_however_it_is_delivered(faults: bool, seed: 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_row_3_delivering_everything_again_changes_no_snapshot(seed: int) -> None:
+def test_delivering_everything_again_changes_no_snapshot(seed: int) -> None:
     traffic = Traffic(random.Random(seed))
     traffic.happen(40)
     stream = shards_of(list(traffic.store.records))

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import botocore.session
 
-from tests.aws import engine
-from tests.aws.http1 import Message
 from tests.aws.policies import Document, asks, refused
-from tests.aws.wire import JSON, Wire, _Upstream
+from tests.support.aws import engine
+from tests.support.aws.http1 import Message
+from tests.support.aws.wire import JSON, Wire, _Upstream
 from zae_limiter import StackOptions
 from zae_limiter.aws import template
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.aws import engine as tested
-from tests.aws.keeper import free_port
+from tests.support.aws import engine as tested
+from tests.support.aws.keeper import free_port
 from zae_limiter.aws.local import home, installation, lifecycle, record
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCRIPTS = Path(sys.executable).parent
 
 
-class PartitionKey:
+class Place:
     """A folder, a port, and every engine that was started there."""
 
     def __init__(self, folder: Path) -> None:
@@ -74,9 +74,9 @@ class PartitionKey:
 
 
 @contextmanager
-def placed(folder: Path) -> Iterator[PartitionKey]:
+def placed(folder: Path) -> Iterator[Place]:
     """A place whose engines end with the block; a blank in its path is what macOS has in its own."""
-    place = PartitionKey(folder / "local aws")
+    place = Place(folder / "local aws")
     try:
         yield place
     finally:

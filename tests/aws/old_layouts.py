@@ -7,10 +7,9 @@ from typing import Any
 
 from tests.aws import old_tables
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool
-from zae_limiter import Limit, OnUnavailable
+from zae_limiter import BucketState, Limit, OnUnavailable
 from zae_limiter.aws.upgrade.runner import MoveReport, Runner
 from zae_limiter.core.bucket import Rule, level
-from zae_limiter.core.values import BucketState
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run

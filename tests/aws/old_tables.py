@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from tests.aws import engine
-from tests.aws.plain import Plain
-from tests.backends import dynamodb_client
+from tests.support.aws import engine
+from tests.support.aws.plain import Plain
+from tests.support.backends import dynamodb_client
 from zae_limiter.core.bucket import Rule
 from zae_limiter.records.algebra import Image, Key
 from zae_limiter.stores.dynamodb.store import DynamoStore

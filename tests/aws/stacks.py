@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from tests.aws import engine
+from tests.support.aws import engine
+from zae_limiter import InfrastructureNotFoundError, StackOperationError
 from zae_limiter.aws import removal, stack, tags
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import DesiredStack
-from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
 
 REGION = "us-east-1"
 _COUNT = itertools.count()

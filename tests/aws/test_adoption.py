@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deploy_failures import broken, flags, make_table
-from tests.redis.rig.waiting import until
-from tests.test_cli_errors import run
+from tests.cli.terminal import run
+from tests.support.aws import engine
+from tests.support.waiting import until
 from zae_limiter import (
     IncompatibleSchemaError,
     Limit,

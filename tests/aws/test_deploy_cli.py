@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, named, status
-from tests.test_cli_errors import run
+from tests.cli.terminal import run
+from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import deployment
 from zae_limiter.cli.stack_flags import merge_options

@@ -10,17 +10,17 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, usable
-from tests.deadlines import PATIENCE
-from tests.test_cli_errors import run
+from tests.cli.terminal import run
+from tests.support.aws import engine
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
 from zae_limiter import (
     AccessDeniedError,
     InfrastructureNotFoundError,
@@ -33,8 +33,6 @@ from zae_limiter import (
 )
 from zae_limiter.aws import code, deployment, template
 from zae_limiter.aws.calls import Aws, code_of, translate
-
-ROOT_FOLDER = Path(__file__).parents[2]
 
 UNMAKABLE = """
   Unmakable:
@@ -198,7 +196,7 @@ def deploying(name: str, moment: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **engine.CREDENTIALS}
     words = [sys.executable, "-c", CHILD, name, moment, REGION, engine.endpoint()]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(words, cwd=ROOT_FOLDER, env=environment, text=True, **pipes) as child:
+    with subprocess.Popen(words, cwd=ROOT, env=environment, text=True, **pipes) as child:
         try:
             yield child
         finally:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named, status
-from tests.backends import dynamodb_client
+from tests.support.aws import engine
+from tests.support.backends import dynamodb_client
 from zae_limiter import (
     InfrastructureNotFoundError,
     Limit,
@@ -19,6 +19,7 @@ from zae_limiter import (
     Repository,
     StackOperationError,
     StackOptions,
+    Store,
     SyncRateLimiter,
     SyncRepository,
     ValidationError,
@@ -32,7 +33,6 @@ from zae_limiter.records.algebra import Image, Write
 from zae_limiter.records.namespace import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.port import Store
 
 SMALL = StackOptions(enable_aggregator=False, enable_alarms=False, enable_audit_archival=False, create_iam=False)
 """Nothing but the table."""
@@ -260,7 +260,9 @@ def test_a_limiter_with_options_deploys_at_its_first_use_and_once(
     assert status(name) == "CREATE_COMPLETE"
 
 
-def test_a_deployment_that_fails_fails_everybody_who_waits_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deployment_that_fails_fails_everybody_who_waits_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tried: list[int] = []
 
     def failing(store: Store, options: StackOptions) -> deployment.Deployment:
@@ -268,18 +270,12 @@ def test_a_deployment_that_fails_fails_everybody_who_waits_and_is_tried_again(mo
         raise StackOperationError("no")
 
     monkeypatch.setattr(deployment, "deploy_store", failing)
-
-    async def work() -> None:
-        where: dict[str, Any] = {"name": "none", "region": REGION, "endpoint_url": "http://127.0.0.1:1"}
-        async with Repository(**where, stack_options=SMALL) as repository:
-            for times in (1, 2):
-                found = await asyncio.gather(
-                    *(repository.get_entity(f"key-{n}") for n in range(4)), return_exceptions=True
-                )
-                assert [type(each) for each in found] == [StackOperationError] * 4
-                assert len(tried) == times
-
-    asyncio.run(work())
+    where: dict[str, Any] = {"name": "none", "region": REGION, "endpoint_url": "http://127.0.0.1:1"}
+    async with Repository(**where, stack_options=SMALL) as repository:
+        for times in (1, 2):
+            found = await asyncio.gather(*(repository.get_entity(f"key-{n}") for n in range(4)), return_exceptions=True)
+            assert [type(each) for each in found] == [StackOperationError] * 4
+            assert len(tried) == times
 
 
 def test_the_builder_deploys_and_registers(name: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.aws.account import judged
 from tests.aws.stacks import FOREVER, QUEUE, REGION, wanted
-from tests.test_cli_errors import run
+from tests.cli.terminal import run
 from zae_limiter import LimiterInfo, StackOperationError, __version__
 from zae_limiter.aws import discovery, stack
 from zae_limiter.aws.calls import Aws

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.stacks import REGION, aws, inventory, named
+from tests.support.aws import engine
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRepository
 
 if TYPE_CHECKING:

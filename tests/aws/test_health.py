@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.account import client, judged
 from tests.aws.stacks import QUEUE, REGION, aws, named, wanted
 from tests.aws.test_deployment import SMALL
-from tests.backends import dynamodb_client, dynamodb_table
-from tests.test_cli_errors import run
+from tests.cli.terminal import run
+from tests.support.aws import engine
+from tests.support.backends import dynamodb_client, dynamodb_table
 from zae_limiter import InfrastructureNotFoundError, StackOptions, ValidationError, __version__
 from zae_limiter.aws import deployment, health, package, stack
 from zae_limiter.aws.calls import Aws

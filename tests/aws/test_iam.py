@@ -120,7 +120,7 @@ def items(account: Account) -> list[dict[str, Any]]:
     return sorted((item for item in found if "/BUCKET#" not in item["PK"]["S"]), key=str)
 
 
-def test_row_23_who_may_acquire_can(account: Account, acquirer: Keys) -> None:
+def test_the_acquire_policy_is_enough_to_acquire(account: Account, acquirer: Keys) -> None:
     with acting_as(acquirer), opened(account.url) as limiter:
         use(limiter)
 
@@ -131,7 +131,7 @@ def test_who_may_acquire_cannot_look_around(account: Account, acquirer: Keys, wh
         READS[what](limiter)
 
 
-def test_row_23_who_may_acquire_can_also_where_keys_are_judged(
+def test_the_acquire_policy_is_enough_also_where_keys_are_judged(
     account: Account, acquirer: Keys, acquire_policy: Document
 ) -> None:
     with acting_as(acquirer), Guarded(account.url, acquire_policy, TABLES) as wire, opened(wire.url) as limiter:

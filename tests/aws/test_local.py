@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.aws import engine as tested
-from tests.aws.local_home import PartitionKey, placed
-from tests.deadlines import PATIENCE
+from tests.aws.local_home import Place, placed
+from tests.support.aws import engine as tested
+from tests.support.deadlines import PATIENCE
+from zae_limiter import RateLimiterUnavailable, StackOperationError, ValidationError
 from zae_limiter.aws.local import engine, home, installation, lifecycle, logs, record
 from zae_limiter.aws.local.lock import hold_lock
 from zae_limiter.aws.local.processes import Process, birth
-from zae_limiter.core.errors import RateLimiterUnavailable, StackOperationError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PartitionKey]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A folder of its own, with the ministack of the tests."""
     monkeypatch.setenv(installation.COMMAND, tested.command())
     with placed(tmp_path) as made:
@@ -60,7 +60,7 @@ def recorded(process: Process, port: int = 1) -> record.RunningEngine:
     return record.RunningEngine(process, port, "us-east-1", time.time())
 
 
-def test_it_starts_once_and_stops_once(place: PartitionKey) -> None:
+def test_it_starts_once_and_stops_once(place: Place) -> None:
     first, second = place.up(), place.up()
     assert (first.started, second.started) == (True, False)
     assert first.running == second.running
@@ -76,14 +76,14 @@ def test_it_starts_once_and_stops_once(place: PartitionKey) -> None:
     assert not place.home.scratch.exists()
 
 
-def test_nothing_is_made_where_nothing_ran(place: PartitionKey) -> None:
+def test_nothing_is_made_where_nothing_ran(place: Place) -> None:
     assert place.down(purge=True) is None
     assert not place.home.folder.exists()
     with pytest.raises(RateLimiterUnavailable, match="zae-limiter local up"):
         lifecycle.require_running(place.home)
 
 
-def test_another_port_is_no_second_engine(place: PartitionKey) -> None:
+def test_another_port_is_no_second_engine(place: Place) -> None:
     found = place.up()
     for wish in (lifecycle.StartOptions(), lifecycle.StartOptions(place.port)):
         assert lifecycle.up(place.home, wish, place.said.append).running == found.running
@@ -92,7 +92,7 @@ def test_another_port_is_no_second_engine(place: PartitionKey) -> None:
     assert found.running.process.alive
 
 
-def test_a_port_that_is_taken_is_named(place: PartitionKey) -> None:
+def test_a_port_that_is_taken_is_named(place: Place) -> None:
     with socket.create_server(("127.0.0.1", place.port)), pytest.raises(StackOperationError) as refused:
         place.up()
     assert str(place.port) in str(refused.value)
@@ -101,14 +101,14 @@ def test_a_port_that_is_taken_is_named(place: PartitionKey) -> None:
     assert place.up().started
 
 
-def test_a_region_is_checked_before_anything_is_done(place: PartitionKey) -> None:
+def test_a_region_is_checked_before_anything_is_done(place: Place) -> None:
     with pytest.raises(ValidationError, match="region"):
         lifecycle.up(place.home, lifecycle.StartOptions(place.port, "Ireland!"), place.said.append)
     assert not place.home.folder.exists()
 
 
 def test_a_crash_at_the_start_is_told_with_the_last_words(
-    place: PartitionKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(installation.COMMAND, pretending(tmp_path, "echo all is well\necho no room >&2\nexit 3"))
     with pytest.raises(StackOperationError) as crashed:
@@ -118,7 +118,7 @@ def test_a_crash_at_the_start_is_told_with_the_last_words(
     assert not place.home.record.exists()
 
 
-def test_one_that_never_answers_is_ended(place: PartitionKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(installation.COMMAND, pretending(tmp_path, "exec sleep 600"))
     seen: list[Process] = []
     keep = record.save
@@ -135,7 +135,7 @@ def test_one_that_never_answers_is_ended(place: PartitionKey, tmp_path: Path, mo
     assert not place.home.record.exists()
 
 
-def test_an_engine_whose_starter_was_killed_is_taken_up(place: PartitionKey) -> None:
+def test_an_engine_whose_starter_was_killed_is_taken_up(place: Place) -> None:
     plan = engine.EngineConfig(place.port, "eu-west-1")
     place.home.folder.mkdir()
     orphan = engine.start(place.home, [tested.command()], plan)
@@ -145,7 +145,7 @@ def test_an_engine_whose_starter_was_killed_is_taken_up(place: PartitionKey) -> 
     assert found.running.region == "eu-west-1"
 
 
-def test_a_killed_engine_is_not_believed_and_replaced(place: PartitionKey) -> None:
+def test_a_killed_engine_is_not_believed_and_replaced(place: Place) -> None:
     killed = place.up().running
     os.kill(killed.process.pid, signal.SIGKILL)
     while killed.process.alive:
@@ -159,14 +159,14 @@ def test_a_killed_engine_is_not_believed_and_replaced(place: PartitionKey) -> No
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', '{"process": 3}', '{"process": {"pid": "x", "birth": "y"}}'])
-def test_a_damaged_record_is_none(place: PartitionKey, text: str) -> None:
+def test_a_damaged_record_is_none(place: Place, text: str) -> None:
     place.home.folder.mkdir()
     place.home.record.write_text(text, encoding="utf-8")
     assert record.find(place.home) is None
     assert place.down() is None
 
 
-def test_a_recycled_pid_is_neither_believed_nor_killed(place: PartitionKey) -> None:
+def test_a_recycled_pid_is_neither_believed_nor_killed(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
         record.save(place.home, recorded(other._replace(birth="before"), place.port))
@@ -176,7 +176,7 @@ def test_a_recycled_pid_is_neither_believed_nor_killed(place: PartitionKey) -> N
         assert other.alive
 
 
-def test_a_stale_record_gives_way(place: PartitionKey) -> None:
+def test_a_stale_record_gives_way(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
         record.save(place.home, recorded(other._replace(birth="before"), place.port))
@@ -204,7 +204,7 @@ def test_what_does_not_listen_is_ended_hard() -> None:
         assert not deaf.alive
 
 
-def test_purging_takes_only_what_is_ours(place: PartitionKey) -> None:
+def test_purging_takes_only_what_is_ours(place: Place) -> None:
     place.up()
     mine = place.home.folder / "mine.txt"
     mine.write_text("keep", encoding="utf-8")
@@ -216,7 +216,7 @@ def test_purging_takes_only_what_is_ours(place: PartitionKey) -> None:
     assert not place.home.folder.exists()
 
 
-def test_turns_follow_each_other_even_when_the_lock_is_purged(place: PartitionKey) -> None:
+def test_turns_follow_each_other_even_when_the_lock_is_purged(place: Place) -> None:
     waiting, order = threading.Event(), []
 
     def second() -> None:
@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
         lifecycle.up(home.Home(tmp_path / "file" / "below"), lifecycle.StartOptions(), print)
 
 
-def test_following_a_log_ends_with_the_engine(place: PartitionKey) -> None:
+def test_following_a_log_ends_with_the_engine(place: Place) -> None:
     place.home.folder.mkdir()
     assert logs.last(place.home, 5) == []
     with bystander() as other, place.home.log.open("w", encoding="utf-8", buffering=1) as log:
@@ -260,7 +260,7 @@ def test_following_a_log_ends_with_the_engine(place: PartitionKey) -> None:
         assert list(lines) == ["the end"]
 
 
-def test_the_engine_knows_nothing_of_the_user_s_account(place: PartitionKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_knows_nothing_of_the_user_s_account(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_PROFILE", "PERSIST_STATE", "USE_SSL", "PYTHONPATH", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "1")
     made = engine.environment(place.home, engine.EngineConfig(4600, "eu-west-1"))
@@ -269,7 +269,7 @@ def test_the_engine_knows_nothing_of_the_user_s_account(place: PartitionKey, mon
     assert {made["HOME"], made["TMPDIR"]} == {str(place.home.scratch)}
 
 
-def test_a_ministack_that_is_named_must_be_there(place: PartitionKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ministack_that_is_named_must_be_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(installation.COMMAND, "/nowhere/ministack")
     with pytest.raises(ValidationError, match=installation.COMMAND):
         place.up()

@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.aws.local_home import SCRIPTS, PartitionKey, placed
+from tests.aws.local_home import SCRIPTS, Place, placed
+from tests.support.paths import ROOT
 from zae_limiter.aws.local import engine, home, installation
 from zae_limiter.cli.app import root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "local-aws.md"
+PAGE = ROOT / "docs" / "contributing" / "local-aws.md"
 ACQUIRE = "acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[PartitionKey]:
+def place(tmp_path: Path) -> Iterator[Place]:
     """A folder of its own."""
     with placed(tmp_path) as made:
         yield made
 
 
-def run(place: PartitionKey, line: str, **env: str | None) -> Result:
+def run(place: Place, line: str, **env: str | None) -> Result:
     """One command."""
     runner = CliRunner(env={**place.settings(), "ZAE_LIMITER_URL": None, **env})
     result = runner.invoke(root, shlex.split(line), catch_exceptions=False)
@@ -40,14 +41,14 @@ def run(place: PartitionKey, line: str, **env: str | None) -> Result:
     return result
 
 
-def data(place: PartitionKey, line: str) -> Any:
+def data(place: Place, line: str) -> Any:
     """What a command answers as JSON; nothing else is said."""
     result = run(place, f"{line} --json")
     assert (result.exit_code, result.stderr) == (0, "")
     return json.loads(result.stdout)
 
 
-def test_up_status_logs_and_down(place: PartitionKey) -> None:
+def test_up_status_logs_and_down(place: Place) -> None:
     endpoint = f"http://127.0.0.1:{place.port}"
     started = run(place, "local up")
     assert started.exit_code == 0
@@ -78,7 +79,7 @@ def test_up_status_logs_and_down(place: PartitionKey) -> None:
     assert not place.home.folder.exists()
 
 
-def test_nothing_running_is_an_answer_that_names_the_fix(place: PartitionKey) -> None:
+def test_nothing_running_is_an_answer_that_names_the_fix(place: Place) -> None:
     for line in ("local status", "local env", "local logs"):
         text, plain = run(place, line), run(place, f"{line} --json")
         assert text.exit_code == plain.exit_code == 5
@@ -97,14 +98,14 @@ def test_nothing_running_is_an_answer_that_names_the_fix(place: PartitionKey) ->
         ("local env --shell tcsh", 2, "tcsh"),
     ],
 )
-def test_bad_input_starts_nothing(place: PartitionKey, line: str, code: int, reason: str) -> None:
+def test_bad_input_starts_nothing(place: Place, line: str, code: int, reason: str) -> None:
     refused = run(place, line)
     assert (refused.exit_code, refused.stdout) == (code, "")
     assert reason in refused.stderr
     assert not place.home.folder.exists()
 
 
-def test_one_that_runs_but_does_not_answer_is_told(place: PartitionKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_runs_but_does_not_answer_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_HEALTH_SECONDS", 0.2)
     pid = data(place, "local up")["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -129,7 +130,7 @@ def test_one_that_runs_but_does_not_answer_is_told(place: PartitionKey, monkeypa
     assert data(place, "local up")["pid"] == pid
 
 
-def test_settings_for_each_shell(place: PartitionKey) -> None:
+def test_settings_for_each_shell(place: Place) -> None:
     run(place, "local up --region eu-west-1")
     settings = data(place, "local env")
     assert settings == {
@@ -147,13 +148,13 @@ def test_settings_for_each_shell(place: PartitionKey) -> None:
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PartitionKey, Result]]:
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Result]]:
     """A limiter, whatever account the shell is logged in to: here one that does not exist."""
     with placed(tmp_path_factory.mktemp("deployed")) as place:
         yield place, run(place, "local up --name my-app", AWS_PROFILE="of-somebody-else", AWS_SESSION_TOKEN="stale")
 
 
-def test_up_with_a_name_deploys_and_says_what_to_type(deployed: tuple[PartitionKey, Result]) -> None:
+def test_up_with_a_name_deploys_and_says_what_to_type(deployed: tuple[Place, Result]) -> None:
     place, first = deployed
     assert first.exit_code == 0, first.output
     assert "Deploying my-app" in first.stderr
@@ -170,7 +171,7 @@ def test_up_with_a_name_deploys_and_says_what_to_type(deployed: tuple[PartitionK
     assert data(place, f"--name my-app {where} namespace show staging")["name"] == "staging"
 
 
-def test_after_env_no_flag_is_needed(deployed: tuple[PartitionKey, Result]) -> None:
+def test_after_env_no_flag_is_needed(deployed: tuple[Place, Result]) -> None:
     place, _ = deployed
     line = "zae-limiter --name my-app --json acquire key-2 gpt-4 -c rpm:1 -l rpm:5/day"
     granted = place.shell(f'eval "$(zae-limiter local env --shell bash)"\n{line}')
@@ -179,7 +180,7 @@ def test_after_env_no_flag_is_needed(deployed: tuple[PartitionKey, Result]) -> N
     assert place.shell(line).returncode == 2  # without it there is not even a region
 
 
-def test_two_at_once_make_one(place: PartitionKey) -> None:
+def test_two_at_once_make_one(place: Place) -> None:
     words = [str(SCRIPTS / "zae-limiter"), "local", "up", "--name", "my-app", "--json"]
     both = [
         subprocess.Popen(words, env=place.settings(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
@@ -193,7 +194,7 @@ def test_two_at_once_make_one(place: PartitionKey) -> None:
     assert data(place, "local status")["stacks"] == ["my-app"]
 
 
-def test_the_page_works_as_typed(place: PartitionKey) -> None:
+def test_the_page_works_as_typed(place: Place) -> None:
     (block,) = re.findall(r"^```shell-session\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     lines = [line.removeprefix("$ ") for line in block.splitlines()]
     assert {line.split()[2] for line in lines if line.startswith("zae-limiter local")} == {"up", "status", "down"}
@@ -203,7 +204,7 @@ def test_the_page_works_as_typed(place: PartitionKey) -> None:
     assert "Granted to key-1" in typed.stdout
 
 
-def test_on_a_clean_machine_it_installs_itself_once(place: PartitionKey, tmp_path: Path) -> None:
+def test_on_a_clean_machine_it_installs_itself_once(place: Place, tmp_path: Path) -> None:
     """No Docker, no AWS settings, an empty home; and first no package index, which is told in one line."""
     passed = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_", "LANG", "LC_"))}
     proxies = {name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")}

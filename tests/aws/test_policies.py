@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.aws import engine
 from tests.aws.account import REGION, ROOT, Account, acting_as, deployed
 from tests.aws.policies import Ask, allows, asks, refused
 from tests.aws.test_iam import CHANGES, READS, prepare, use
-from tests.aws.wire import Call, Wire
+from tests.support.aws import engine
+from tests.support.aws.wire import Call, Wire
 from zae_limiter import Limit, RateLimitExceeded, StackOptions, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
 from zae_limiter.runtime.blocking import run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.aws import engine
 from tests.aws.account import Account, client, deployed
+from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import template
 

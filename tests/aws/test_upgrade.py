@@ -1,7 +1,4 @@
-"""Upgrades on a real engine: every balance, limit, entity, event and number is there afterwards, whatever happens.
-
-``row`` is the row of the reference's observed defects.
-"""
+"""Upgrades on a real engine: every balance, limit, entity, event and number is there afterwards, whatever happens."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ layouts = pytest.mark.parametrize("items", LAYOUTS.values(), ids=LAYOUTS)
 
 
 @layouts
-def test_row_21_everything_is_there_after_the_upgrade(items: Callable[[], list[Item]]) -> None:
+def test_everything_is_there_after_the_upgrade(items: Callable[[], list[Item]]) -> None:
     with old_table() as table:
         made = items()
         fill(table, made)

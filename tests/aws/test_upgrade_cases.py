@@ -11,10 +11,9 @@ from hypothesis import given, settings, strategies as st
 from tests.aws import old_tables
 from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
-from tests.aws.strict import complaints
-from zae_limiter import IncompatibleSchemaError, Limit
+from tests.support.aws.strict import complaints
+from zae_limiter import IncompatibleSchemaError, InfrastructureError, Limit
 from zae_limiter.aws.upgrade.pages import Pages
-from zae_limiter.core.errors import InfrastructureError
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.aws import old_tables
 from tests.aws.old_layouts import LAYOUTS
 from tests.aws.old_tables import NOW, OTHER, Item, Pool
-from tests.charges import charge
+from tests.support.charges import charge
 from zae_limiter import Limit
 from zae_limiter.aws.upgrade.batches import merge_writes, split_batches
 from zae_limiter.aws.upgrade.items import Move, Old, PartitionKey, RejectedRecord, plan_move, unchanged_guards

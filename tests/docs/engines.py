@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.aws import engine
-from tests.redis.rig import shared
+from tests.support.aws import engine
+from tests.support.redis import shared
 
 REDIS = "redis://localhost:6379/0"
 

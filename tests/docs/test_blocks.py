@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import BLOCKS, OUTPUT, PAGES, ROOT, Block, in_language, named, unread
+from tests.docs.pages import BLOCKS, OUTPUT, PAGES, Block, in_language, named, unread
+from tests.support.paths import ROOT
 
 RUN = {"python": "test_python.py", "console": "test_console.py"}
 REPLAYED = {

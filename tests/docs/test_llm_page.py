@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT, on_page
+from tests.docs.pages import on_page
+from tests.support.paths import ROOT
 from zae_limiter import Limit, RateLimiter
 
 PROMPT = "Say hello."
@@ -43,7 +44,7 @@ async def _limiter() -> RateLimiter:
     return limiter
 
 
-def test_a_reader_that_stops_pays_for_what_it_has_heard(page: dict[str, Any]) -> None:
+async def test_a_reader_that_stops_pays_for_what_it_has_heard(page: dict[str, Any]) -> None:
     streamed: Streamed = page["streamed"]
 
     async def main() -> tuple[int, int]:
@@ -52,10 +53,10 @@ def test_a_reader_that_stops_pays_for_what_it_has_heard(page: dict[str, Any]) ->
                 assert [await anext(stream), await anext(stream)] == ["never", "buffered"]
             return await _charged(limiter)
 
-    assert asyncio.run(main()) == (1, PROMPT_TOKENS + 2)
+    assert await main() == (1, PROMPT_TOKENS + 2)
 
 
-def test_a_provider_that_fails_halfway_is_charged_and_its_error_is_raised(page: dict[str, Any]) -> None:
+async def test_a_provider_that_fails_halfway_is_charged_and_its_error_is_raised(page: dict[str, Any]) -> None:
     streamed: Streamed = page["streamed"]
 
     async def failing(prompt: str) -> AsyncIterator[str]:
@@ -70,10 +71,10 @@ def test_a_provider_that_fails_halfway_is_charged_and_its_error_is_raised(page: 
                 [word async for word in streamed(limiter, "key-1", PROMPT)]
             return await _charged(limiter)
 
-    assert asyncio.run(main()) == (1, PROMPT_TOKENS + 1)
+    assert await main() == (1, PROMPT_TOKENS + 1)
 
 
-def test_a_task_that_is_cancelled_is_charged_and_stays_cancelled(page: dict[str, Any]) -> None:
+async def test_a_task_that_is_cancelled_is_charged_and_stays_cancelled(page: dict[str, Any]) -> None:
     streamed: Streamed = page["streamed"]
     heard = asyncio.Event()
 
@@ -97,4 +98,4 @@ def test_a_task_that_is_cancelled_is_charged_and_stays_cancelled(page: dict[str,
                 await task
             return await _charged(limiter)
 
-    assert asyncio.run(main()) == (1, PROMPT_TOKENS + 1)
+    assert await main() == (1, PROMPT_TOKENS + 1)

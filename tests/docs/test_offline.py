@@ -12,7 +12,7 @@ import pytest
 from docs_hooks import offline
 from docs_hooks.offline import in_page, in_script, in_style, loaded_from_outside, with_own_files
 
-from tests.docs.pages import ROOT
+from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from html import unescape
 from docs_hooks.demo_picture import PICTURE, draw
 from docs_hooks.offline import in_page
 
-from tests.docs.pages import ROOT
+from tests.support.paths import ROOT
 
 
 def _words(svg: str) -> str:

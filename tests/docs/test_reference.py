@@ -10,10 +10,10 @@ import click
 import pytest
 from docs_hooks.cli_reference import MARK, PAGE, PROGRAM, prose, reference
 
-from tests.docs.pages import ROOT
+from tests.support.paths import ROOT
+from zae_limiter import ValidationError
 from zae_limiter.cli.app import root
 from zae_limiter.cli.errors import CODES
-from zae_limiter.core.errors import ValidationError
 from zae_limiter.stores.opening import open_store
 
 

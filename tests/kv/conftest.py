@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kv.support import MODES, Mode
+from tests.kv.support import Mode
+from tests.support.modes import MODES
 from zae_limiter.testing import ManualClock
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
-from zae_limiter.clock import Clock
+from tests.support import modes
+from zae_limiter import Clock
 from zae_limiter.kv import (
     ClientIdentity,
     DictRepository,
@@ -18,27 +17,15 @@ from zae_limiter.kv import (
     SyncEnforceRateLimit,
     TokenBucket,
 )
-from zae_limiter.runtime import blocking
 
-T = TypeVar("T")
-
-MODES = ("async", "blocking")
 CLIENT = "203.0.113.7"
 KEY = ClientIdentity.from_ip(CLIENT).kv_key
 
 Check = Callable[[ClientIdentity | str | None], RateLimitResult]
 
 
-class Mode:
-    """Async or blocking: one event loop that lasts, or none."""
-
-    def __init__(self, name: str) -> None:
-        self.blocking = name == "blocking"
-        self._runner = None if self.blocking else asyncio.Runner()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
-        return blocking.run(work) if self._runner is None else self._runner.run(work)
+class Mode(modes.Mode):
+    """A mode in which the use case is checked."""
 
     def check(
         self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
@@ -48,11 +35,6 @@ class Mode:
             return SyncEnforceRateLimit(repository, policy, clock).check
         work = EnforceRateLimit(repository, policy, clock)
         return lambda client: self.run(work.check(client))
-
-    def close(self) -> None:
-        """Close the loop."""
-        if self._runner is not None:
-            self._runner.close()
 
 
 class Watched:

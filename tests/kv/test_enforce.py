@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kv.support import CLIENT, KEY, Mode, Watched
-from zae_limiter import ValidationError
-from zae_limiter.clock import SystemClock
+from zae_limiter import SystemClock, ValidationError
 from zae_limiter.kv import (
     ClientIdentity,
     DictRepository,
@@ -231,14 +230,10 @@ def test_a_refusal_is_nothing_to_worry_about(mode: Mode, clock: ManualClock, cap
 
 
 @pytest.mark.parametrize("verb", ["get", "save"])
-def test_cancellation_is_not_swallowed(verb: str, clock: ManualClock) -> None:
+async def test_cancellation_is_not_swallowed(verb: str, clock: ManualClock) -> None:
     watched = Watched(clock, {verb: asyncio.CancelledError()})
-
-    async def cancelled() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await EnforceRateLimit(watched, clock=clock).check(CLIENT)
-
-    asyncio.run(cancelled())
+    with pytest.raises(asyncio.CancelledError):
+        await EnforceRateLimit(watched, clock=clock).check(CLIENT)
 
 
 def test_the_time_of_the_decision_is_after_the_read(clock: ManualClock) -> None:

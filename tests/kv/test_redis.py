@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from tests.kv.support import Mode, somebody
-from tests.redis.rig import shared
+from tests.support.redis import shared
 from zae_limiter import ValidationError
 from zae_limiter.kv import ClientIdentity, RateLimitPolicy, RedisRepository, SyncEnforceRateLimit
 from zae_limiter.testing import ManualClock

@@ -55,9 +55,9 @@ def test_a_rejected_promise_lets_through(clock: ManualClock, caplog: pytest.LogC
     assert not namespace.puts
 
 
-def test_the_expiry_is_an_option() -> None:
+async def test_the_expiry_is_an_option() -> None:
     namespace = Namespace()
-    asyncio.run(WorkersKVRepository(namespace, ttl_seconds=60).save(KEY, TokenBucket(1, 2, 3)))
+    await WorkersKVRepository(namespace, ttl_seconds=60).save(KEY, TokenBucket(1, 2, 3))
     assert namespace.puts == [(KEY, '{"tokens":1,"lastRefill":2,"capacity":3}', {"expirationTtl": 60})]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 MAKE = shutil.which("make")
 
 pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed: nothing to run the targets with")

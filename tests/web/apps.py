@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import deadlines
+from tests.support import deadlines
 from tests.web.servers import asgi_apps, wsgi_apps
 from tests.web.servers.calls import AsgiCall, WsgiCall
 from tests.web.servers.stage import Stage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backends import BACKENDS
+from tests.support.backends import BACKENDS
 from tests.web.scripted import MODES, Place
 from tests.web.servers.site import Site, Visit
 

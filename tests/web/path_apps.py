@@ -43,7 +43,7 @@ class Setting:
     around: Callable[[], Any] = field(default=nullcontext)
 
 
-def rules_of(tags: Collection[str] = ROUTES, prefix: str = "") -> list[Rule]:
+def find_rules(tags: Collection[str] = ROUTES, prefix: str = "") -> list[Rule]:
     """The rules of routes, and of everything else."""
     rules = [
         Rule(prefix + template, exempt=tag == "health", limits=[PLENTY], resource=tag)
@@ -53,7 +53,7 @@ def rules_of(tags: Collection[str] = ROUTES, prefix: str = "") -> list[Rule]:
     return [*rules, Rule(limits=[PLENTY], resource="rest")]
 
 
-RULES = rules_of()
+RULES = find_rules()
 
 
 def respelt(template: str, pattern: str, kinds: dict[str, str]) -> str:
@@ -109,7 +109,7 @@ def starlette_mounted_inside(limiter: Any, served: Served, *, where: str) -> Any
     from starlette.routing import Mount
 
     app = Starlette(routes=[Mount(where, Starlette(routes=_starlette_routes(served)))])
-    return asgi.RateLimitMiddleware(app, limiter, rules=rules_of(prefix=where))
+    return asgi.RateLimitMiddleware(app, limiter, rules=find_rules(prefix=where))
 
 
 def _fastapi(served: Served, root: str) -> Any:
@@ -144,7 +144,7 @@ def fastapi_mounted(limiter: Any, served: Served, *, where: str = "", root: str 
     from starlette.routing import Mount
 
     app = Starlette(routes=[Mount(where, _fastapi(served, root))])
-    return asgi.RateLimitMiddleware(app, limiter, rules=rules_of(prefix=where))
+    return asgi.RateLimitMiddleware(app, limiter, rules=find_rules(prefix=where))
 
 
 def fastapi_hidden(limiter: Any, served: Served) -> Any:
@@ -183,11 +183,11 @@ def litestar_inside(limiter: Any, served: Served) -> Any:
     from litestar.middleware import DefineMiddleware
 
     middleware: Any = asgi.RateLimitMiddleware
-    return _litestar(served, [DefineMiddleware(middleware, limiter=limiter, rules=rules_of(LITESTAR))])
+    return _litestar(served, [DefineMiddleware(middleware, limiter=limiter, rules=find_rules(LITESTAR))])
 
 
 def litestar_outside(limiter: Any, served: Served) -> Any:
-    return asgi.RateLimitMiddleware(_litestar(served, []), limiter, rules=rules_of(LITESTAR))
+    return asgi.RateLimitMiddleware(_litestar(served, []), limiter, rules=find_rules(LITESTAR))
 
 
 def litestar_mounting(limiter: Any, served: Served, *, inside: bool) -> Any:
@@ -200,7 +200,7 @@ def litestar_mounting(limiter: Any, served: Served, *, inside: bool) -> Any:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body"})
 
-    rules = [Rule("/sub/*", limits=[PLENTY], resource="sub"), *rules_of(LITESTAR)]
+    rules = [Rule("/sub/*", limits=[PLENTY], resource="sub"), *find_rules(LITESTAR)]
     if inside:
         middleware: Any = asgi.RateLimitMiddleware
         return _litestar(served, [DefineMiddleware(middleware, limiter=limiter, rules=rules)], sub)

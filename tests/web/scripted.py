@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from tests.web.drive import PEER, Call, Gone, Line, Raw, Reply, call_asgi, call_wsgi
-from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
-from zae_limiter.stores.port import Store
+from zae_limiter import Limit, RateLimiter, Repository, Store, SyncRateLimiter, SyncRepository
 from zae_limiter.testing import Harness
 from zae_limiter.web import Rule, asgi, channels, lease_of, wsgi
 

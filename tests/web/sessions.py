@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import reaper
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
+from tests.support.redis import reaper
 
-ROOT = Path(__file__).parents[2]
 GAP = "..."
 
 
@@ -77,10 +77,3 @@ def listening(port: int) -> bool:
     """Whether somebody takes connections there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    """A port that nobody uses at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

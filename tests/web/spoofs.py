@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies
 
 XFF, FWD, REAL, CF = "x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"
 HEADERS = (XFF, FWD, REAL, CF)

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.answers import Answer, refused, too_large, unavailable
-from zae_limiter.web.fields import Fields, Standing
+from zae_limiter.web import Answer, Fields, LimitView
+from zae_limiter.web.answers import cost_above_capacity, quota_exceeded, unavailable
 
 IETF = Fields("ietf")
 
@@ -38,7 +38,7 @@ def headers(answer: Answer) -> dict[str, str]:
 
 
 def test_a_refusal_to_the_letter() -> None:
-    answer = refused(REFUSED, NOW, IETF, 4_300)
+    answer = quota_exceeded(REFUSED, NOW, IETF, 4_300)
     assert answer.status == 429
     assert answer.headers == (
         ("Content-Type", "application/problem+json"),
@@ -65,8 +65,8 @@ def test_a_refusal_to_the_letter() -> None:
 
 
 def test_the_violated_policy_that_takes_longest_speaks() -> None:
-    late = Standing("parent.tpm", TPM, 7, 90_000, 40_000)
-    told = body(refused([REFUSED[0], late, GRANTED[1]], NOW, IETF))
+    late = LimitView("parent.tpm", TPM, 7, 90_000, 40_000)
+    told = body(quota_exceeded([REFUSED[0], late, GRANTED[1]], NOW, IETF))
     assert told["violated-policies"] == ["rpm", "parent.tpm"]
     assert (told["limit"], told["remaining"], told["retryAfter"]) == (15_000, 7, 40)
     assert told["resetTime"] == NOW + 40_000
@@ -74,7 +74,7 @@ def test_the_violated_policy_that_takes_longest_speaks() -> None:
 
 
 def test_a_refusal_from_a_level_that_is_not_told_names_no_policy() -> None:
-    answer = refused(CASCADE, NOW, IETF, 90_001)
+    answer = quota_exceeded(CASCADE, NOW, IETF, 90_001)
     told = body(answer)
     assert told["violated-policies"] == []
     assert "limit" not in told
@@ -86,23 +86,23 @@ def test_a_refusal_from_a_level_that_is_not_told_names_no_policy() -> None:
 
 
 def test_nothing_known_is_still_an_answer() -> None:
-    answer = refused([], NOW, IETF)
+    answer = quota_exceeded([], NOW, IETF)
     assert headers(answer)["Retry-After"] == "1"
     assert (body(answer)["violated-policies"], body(answer)["limits"]) == ([], [])
 
 
 def test_a_policy_that_is_there_twice_is_told_once() -> None:
-    told = body(refused([REFUSED[0], Standing("rpm", RPM, 1, 58_000, 200)], NOW, IETF))
+    told = body(quota_exceeded([REFUSED[0], LimitView("rpm", RPM, 1, 58_000, 200)], NOW, IETF))
     assert told["violated-policies"] == ["rpm"]
     assert [entry["retry_after"] for entry in told["limits"]] == [5]
 
 
 @given(standings(), st.integers(0, 10**9), st.integers(0, 60), st.randoms(use_true_random=False))
 def test_header_and_body_agree_and_nobody_is_called_early(
-    given: list[Standing], hidden: int, jitter: int, source: random.Random
+    given: list[LimitView], hidden: int, jitter: int, source: random.Random
 ) -> None:
     fields = Fields(("ietf", "openai"), jitter_seconds=jitter, chance=source.randint)
-    answer = refused(given, NOW, fields, hidden)
+    answer = quota_exceeded(given, NOW, fields, hidden)
     sent, told = headers(answer), body(answer)
     wait = max(hidden, longest(given))
     assert re.fullmatch(r"[1-9][0-9]*", sent["Retry-After"])
@@ -118,7 +118,7 @@ def test_a_crowd_is_spread_in_every_field_alike() -> None:
     fields = Fields(("x-ratelimit", "openai"), jitter_seconds=20, chance=random.Random(3).randint)
     moments = set()
     for _ in range(1_000):
-        answer = refused(REFUSED, NOW, fields, 4_300)
+        answer = quota_exceeded(REFUSED, NOW, fields, 4_300)
         told, sent = body(answer), headers(answer)
         later = told["retryAfter"] - 5
         assert told["resetTime"] == NOW + 4_300 + later * 1000
@@ -129,12 +129,12 @@ def test_a_crowd_is_spread_in_every_field_alike() -> None:
 
 
 def test_names_are_escaped_in_json_too() -> None:
-    odd = Standing('ü"\n', Limit.per_minute("rpm", 1), 0, 60_000, 60_000)
-    assert body(refused([odd], NOW, IETF))["violated-policies"] == ['ü"\n']
+    odd = LimitView('ü"\n', Limit.per_minute("rpm", 1), 0, 60_000, 60_000)
+    assert body(quota_exceeded([odd], NOW, IETF))["violated-policies"] == ['ü"\n']
 
 
 def test_a_refusal_can_be_read_by_browsers() -> None:
-    sent = headers(refused(REFUSED, NOW, Fields("ietf", expose=True), 4_300))
+    sent = headers(quota_exceeded(REFUSED, NOW, Fields("ietf", expose=True), 4_300))
     assert sent["Access-Control-Expose-Headers"] == "Retry-After, RateLimit-Policy, RateLimit"
 
 
@@ -142,13 +142,10 @@ def test_a_refusal_can_be_read_by_browsers() -> None:
 
 
 def test_a_cost_above_the_capacity() -> None:
-    answer = too_large("tpm", 15_000, 20_000)
+    answer = cost_above_capacity("tpm", 15_000, 20_000)
     assert answer.status == 413
     assert headers(answer).keys() == {"Content-Type", "Content-Length", "Cache-Control"}
-    message = (
-        "The request needs 20000 of tpm, which never holds more than 15000. "
-        "Waiting does not help: send a smaller request."
-    )
+    message = "The request costs 20000 tpm, above the maximum 15000; retrying will not help. Send a smaller request."
     assert list(body(answer).items()) == [
         ("type", "urn:problem-type:zae-limiter:cost-above-capacity"),
         ("title", "Request costs more than its limit can ever hold"),
@@ -163,7 +160,7 @@ def test_a_cost_above_the_capacity() -> None:
 
 
 def test_a_capacity_that_is_not_told_stays_untold() -> None:
-    told = body(too_large(None, 15_000, 20_000))
+    told = body(cost_above_capacity(None, 15_000, 20_000))
     assert "limit" not in told
     assert "15000" not in json.dumps(told)
     assert (told["violated-policies"], told["requested"]) == ([], 20_000)
@@ -177,7 +174,7 @@ def test_a_limiter_that_cannot_be_asked() -> None:
     assert answer.status == 503
     assert headers(answer).keys() == {"Content-Type", "Content-Length", "Cache-Control", "Retry-After"}
     assert headers(answer)["Retry-After"] == "5"
-    message = "The rate limiter cannot be asked at the moment. Please try again later."
+    message = "Rate limiting is temporarily unavailable. Please try again later."
     assert list(body(answer).items()) == [
         ("type", "about:blank"),
         ("title", "Service Unavailable"),

@@ -14,13 +14,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
+from tests.support.waiting import eventually
 from tests.web.apps import CHAT, COST
 from tests.web.servers import http2, laws
 from tests.web.servers.calls import HELLO, PER_CHUNK
 from tests.web.servers.client import Connection
 from tests.web.servers.site import BLOB, Site, Visit, opened, served_by
-from tests.web.servers.stage import eventually
 
 site = served_by("uvicorn", "hypercorn", "gunicorn-asgi")
 

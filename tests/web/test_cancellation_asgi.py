@@ -19,15 +19,15 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tests.deadlines import PATIENCE
-from tests.test_cancellation import CancelAt
+from tests.runtime.test_cancellation import CancelAt
+from tests.support.deadlines import PATIENCE
 from tests.web.drive import Call, call_asgi
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, Store
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
 from zae_limiter.web import Rule, asgi, lease_of
-from zae_limiter.web.tab import TAB
+from zae_limiter.web.request_leases import LEASES
 
 TPM = Limit.per_day("tpm", 1_000)
 Opener = Callable[[], Store]
@@ -66,8 +66,8 @@ class Progress:
         for who in ("first", "second"):
             spent = 1_000 - (await self.limiter.available(f"{who}-{self.key}", "http", limits=[TPM]))["tpm"]
             assert spent == self.owed.get(who, 0), f"step {step}, {who}: {self.owed}"
-        if TAB in self.scope:
-            assert not any(lease._open for lease in self.scope[TAB].leases)
+        if LEASES in self.scope:
+            assert not any(lease.is_open for lease in self.scope[LEASES].leases)
 
 
 App = Callable[[Progress, Any, Any], Awaitable[None]]
@@ -120,7 +120,7 @@ async def body(send: Any, chunk: bytes = b"", *, more: bool = False) -> None:
 
 async def adjust(progress: Progress, amount: int) -> None:
     """Adjust the lease of the rule; it counts from this moment on."""
-    await progress.scope[TAB].leases[0].adjust(tpm=amount)
+    await progress.scope[LEASES].leases[0].adjust(tpm=amount)
     progress.owe(first=amount)
 
 
@@ -130,17 +130,17 @@ async def acquire(progress: Progress, amount: int) -> None:
     progress.owe(second=amount)
 
 
-def test_a_plain_request(opener: Opener) -> None:
+async def test_a_plain_request(opener: Opener) -> None:
     async def app(progress: Progress, receive: Any, send: Any) -> None:
         await receive()
         await start(send)
         await body(send, b"one", more=True)
         await body(send, b"two")
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 6
+    assert await cancel_everywhere(opener, app) > 6
 
 
-def test_a_request_that_is_adjusted(opener: Opener) -> None:
+async def test_a_request_that_is_adjusted(opener: Opener) -> None:
     async def app(progress: Progress, receive: Any, send: Any) -> None:
         await start(send)
         await adjust(progress, 7)
@@ -148,20 +148,20 @@ def test_a_request_that_is_adjusted(opener: Opener) -> None:
         await adjust(progress, -50)
         await body(send)
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 8
+    assert await cancel_everywhere(opener, app) > 8
 
 
-def test_an_app_that_fails(opener: Opener) -> None:
+async def test_an_app_that_fails(opener: Opener) -> None:
     async def app(progress: Progress, receive: Any, send: Any) -> None:
         await receive()
         await adjust(progress, 7)
         await asyncio.sleep(0)
         raise Boom
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 6
+    assert await cancel_everywhere(opener, app) > 6
 
 
-def test_an_app_that_refuses(opener: Opener) -> None:
+async def test_an_app_that_refuses(opener: Opener) -> None:
     """What goes back goes back even if the giving back is disturbed."""
 
     async def app(progress: Progress, receive: Any, send: Any) -> None:
@@ -171,10 +171,10 @@ def test_an_app_that_refuses(opener: Opener) -> None:
         progress.owed.clear()
         raise RateLimitExceeded([])
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 6
+    assert await cancel_everywhere(opener, app) > 6
 
 
-def test_several_leases_are_settled_all(opener: Opener) -> None:
+async def test_several_leases_are_settled_all(opener: Opener) -> None:
     """A cancellation in the settlement of one does not lose that of the others."""
 
     async def app(progress: Progress, receive: Any, send: Any) -> None:
@@ -185,20 +185,20 @@ def test_several_leases_are_settled_all(opener: Opener) -> None:
         await start(send)
         await body(send)
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 10
+    assert await cancel_everywhere(opener, app) > 10
 
 
-def test_several_leases_go_back_all(opener: Opener) -> None:
+async def test_several_leases_go_back_all(opener: Opener) -> None:
     async def app(progress: Progress, receive: Any, send: Any) -> None:
         await acquire(progress, 30)
         await asyncio.sleep(0)
         progress.owed.clear()
         raise RateLimitExceeded([])
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 8
+    assert await cancel_everywhere(opener, app) > 8
 
 
-def test_a_refusal_inside_the_app(opener: Opener) -> None:
+async def test_a_refusal_inside_the_app(opener: Opener) -> None:
     async def refused(progress: Progress, receive: Any, send: Any) -> None:
         await acquire(progress, 1_000)
         try:
@@ -207,10 +207,10 @@ def test_a_refusal_inside_the_app(opener: Opener) -> None:
             progress.owed.clear()
             raise
 
-    assert asyncio.run(cancel_everywhere(opener, refused)) > 8
+    assert await cancel_everywhere(opener, refused) > 8
 
 
-def test_what_is_adjusted_after_the_end(opener: Opener) -> None:
+async def test_what_is_adjusted_after_the_end(opener: Opener) -> None:
     """It is written by itself, as a background task does it: begun is done."""
 
     async def app(progress: Progress, receive: Any, send: Any) -> None:
@@ -218,9 +218,9 @@ def test_what_is_adjusted_after_the_end(opener: Opener) -> None:
         await body(send)
         for amount in (5, -40):
             progress.owe(first=amount)
-            await progress.scope[TAB].leases[0].adjust(tpm=amount)
+            await progress.scope[LEASES].leases[0].adjust(tpm=amount)
 
-    assert asyncio.run(cancel_everywhere(opener, app)) > 8
+    assert await cancel_everywhere(opener, app) > 8
 
 
 async def serve_in_scope(
@@ -241,7 +241,7 @@ async def serve_in_scope(
 
 
 @pytest.mark.parametrize("chunks", [None, 0, 1, 3])
-def test_a_scope_that_cancels_at_every_await(opener: Opener, chunks: int | None) -> None:
+async def test_a_scope_that_cancels_at_every_await(opener: Opener, chunks: int | None) -> None:
     async def app(progress: Progress, receive: Any, send: Any, scope: anyio.CancelScope) -> None:
         await acquire(progress, 30)
         await adjust(progress, 7)
@@ -253,17 +253,17 @@ def test_a_scope_that_cancels_at_every_await(opener: Opener, chunks: int | None)
         scope.cancel()
         await anyio.lowlevel.checkpoint()
 
-    asyncio.run(serve_in_scope(opener, app))
+    await serve_in_scope(opener, app)
 
 
-def test_a_scope_that_cancels_while_all_goes_back(opener: Opener) -> None:
+async def test_a_scope_that_cancels_while_all_goes_back(opener: Opener) -> None:
     async def app(progress: Progress, receive: Any, send: Any, scope: anyio.CancelScope) -> None:
         await acquire(progress, 30)
         progress.owed.clear()
         scope.cancel()
         raise RateLimitExceeded([])
 
-    asyncio.run(serve_in_scope(opener, app))
+    await serve_in_scope(opener, app)
 
 
 class Around(BaseHTTPMiddleware):
@@ -277,7 +277,7 @@ class Around(BaseHTTPMiddleware):
 
 @pytest.mark.parametrize("around", ["outside", "inside", "both"])
 @pytest.mark.parametrize("stays", [None, 0, 1, 2])
-def test_behind_and_before_a_middleware_with_a_task_group(opener: Opener, stays: int | None, around: str) -> None:
+async def test_behind_and_before_a_middleware_with_a_task_group(opener: Opener, stays: int | None, around: str) -> None:
     """A client that leaves makes it cancel the app at every await."""
 
     async def streamed(scope: Any, receive: Any, send: Any) -> None:
@@ -293,55 +293,48 @@ def test_behind_and_before_a_middleware_with_a_task_group(opener: Opener, stays:
         await acquire(progress, 30)
         await streamed(scope, receive, send)
 
-    async def work() -> None:
-        inner: Any = Around(served) if around != "outside" else served
-        limited = asgi.RateLimitMiddleware(
-            inner, progress.limiter, rules=[Rule(limits=[TPM], cost={"tpm": 100}, key=lambda request: "first-a")]
-        )
-        outer: Any = Around(limited) if around != "inside" else limited
-        progress.scope = Call().scope()
-        await asyncio.wait_for(call_asgi(outer, Call(stays=stays), progress.scope), PATIENCE)
-        await progress.check(0)
-        await progress.limiter.close()
-
     progress = Progress("a", RateLimiter(Repository(opener())))
-    asyncio.run(work())
+    inner: Any = Around(served) if around != "outside" else served
+    limited = asgi.RateLimitMiddleware(
+        inner, progress.limiter, rules=[Rule(limits=[TPM], cost={"tpm": 100}, key=lambda request: "first-a")]
+    )
+    outer: Any = Around(limited) if around != "inside" else limited
+    progress.scope = Call().scope()
+    await asyncio.wait_for(call_asgi(outer, Call(stays=stays), progress.scope), PATIENCE)
+    await progress.check(0)
+    await progress.limiter.close()
     assert progress.owed["second"] == 30
 
 
-def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
+async def test_many_requests_cancelled_at_different_moments(opener: Opener) -> None:
     """Requests that share a write do not share a cancellation."""
+    limiter = RateLimiter(Repository(opener()))
+    reached: list[int] = []
 
-    async def work() -> None:
-        limiter = RateLimiter(Repository(opener()))
-        reached: list[int] = []
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(1)
+        for _ in range(6):
+            await asyncio.sleep(0)
+        await start(send)
+        await body(send)
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            reached.append(1)
-            for _ in range(6):
-                await asyncio.sleep(0)
-            await start(send)
-            await body(send)
-
-        limited = asgi.RateLimitMiddleware(
-            app, limiter, rules=[Rule(limits=[TPM], cost={"tpm": 1}, key=lambda request: "all")]
-        )
-        tasks = [asyncio.create_task(_replied(limited, Call().scope())) for _ in range(40)]
-        for number, task in enumerate(tasks):
-            if number % 3:
-                task.cancel()
-            if number % 4 == 0:
-                await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
-        assert all(result is None for result in results[::3])
-        left = (await limiter.available("all", "http", limits=[TPM]))["tpm"]
-        assert 1_000 - left == len(reached)
-        await limiter.close()
-
-    asyncio.run(work())
+    limited = asgi.RateLimitMiddleware(
+        app, limiter, rules=[Rule(limits=[TPM], cost={"tpm": 1}, key=lambda request: "all")]
+    )
+    tasks = [asyncio.create_task(_replied(limited, Call().scope())) for _ in range(40)]
+    for number, task in enumerate(tasks):
+        if number % 3:
+            task.cancel()
+        if number % 4 == 0:
+            await asyncio.sleep(0)
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
+    assert all(result is None for result in results[::3])
+    left = (await limiter.available("all", "http", limits=[TPM]))["tpm"]
+    assert 1_000 - left == len(reached)
+    await limiter.close()
 
 
-def test_a_failure_that_was_answered_is_counted(opener: Opener) -> None:
+async def test_a_failure_that_was_answered_is_counted(opener: Opener) -> None:
     """Whoever has seen the answer has been charged for it, wherever the request was cancelled."""
     limit = Limit.per_day("guesses", 1_000)
     rule = Rule(limits=[limit], count="failures", resource="guesses", key=lambda request: "ann")
@@ -381,4 +374,4 @@ def test_a_failure_that_was_answered_is_counted(opener: Opener) -> None:
                 assert step > 5
                 return
 
-    asyncio.run(work())
+    await work()

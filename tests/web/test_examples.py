@@ -22,11 +22,13 @@ from examples.gateway.app import create_app
 from examples.gateway.model import Model, echo
 from starlette.requests import ClientDisconnect
 
-from tests.redis.rig.server import Server
+from tests.support.paths import ROOT
+from tests.support.ports import free_port
+from tests.support.redis.server import Server
+from tests.support.waiting import eventually
 from tests.web.servers.asgi import uvicorn
 from tests.web.servers.client import Connection, Response, Truncated
-from tests.web.servers.stage import eventually
-from tests.web.sessions import ROOT, free_port, replay, running, steps
+from tests.web.sessions import replay, running, steps
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
@@ -152,7 +154,7 @@ def test_a_stream_that_is_broken_off_costs_what_was_produced(produced: int, leav
         eventually(lambda: gateway.used(ANN), everywhere(3 + produced))
 
 
-def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
+async def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
     """Here the framework drops the generators, so nothing may depend on their end."""
     store = MemoryStore(ManualClock())
     body = {"model": "small", "messages": [{"role": "user", "content": "a b c d e"}], "stream": True}
@@ -172,15 +174,12 @@ def test_a_stream_that_cannot_be_sent_costs_what_was_produced() -> None:
             if len(sent) == 2:
                 raise OSError("nobody there")
 
-    async def serve() -> None:
-        app = create_app(RateLimiter(store))
-        async with app.router.lifespan_context(app):
-            with pytest.raises(ClientDisconnect):
-                await app(scope, receive, send)
-            rows = await app.state.limiter.get_status(Identity.api_key(ANN).entity_id, "small")
-            assert [row.capacity - row.available for row in rows if row.limit_name == "tpm"] == [5 + 2] * 3
-
-    asyncio.run(serve())
+    app = create_app(RateLimiter(store))
+    async with app.router.lifespan_context(app):
+        with pytest.raises(ClientDisconnect):
+            await app(scope, receive, send)
+        rows = await app.state.limiter.get_status(Identity.api_key(ANN).entity_id, "small")
+        assert [row.capacity - row.available for row in rows if row.limit_name == "tpm"] == [5 + 2] * 3
 
 
 def test_a_model_that_fails_costs_what_it_has_produced() -> None:
@@ -221,7 +220,7 @@ def test_wrong_keys_are_limited_by_address_and_take_nothing_from_anybody() -> No
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
-def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_debt(store: str) -> None:
+async def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_debt(store: str) -> None:
     """They all come from one address, which has five guesses."""
     keys = [f"sk-office-{number}" for number in range(30)]
     wide = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 100_000)]
@@ -253,7 +252,7 @@ def test_valid_keys_are_served_however_many_come_at_once_and_wrong_ones_become_d
             assert await chat(keys[0]) == 429
 
     with contextlib.ExitStack() as stack:
-        asyncio.run(serve(stack.enter_context(Server()).url if store == "redis" else "memory://"))
+        await serve(stack.enter_context(Server()).url if store == "redis" else "memory://")
 
 
 def test_limits_are_changed_while_the_gateway_runs() -> None:
@@ -317,7 +316,7 @@ def test_the_session_of_the_documentation() -> None:
 
 
 @pytest.mark.parametrize("text", fenced("docs/guide/web/answers.md", "http"), ids=PROFILES)
-def test_the_fields_of_the_documentation(text: str) -> None:
+async def test_the_fields_of_the_documentation(text: str) -> None:
     title, *lines = text.splitlines()
     limits = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000, burst=15_000)]
     rule = Rule(limits=limits, cost={"rpm": 1, "tpm": 500})
@@ -332,5 +331,5 @@ def test_the_fields_of_the_documentation(text: str) -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url="http://test") as client:
             return (await client.get("/")).headers.raw
 
-    found = [f"{name.decode()}: {value.decode()}" for name, value in asyncio.run(told())]
+    found = [f"{name.decode()}: {value.decode()}" for name, value in await told()]
     assert found == [f"{name.lower()}:{value}" for name, _, value in (line.partition(":") for line in lines)]

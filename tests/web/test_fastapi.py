@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -42,6 +41,15 @@ def test_the_dependency_on_a_sync_endpoint(api: Api) -> None:
         return lease.consumed
 
     check_limited(api, 100)
+
+
+def test_an_endpoint_in_a_thread_adjusts_without_waiting(api: Api) -> None:
+    @api.app.post("/chat")
+    def chat(lease: Taken) -> dict[str, int]:
+        lease.adjust_nowait(tpm=30)
+        return lease.consumed
+
+    check_limited(api, 130)
 
 
 def test_the_dependency_of_a_route_that_wants_no_lease(api: Api) -> None:
@@ -219,14 +227,14 @@ def test_two_routes_cannot_give_one_resource_different_limits(api: Api) -> None:
         api.ask("/more")
 
 
-def test_without_the_middleware_it_says_what_to_do() -> None:
+async def test_without_the_middleware_it_says_what_to_do() -> None:
     app = FastAPI()
 
     @app.post("/chat")
     async def chat(lease: Taken) -> str:
         return "hello"
 
-    reply = asyncio.run(call_asgi(app, Call("/chat", "POST")))
+    reply = await call_asgi(app, Call("/chat", "POST"))
     assert isinstance(reply.error, ValidationError)
     assert "add it to the app" in str(reply.error)
 

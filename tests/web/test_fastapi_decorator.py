@@ -16,7 +16,7 @@ from starlette.requests import Request as StarletteRequest
 
 from tests.web.api import COST, RPM, TPM, Api, Prompt, check_limited
 from zae_limiter import Lease, Limit
-from zae_limiter.web.fastapi import Limited, limited, rules_of
+from zae_limiter.web.fastapi import Limited, find_rules, limited
 
 if TYPE_CHECKING:
     from zae_limiter import Lease as HiddenLease
@@ -210,7 +210,7 @@ def test_every_limit_of_several_decorators_is_charged(api: Api, make: Callable[[
 def test_the_rules_of_several_decorators_are_all_found(api: Api, make: Callable[[], Any]) -> None:
     """So that an app does not start whose rules contradict each other."""
     api.app.post("/chat")(make())
-    assert sorted(rule.resource_name for rule in rules_of(api.app)) == ["inner", "middle", "outer"]
+    assert sorted(rule.resource_name for rule in find_rules(api.app)) == ["inner", "middle", "outer"]
 
 
 def test_the_decorator_keeps_what_the_endpoint_says_of_itself() -> None:

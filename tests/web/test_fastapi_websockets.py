@@ -67,20 +67,20 @@ def test_connections_are_limited_and_settled_at_their_end(app: FastAPI) -> None:
     assert left(app.state.limiter) == {"connections": 0, "tpm": 1_000 - 2 * 110}
 
 
-def test_a_server_that_can_answers_with_429(app: FastAPI) -> None:
+async def test_a_server_that_can_answers_with_429(app: FastAPI) -> None:
     for _ in range(2):
-        asyncio.run(Socket().through(app))
-    refused = asyncio.run(Socket(extensions={"websocket.http.response": {}}).through(app))
+        await Socket().through(app)
+    refused = await Socket(extensions={"websocket.http.response": {}}).through(app)
     assert [message.get("status") for message in refused.sent] == [429, None]
 
 
 @pytest.mark.parametrize("extensions", [None, {"websocket.http.response": {}}])
-def test_several_keys_are_refused(extensions: Any) -> None:
+async def test_several_keys_are_refused(extensions: Any) -> None:
     made = FastAPI()
     made.add_middleware(RateLimitMiddleware, limiter=limiter_at(), key=by_api_key())
     with_dependency(made)
     headers = [("x-api-key", "k"), ("x-api-key", "l")]
-    socket = asyncio.run(Socket(extensions=extensions, headers=headers).through(made))
+    socket = await Socket(extensions=extensions, headers=headers).through(made)
     if extensions is None:
         assert socket.sent == [{"type": "websocket.close", "code": 1008, "reason": "several API keys"}]
     else:

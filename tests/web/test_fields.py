@@ -15,37 +15,36 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, standings
-from zae_limiter import Limit
-from zae_limiter.core.errors import ValidationError
-from zae_limiter.web.fields import Fields, Standing
-from zae_limiter.web.fields.standing import distinct, tightest, whole_seconds
+from zae_limiter import Limit, ValidationError
+from zae_limiter.web import Fields, LimitView
+from zae_limiter.web.limit_views import choose_tightest, merge_names, round_up_seconds
 
 # Which of several limits matters, and how often it is told.
 
 
 def test_the_violated_one_that_takes_longest_is_tightest() -> None:
-    empty = Standing("empty", RPM, 0, 60_000)
-    soon, late = Standing("soon", RPM, 0, 60_000, 0), Standing("late", RPM, 99, 60_000, 2)
-    assert tightest([empty, soon, late]) is late
-    assert tightest([empty, soon]) is soon
-    assert tightest([GRANTED[1], empty]) is empty
+    empty = LimitView("empty", RPM, 0, 60_000)
+    soon, late = LimitView("soon", RPM, 0, 60_000, 0), LimitView("late", RPM, 99, 60_000, 2)
+    assert choose_tightest([empty, soon, late]) is late
+    assert choose_tightest([empty, soon]) is soon
+    assert choose_tightest([GRANTED[1], empty]) is empty
 
 
 def test_of_equals_the_first_is_tightest() -> None:
-    first, second = Standing("first", RPM, 5, 57_000), Standing("second", RPM, 5, 57_000)
-    assert tightest([first, second]) is first
+    first, second = LimitView("first", RPM, 5, 57_000), LimitView("second", RPM, 5, 57_000)
+    assert choose_tightest([first, second]) is first
 
 
 def test_a_name_that_is_there_twice_is_told_once_by_the_tightest() -> None:
-    loose, tight, other = Standing("rpm", RPM, 90, 1), Standing("rpm", RPM, 10, 54_000), Standing("rps", RPM, 1, 1)
-    assert distinct([loose, other, tight]) == [tight, other]
+    loose, tight, other = LimitView("rpm", RPM, 90, 1), LimitView("rpm", RPM, 10, 54_000), LimitView("rps", RPM, 1, 1)
+    assert merge_names([loose, other, tight]) == [tight, other]
     fields = Fields(("ietf", "openai"))
     for _ in range(2):
         assert fields.lines([loose, other, tight], NOW) == fields.lines([tight, other], NOW)
 
 
 @given(standings())
-def test_lines_do_not_depend_on_what_was_asked_before(given: list[Standing]) -> None:
+def test_lines_do_not_depend_on_what_was_asked_before(given: list[LimitView]) -> None:
     for profile in ("ietf", "ietf-07", "x-ratelimit", "openai"):
         used = Fields(profile)
         used.lines(given[1:], NOW)
@@ -56,7 +55,7 @@ def test_lines_do_not_depend_on_what_was_asked_before(given: list[Standing]) -> 
 def test_what_is_remembered_is_bounded() -> None:
     fields = Fields("ietf")
     for rate in range(1, 3_000):
-        [(_, policy), _] = fields.lines([Standing("rpm", Limit.per_minute("rpm", rate), 0, 0)], NOW)
+        [(_, policy), _] = fields.lines([LimitView("rpm", Limit.per_minute("rpm", rate), 0, 0)], NOW)
         assert policy == f'"rpm";q={rate};w=60'
     assert len(fields._writers) <= 1_024
 
@@ -73,7 +72,7 @@ def test_profiles_follow_each_other_in_the_given_order() -> None:
 @pytest.mark.parametrize("given", [GRANTED, REFUSED, CASCADE, ()], ids=["granted", "refused", "cascade", "nothing"])
 @pytest.mark.parametrize("profile", ["ietf", "ietf-07", "x-ratelimit", "openai", "none"])
 def test_browsers_may_read_exactly_what_is_sent(
-    profile: str, given: tuple[Standing, ...], retry_after: int | None
+    profile: str, given: tuple[LimitView, ...], retry_after: int | None
 ) -> None:
     sent = Fields(profile).lines(given, NOW, retry_after)
     names = [*(["Retry-After"] if retry_after else []), *(name for name, _ in sent)]
@@ -135,13 +134,13 @@ def test_units_by_choice() -> None:
 
 @given(st.integers(-10, 10**9))
 def test_retry_after_is_whole_seconds_rounded_up(ms: int) -> None:
-    assert Fields().retry_after(ms) == whole_seconds(ms) == max(1, ceil(Fraction(ms, 1000)))
+    assert Fields().retry_after(ms) == round_up_seconds(ms) == max(1, ceil(Fraction(ms, 1000)))
 
 
 @given(st.integers(0, 10**9), st.integers(0, 3_600), st.randoms(use_true_random=False))
 def test_jitter_only_ever_adds(ms: int, jitter: int, source: random.Random) -> None:
     fields = Fields(jitter_seconds=jitter, chance=source.randint)
-    assert 0 <= fields.retry_after(ms) - whole_seconds(ms) <= jitter
+    assert 0 <= fields.retry_after(ms) - round_up_seconds(ms) <= jitter
 
 
 def test_a_crowd_of_refused_clients_spreads_upwards() -> None:
@@ -160,9 +159,9 @@ def test_chance_is_real_by_default() -> None:
 
 
 def test_a_standing_is_never_below_zero() -> None:
-    standing = Standing("rpm", RPM, -3, -1)
+    standing = LimitView("rpm", RPM, -3, -1)
     assert (standing.remaining, standing.full_in_ms, standing.violated) == (0, 0, False)
-    assert Standing("rpm", RPM, 0, 0, 0).violated
+    assert LimitView("rpm", RPM, 0, 0, 0).violated
 
 
 def test_fields_are_values() -> None:
@@ -188,17 +187,17 @@ def test_standings_survive_pickling() -> None:
     ("arguments", "field", "says"),
     [
         ({"profiles": "ietf-12"}, "profiles", "ietf, ietf-11, ietf-07, x-ratelimit, openai, or none"),
-        ({"profiles": ["ietf", 7]}, "profiles", "is no profile"),
-        ({"profiles": [["ietf"]]}, "profiles", "is no profile"),
+        ({"profiles": ["ietf", 7]}, "profiles", "is not a profile"),
+        ({"profiles": [["ietf"]]}, "profiles", "is not a profile"),
         ({"profiles": 7}, "profiles", "must be one or several of"),
-        ({"profiles": ["ietf", "none"]}, "profiles", "leave one of them out"),
+        ({"profiles": ["ietf", "none"]}, "profiles", "cannot be combined with other profiles"),
         ({"profiles": ["ietf", "ietf-07"]}, "profiles", "keep one of them"),
         ({"profiles": ["openai", "openai"]}, "profiles", "keep one of them"),
         ({"levels": "team"}, "levels", "must be a list of names"),
         ({"levels": None}, "levels", "must be a list of names"),
         ({"levels": ["a.b"]}, "levels", "must be empty or a letter"),
         ({"levels": [7]}, "levels", "must be empty or a letter"),
-        ({"levels": ["a", "a"]}, "levels", "give each its own name"),
+        ({"levels": ["a", "a"]}, "levels", "give each level its own"),
         ({"units": ["tpm"]}, "units", "must map limit names to units"),
         ({"units": {"tpm": "Tökens"}}, "units", "must be lower case"),
         ({"units": {"tpm": ""}}, "units", "must be lower case"),

@@ -10,18 +10,18 @@ from hypothesis import given, strategies as st
 
 from tests.web.standings import CASCADE, GRANTED, LONG, NOW, REFUSED, RPM, TPM, longest, standings
 from zae_limiter import Limit
-from zae_limiter.web.fields import Fields, Standing
-from zae_limiter.web.fields.customary import duration
+from zae_limiter.web import Fields, LimitView
+from zae_limiter.web.profiles import format_duration
 
 # X-RateLimit-*.
 
 X_RATELIMIT = {
     "success": (GRANTED, None, "100", "50", "1700000031"),
     "refusal": (REFUSED, 5, "100", "0", "1700000006"),
-    "refused by another unit": ((GRANTED[0], Standing("tpm", TPM, 3, 90_000, 40_000)), 40, "15000", "3", "1700000041"),
-    "debt": ((Standing("rpm", RPM, -70, 102_000),), None, "100", "0", "1700000103"),
+    "refused by another unit": ((GRANTED[0], LimitView("tpm", TPM, 3, 90_000, 40_000)), 40, "15000", "3", "1700000041"),
+    "debt": ((LimitView("rpm", RPM, -70, 102_000),), None, "100", "0", "1700000103"),
     "burst": (
-        (Standing("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
+        (LimitView("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
         None,
         "250",
         "240",
@@ -43,7 +43,7 @@ def test_x_ratelimit(case: str) -> None:
 
 
 @given(standings(), st.booleans())
-def test_x_ratelimit_counts_down_to_zero_and_never_resets_early(given: list[Standing], refused: bool) -> None:
+def test_x_ratelimit_counts_down_to_zero_and_never_resets_early(given: list[LimitView], refused: bool) -> None:
     fields = Fields("x-ratelimit")
     retry_after = fields.retry_after(longest(given)) if refused else None
     told = {name: int(text) for name, text in fields.lines(given, NOW, retry_after)}
@@ -68,7 +68,7 @@ def parsed(text: str) -> int:
 
 @given(LONG)
 def test_durations_come_back_unchanged(ms: int) -> None:
-    assert parsed(duration(ms)) == ms
+    assert parsed(format_duration(ms)) == ms
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_durations_come_back_unchanged(ms: int) -> None:
     ],
 )
 def test_durations(ms: int, text: str) -> None:
-    assert duration(ms) == text
+    assert format_duration(ms) == text
 
 
 def openai_lines(unit: str, limit: str, remaining: str, reset: str) -> list[tuple[str, str]]:
@@ -112,23 +112,23 @@ def test_openai_refusal() -> None:
 
 
 def test_openai_debt_is_zero_and_never_less() -> None:
-    assert Fields("openai").lines([Standing("tpm", TPM, -5_000, 120_000)], NOW) == openai_lines(
+    assert Fields("openai").lines([LimitView("tpm", TPM, -5_000, 120_000)], NOW) == openai_lines(
         "tokens", "10000", "0", "2m0s"
     )
 
 
 def test_openai_tells_the_rate_and_nothing_above_it() -> None:
-    assert Fields("openai").lines([Standing("tpm", TPM, 15_000, 0)], NOW) == openai_lines(
+    assert Fields("openai").lines([LimitView("tpm", TPM, 15_000, 0)], NOW) == openai_lines(
         "tokens", "10000", "10000", "0s"
     )
 
 
 def test_openai_cascade_tells_the_tightest_of_each_unit() -> None:
-    above = Standing("parent.tpm", Limit.per_minute("tpm", 100_000), 1_000, 59_400)
+    above = LimitView("parent.tpm", Limit.per_minute("tpm", 100_000), 1_000, 59_400)
     expected = openai_lines("requests", "1000", "20", "58m48s") + openai_lines("tokens", "100000", "1000", "59.4s")
     assert Fields("openai").lines([*CASCADE, GRANTED[1], above], NOW) == expected
 
 
 def test_openai_knows_no_other_units() -> None:
     fields = Fields("openai", units={"images": "images"})
-    assert fields.lines([Standing("images", Limit.per_day("images", 5), 1, 1)], NOW) == []
+    assert fields.lines([LimitView("images", Limit.per_day("images", 5), 1, 1)], NOW) == []

@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, longest, standings
 from zae_limiter import Limit
 from zae_limiter.core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS
-from zae_limiter.web.fields import Fields, Standing
-from zae_limiter.web.fields.ietf import MAX_INTEGER, sf_string
+from zae_limiter.web import Fields, LimitView
+from zae_limiter.web.profiles import MAX_INTEGER, quote_sf_string
 
 
 def items(text: str) -> dict[str, dict[str, Any]]:
@@ -39,7 +39,7 @@ def pair(lines: list[tuple[str, str]]) -> tuple[dict[str, dict[str, Any]], dict[
 
 
 @given(standings(), st.booleans())
-def test_the_pair_is_what_the_draft_says(given: list[Standing], refused: bool) -> None:
+def test_the_pair_is_what_the_draft_says(given: list[LimitView], refused: bool) -> None:
     fields = Fields("ietf", all_units=True)
     retry_after = fields.retry_after(longest(given)) if refused else None
     lines = fields.lines(given, NOW, retry_after)
@@ -60,7 +60,7 @@ def test_the_pair_is_what_the_draft_says(given: list[Standing], refused: bool) -
 
 
 @given(standings())
-def test_retry_after_is_never_before_the_end_of_a_violated_window(given: list[Standing]) -> None:
+def test_retry_after_is_never_before_the_end_of_a_violated_window(given: list[LimitView]) -> None:
     fields = Fields("ietf", all_units=True)
     retry_after = fields.retry_after(longest(given))
     assert re.fullmatch(r"[1-9][0-9]*", str(retry_after))
@@ -72,7 +72,7 @@ def test_retry_after_is_never_before_the_end_of_a_violated_window(given: list[St
 
 
 @given(standings())
-def test_a_success_promises_nothing_before_the_bucket_is_full(given: list[Standing]) -> None:
+def test_a_success_promises_nothing_before_the_bucket_is_full(given: list[LimitView]) -> None:
     for standing in given:
         [_, (_, text)] = Fields("ietf", all_units=True).lines([standing], NOW)
         until = ceil(Fraction(standing.full_in_ms, 1000))
@@ -80,7 +80,7 @@ def test_a_success_promises_nothing_before_the_bucket_is_full(given: list[Standi
 
 
 @given(standings(names=st.text(st.characters(exclude_characters="\\"), max_size=3)))
-def test_any_name_is_a_string_and_is_told_once(given: list[Standing]) -> None:
+def test_any_name_is_a_string_and_is_told_once(given: list[LimitView]) -> None:
     lines = Fields("ietf", all_units=True).lines(given, NOW)
     if given:
         policies, states = pair(lines)
@@ -90,12 +90,12 @@ def test_any_name_is_a_string_and_is_told_once(given: list[Standing]) -> None:
 
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E)))
 def test_printable_names_come_back_unchanged(name: str) -> None:
-    assert list(items(sf_string(name))) == [name]
+    assert list(items(quote_sf_string(name))) == [name]
 
 
 @given(st.text())
 def test_no_name_can_break_out_of_its_line(name: str) -> None:
-    text = sf_string(name)
+    text = quote_sf_string(name)
     assert text.isascii()
     assert text.isprintable()
     assert len(items(text)) == 1
@@ -105,7 +105,7 @@ def test_no_name_can_break_out_of_its_line(name: str) -> None:
 
 
 def test_the_refusal_of_the_documentation() -> None:
-    assert Fields("ietf").lines([Standing("rpm", RPM, 0, 60_000, 5_000)], NOW, 5) == [
+    assert Fields("ietf").lines([LimitView("rpm", RPM, 0, 60_000, 5_000)], NOW, 5) == [
         ("RateLimit-Policy", '"rpm";q=100;w=60'),
         ("RateLimit", '"rpm";r=0;t=5'),
     ]
@@ -113,19 +113,19 @@ def test_the_refusal_of_the_documentation() -> None:
 
 def test_the_examples_of_the_draft_mean_the_same() -> None:
     burst, daily = Limit.per_minute("burst", 100), Limit.per_day("daily", 1_000)
-    lines = Fields("ietf").lines([Standing("burst", burst, 1, 0), Standing("daily", daily, 1, 0)], NOW)
+    lines = Fields("ietf").lines([LimitView("burst", burst, 1, 0), LimitView("daily", daily, 1, 0)], NOW)
     assert items(dict(lines)["RateLimit-Policy"]) == items('"burst";q=100;w=60,"daily";q=1000;w=86400')
-    lines = Fields("ietf").lines([Standing("default", Limit.per_minute("default", 100), 50, 30_000)], NOW)
+    lines = Fields("ietf").lines([LimitView("default", Limit.per_minute("default", 100), 50, 30_000)], NOW)
     assert dict(lines)["RateLimit"] == '"default";r=50;t=30'
 
 
 IETF = {
     "success": (GRANTED, None, '"rpm";q=100;w=60', '"rpm";r=50;t=30'),
     "refusal": (REFUSED, 5, '"rpm";q=100;w=60', '"rpm";r=0;t=5'),
-    "debt": ((Standing("rpm", RPM, -70, 102_000),), None, '"rpm";q=100;w=60', '"rpm";r=0;t=102'),
-    "full": ((Standing("rpm", RPM, 100, 0),), None, '"rpm";q=100;w=60', '"rpm";r=100;t=1'),
+    "debt": ((LimitView("rpm", RPM, -70, 102_000),), None, '"rpm";q=100;w=60', '"rpm";r=0;t=102'),
+    "full": ((LimitView("rpm", RPM, 100, 0),), None, '"rpm";q=100;w=60', '"rpm";r=100;t=1'),
     "burst": (
-        (Standing("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
+        (LimitView("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
         None,
         '"rpm";q=100;w=60;zae-burst=250',
         '"rpm";r=240;t=7',
@@ -137,7 +137,7 @@ IETF = {
         '"rpm";r=50;t=30, "parent.rpm";r=20;t=3528, "grandparent.rpd";r=49999;t=2',
     ),
     "a cascade refused above": (
-        (GRANTED[0], Standing("parent.rpm", RPM, 0, 60_000, 600)),
+        (GRANTED[0], LimitView("parent.rpm", RPM, 0, 60_000, 600)),
         1,
         '"rpm";q=100;w=60, "parent.rpm";q=100;w=60',
         '"rpm";r=50;t=30, "parent.rpm";r=0;t=1',
@@ -167,7 +167,7 @@ def test_the_vendor_names_the_burst() -> None:
 
 def test_the_largest_limit_fits_into_integers() -> None:
     slow = Limit.custom("rpm", MAX_AMOUNT, 1, MAX_PERIOD_SECONDS)
-    [(_, policy), (_, state)] = Fields("ietf").lines([Standing("rpm", slow, 0, slow.time_to_fill_ms)], NOW)
+    [(_, policy), (_, state)] = Fields("ietf").lines([LimitView("rpm", slow, 0, slow.time_to_fill_ms)], NOW)
     assert policy == '"rpm";q=1;w=316224000;zae-burst=1000000000000'
     assert items(state) == {"rpm": {"r": 0, "t": MAX_INTEGER}}
 
@@ -176,7 +176,7 @@ def test_the_largest_limit_fits_into_integers() -> None:
 
 
 @given(standings(), st.booleans())
-def test_the_grammar_of_draft_07(given: list[Standing], refused: bool) -> None:
+def test_the_grammar_of_draft_07(given: list[LimitView], refused: bool) -> None:
     retry_after = 7 if refused else None
     counted = [standing for standing in given if Fields().unit(standing.limit.name) == "requests"]
     lines = Fields("ietf-07").lines(given, NOW, retry_after)
@@ -196,9 +196,9 @@ def test_the_grammar_of_draft_07(given: list[Standing], refused: bool) -> None:
 IETF_07 = {
     "success": (GRANTED, None, "100;w=60", "limit=100, remaining=50, reset=30"),
     "refusal": (REFUSED, 5, "100;w=60", "limit=100, remaining=0, reset=5"),
-    "debt": ((Standing("rpm", RPM, -70, 102_000),), None, "100;w=60", "limit=100, remaining=0, reset=102"),
+    "debt": ((LimitView("rpm", RPM, -70, 102_000),), None, "100;w=60", "limit=100, remaining=0, reset=102"),
     "burst": (
-        (Standing("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
+        (LimitView("rpm", Limit.per_minute("rpm", 100, burst=250), 240, 6_001),),
         None,
         "100;w=60;zae-burst=250",
         "limit=100, remaining=100, reset=7",

@@ -130,7 +130,7 @@ def test_only_what_the_framework_takes_for_the_exempt_path_is_free(served: Serve
         assert limited or (tidied and served.handlers.calls in ([], ["health"])), odd
 
 
-def test_a_user_of_starlette_is_known() -> None:
+async def test_a_user_of_starlette_is_known() -> None:
     from starlette.applications import Starlette
     from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
     from starlette.middleware import Middleware
@@ -155,12 +155,8 @@ def test_a_user_of_starlette_is_known() -> None:
             Middleware(asgi.RateLimitMiddleware, limiter=limiter, limits=[RPM], key=by_user()),
         ],
     )
-
-    async def work() -> None:
-        for headers in ([("x-name", "ann")], [("x-name", "ann")], []):
-            assert (await call_asgi(app, Call(headers=headers))).status == 200
-        assert (await call_asgi(app, Call(headers=[("x-name", "ann")]))).status == 429
-        assert await limiter.available("user:ann", "http", limits=[RPM]) == {"rpm": 0}
-        assert await limiter.available(IP, "http", limits=[RPM]) == {"rpm": 1}
-
-    asyncio.run(work())
+    for headers in ([("x-name", "ann")], [("x-name", "ann")], []):
+        assert (await call_asgi(app, Call(headers=headers))).status == 200
+    assert (await call_asgi(app, Call(headers=[("x-name", "ann")]))).status == 429
+    assert await limiter.available("user:ann", "http", limits=[RPM]) == {"rpm": 0}
+    assert await limiter.available(IP, "http", limits=[RPM]) == {"rpm": 1}

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, strategies as st
 
 from zae_limiter import ValidationError
 from zae_limiter.core import names
-from zae_limiter.web.identity import Identity
+from zae_limiter.web import Identity
 
 if TYPE_CHECKING:
     pass

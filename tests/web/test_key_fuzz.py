@@ -6,7 +6,6 @@ per framework.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from typing import Any
@@ -104,7 +103,9 @@ class Fuzzed:
 
 
 @pytest.mark.parametrize("framework", KEY_APPS)
-def test_the_key_that_was_served_has_paid_and_a_failure_too(framework: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_key_that_was_served_has_paid_and_a_failure_too(
+    framework: str, caplog: pytest.LogCaptureFixture
+) -> None:
     chance = random.Random(f"{framework} {COUNT}")
     store = MemoryStore(ManualClock())
     caplog.set_level("CRITICAL")  # the frameworks log every exception
@@ -121,13 +122,13 @@ def test_the_key_that_was_served_has_paid_and_a_failure_too(framework: str, capl
                     raise AssertionError(f"{way}: {call.headers}: {error}") from error
         return outcomes
 
-    outcomes = asyncio.run(work())
+    outcomes = await work()
     assert all(count >= COUNT // 20 for count in outcomes.values()), outcomes
 
 
 @pytest.mark.parametrize("ending", ["raise", "500"])
 @pytest.mark.parametrize("framework", KEY_APPS)
-def test_of_fifty_requests_that_fail_three_reach_the_app(
+async def test_of_fifty_requests_that_fail_three_reach_the_app(
     framework: str, ending: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("CRITICAL")  # the frameworks log every exception
@@ -145,4 +146,4 @@ def test_of_fifty_requests_that_fail_three_reach_the_app(
             reached += readings.reached
         return reached
 
-    assert asyncio.run(work()) == 3
+    assert await work() == 3

@@ -12,9 +12,8 @@ import pytest
 
 from zae_limiter import ValidationError
 from zae_limiter.core.addresses import Address
-from zae_limiter.web.credentials import SeveralKeysError
-from zae_limiter.web.identity import Identity
-from zae_limiter.web.keys import by_api_key, by_header, by_ip, by_user, identified
+from zae_limiter.web import Identity, SeveralKeysError, by_api_key, by_header, by_ip, by_user
+from zae_limiter.web.keys import to_identity
 
 if TYPE_CHECKING:
     from zae_limiter.web import Request
@@ -250,7 +249,7 @@ def test_every_header_of_several_has_a_name(names: Any) -> None:
         by_api_key(names)
 
 
-def test_accept_may_be_async() -> None:
+async def test_accept_may_be_async() -> None:
     async def accept(key: str) -> bool:
         return key == SECRET
 
@@ -259,8 +258,8 @@ def test_accept_may_be_async() -> None:
         assert not isinstance(pending, Identity)
         return await pending
 
-    assert asyncio.run(found(SECRET)) == Identity.api_key(SECRET)
-    assert asyncio.run(found("invented")) == HOME
+    assert await found(SECRET) == Identity.api_key(SECRET)
+    assert await found("invented") == HOME
 
 
 def test_by_header_counts_all_lines() -> None:
@@ -305,7 +304,7 @@ def test_by_ip_refuses_impossible_prefixes(prefix: Any) -> None:
     ids=repr,
 )
 def test_what_a_callable_may_return(result: object, expected: Identity) -> None:
-    assert identified(result, visit()) == expected
+    assert to_identity(result, visit()) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,6 +312,6 @@ def test_what_a_callable_may_return(result: object, expected: Identity) -> None:
 )
 def test_what_a_callable_must_not_return(result: object) -> None:
     with pytest.raises(ValidationError, match="an entity id as text") as caught:
-        identified(result, visit())
+        to_identity(result, visit())
     assert caught.value.field == "key"
     assert SECRET not in str(caught.value)

@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tests.virtual_time import VirtualLoop, run_virtually
+from tests.support.virtual_time import VirtualLoop, run_virtually
 from tests.web.drive import PEER
 from tests.web.sockets import Socket, echo, limited, limiter_at, text
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError
@@ -23,20 +23,20 @@ MESSAGES = Limit.per_minute("messages", 2)
 IP = f"ip:{PEER}"
 
 
-def test_one_message_too_many_closes() -> None:
+async def test_one_message_too_many_closes() -> None:
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", limits=[MESSAGES])
-    socket = asyncio.run(Socket(*map(text, range(5))).through(limited(echo(messages.take))))
+    socket = await Socket(*map(text, range(5))).through(limited(echo(messages.take)))
     assert [message["type"] for message in socket.sent] == [
         "websocket.accept",
         *["websocket.send"] * 2,
         "websocket.close",
     ]
     assert (socket.sent[-1]["code"], socket.sent[-1]["reason"]) == (1013, "retry in 30 s")
-    assert asyncio.run(limiter.available(IP, "chat", limits=[MESSAGES])) == {"messages": 0}
+    assert await limiter.available(IP, "chat", limits=[MESSAGES]) == {"messages": 0}
 
 
-def test_an_app_can_catch_it_and_go_on() -> None:
+async def test_an_app_can_catch_it_and_go_on() -> None:
     clock = ManualClock()
     messages = MessageLimit(limiter_at(clock), limits=[MESSAGES])
     refused: list[float | None] = []
@@ -49,20 +49,20 @@ def test_an_app_can_catch_it_and_go_on() -> None:
             clock.advance(error.retry_after_seconds or 0)
             await messages.take(scope)
 
-    socket = asyncio.run(Socket(*map(text, range(4))).through(limited(echo(take))))
+    socket = await Socket(*map(text, range(4))).through(limited(echo(take)))
     assert [message.get("text") for message in socket.sent[1:]] == ["0", "1", "2", "3"]
     assert refused == [30.0, 30.0]
 
 
 @pytest.mark.parametrize("middleware", [True, False], ids=["behind the middleware", "alone"])
-def test_the_channel_can_be_watched(middleware: bool) -> None:
+async def test_the_channel_can_be_watched(middleware: bool) -> None:
     """Only messages count, not the handshake nor the end."""
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", limits=[MESSAGES])
     got: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        websocket = WebSocket(scope, messages.watched(scope, receive), send)
+        websocket = WebSocket(scope, messages.wrap(scope, receive), send)
         await websocket.accept()
         try:
             while True:
@@ -71,14 +71,14 @@ def test_the_channel_can_be_watched(middleware: bool) -> None:
             got.append("over")
 
     served = limited(app) if middleware else app
-    asyncio.run(Socket(text(0)).through(served))
+    await Socket(text(0)).through(served)
     assert got == ["0", "over"]
-    assert asyncio.run(limiter.available(IP, "chat", limits=[MESSAGES])) == {"messages": 1}
+    assert await limiter.available(IP, "chat", limits=[MESSAGES]) == {"messages": 1}
     if not middleware:
         with pytest.raises(RateLimitExceeded):
-            asyncio.run(Socket(text(1), text(2)).through(served))
+            await Socket(text(1), text(2)).through(served)
         return
-    socket = asyncio.run(Socket(text(1), text(2)).through(served))
+    socket = await Socket(text(1), text(2)).through(served)
     assert got == ["0", "over", "1"]
     assert socket.sent[-1]["code"] == 1013
 
@@ -93,24 +93,20 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_whose_messages_they_are(kind: str) -> None:
+async def test_whose_messages_they_are(kind: str) -> None:
     options, fields, entity_id = KEYS[kind]
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", limits=[MESSAGES], **options)
-
-    async def work() -> None:
-        scope = Socket(**fields).scope
+    scope = Socket(**fields).scope
+    await messages.take(scope)
+    await messages.take(WebSocket(scope, None, None))  # type: ignore[arg-type]  # only its scope is looked at
+    assert await limiter.available(entity_id, "chat", limits=[MESSAGES]) == {"messages": 0}
+    with pytest.raises(RateLimitExceeded):
         await messages.take(scope)
-        await messages.take(WebSocket(scope, None, None))  # type: ignore[arg-type]  # only its scope is looked at
-        assert await limiter.available(entity_id, "chat", limits=[MESSAGES]) == {"messages": 0}
-        with pytest.raises(RateLimitExceeded):
-            await messages.take(scope)
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_several_keys_are_refused_and_charged_to_the_address(is_async: bool) -> None:
+async def test_several_keys_are_refused_and_charged_to_the_address(is_async: bool) -> None:
     async def accept_later(key: str) -> bool:
         return False
 
@@ -120,26 +116,22 @@ def test_several_keys_are_refused_and_charged_to_the_address(is_async: bool) -> 
     headers = [("x-api-key", "a"), ("x-api-key", "b")]
     codes = []
     for _ in range(2):
-        socket = asyncio.run(Socket(text(1), headers=headers).through(limited(echo(messages.take))))
+        socket = await Socket(text(1), headers=headers).through(limited(echo(messages.take)))
         codes.append(socket.sent[-1]["code"])
     assert codes == [1008, 1013]
-    assert asyncio.run(limiter.available(IP, "chat", limits=[MESSAGES])) == {"messages": 0}
+    assert await limiter.available(IP, "chat", limits=[MESSAGES]) == {"messages": 0}
 
 
-def test_a_message_can_cost_more_and_by_stored_limits() -> None:
+async def test_a_message_can_cost_more_and_by_stored_limits() -> None:
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", cost={"messages": 1, "bytes": 40})
-
-    async def work() -> None:
-        await limiter.set_system_defaults([MESSAGES, Limit.per_minute("bytes", 50)])
-        scope = Socket().scope
+    await limiter.set_system_defaults([MESSAGES, Limit.per_minute("bytes", 50)])
+    scope = Socket().scope
+    await messages.take(scope)
+    with pytest.raises(RateLimitExceeded) as raised:
         await messages.take(scope)
-        with pytest.raises(RateLimitExceeded) as raised:
-            await messages.take(scope)
-        assert [violation.limit_name for violation in raised.value.violations] == ["bytes"]
-        assert await limiter.available(IP, "chat") == {"messages": 1, "bytes": 10}
-
-    asyncio.run(work())
+    assert [violation.limit_name for violation in raised.value.violations] == ["bytes"]
+    assert await limiter.available(IP, "chat") == {"messages": 1, "bytes": 10}
 
 
 def test_a_message_may_wait_for_its_turn() -> None:
@@ -163,32 +155,24 @@ def test_a_message_may_wait_for_its_turn() -> None:
     run_virtually(work())
 
 
-def test_the_clock_moves_for_who_waits() -> None:
+async def test_the_clock_moves_for_who_waits() -> None:
     clock = ManualClock()
     messages = MessageLimit(limiter_at(clock), limits=[Limit.per_second("messages", 1)], max_wait=60)
-
-    async def work() -> None:
-        scope = Socket().scope
-        began_ms = clock.now_ms()
-        for number in range(4):
-            await messages.take(scope)
-            assert clock.now_ms() - began_ms == number * 1_000
-
-    asyncio.run(work())
+    scope = Socket().scope
+    began_ms = clock.now_ms()
+    for number in range(4):
+        await messages.take(scope)
+        assert clock.now_ms() - began_ms == number * 1_000
 
 
 @pytest.mark.parametrize("url", [True, False], ids=["url", "limiter"])
-def test_the_limiter_can_be_a_url(url: bool) -> None:
+async def test_the_limiter_can_be_a_url(url: bool) -> None:
     messages = MessageLimit("memory://" if url else limiter_at(), limits=[MESSAGES])
-
-    async def work() -> None:
-        scope = Socket().scope
+    scope = Socket().scope
+    await messages.take(scope)
+    await messages.take(scope)
+    with pytest.raises(RateLimitExceeded):
         await messages.take(scope)
-        await messages.take(scope)
-        with pytest.raises(RateLimitExceeded):
-            await messages.take(scope)
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize(
@@ -209,18 +193,18 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, Any], field: str
     assert raised.value.field == field
 
 
-def test_a_store_that_is_down() -> None:
+async def test_a_store_that_is_down() -> None:
     store = FaultyStore(MemoryStore(ManualClock()))
     messages = MessageLimit(RateLimiter(store), "chat", limits=[MESSAGES])
     store.inject(Fault.FAIL_BEFORE, times=100)
-    socket = asyncio.run(Socket(text(1)).through(limited(echo(messages.take))))
+    socket = await Socket(text(1)).through(limited(echo(messages.take)))
     assert (socket.sent[-1]["type"], socket.sent[-1]["code"]) == ("websocket.close", 1013)
     lenient = MessageLimit(RateLimiter(store, on_unavailable="allow"), "chat", limits=[MESSAGES])
-    socket = asyncio.run(Socket(*map(text, range(4))).through(limited(echo(lenient.take))))
+    socket = await Socket(*map(text, range(4))).through(limited(echo(lenient.take)))
     assert len(socket.sent) == 5
 
 
-def test_in_a_route_of_starlette() -> None:
+async def test_in_a_route_of_starlette() -> None:
     limiter = limiter_at()
     messages = MessageLimit(limiter, "chat", limits=[MESSAGES])
 
@@ -234,6 +218,6 @@ def test_in_a_route_of_starlette() -> None:
         routes=[WebSocketRoute("/ws", chat)],
         middleware=[Middleware(asgi.RateLimitMiddleware, limiter=limiter, rules=[Rule(limits=[MESSAGES])])],
     )
-    socket = asyncio.run(Socket(*map(text, range(3)), extensions={}).through(app))
+    socket = await Socket(*map(text, range(3)), extensions={}).through(app)
     assert [message.get("text") for message in socket.sent[1:-1]] == ["0", "1"]
     assert socket.sent[-1]["code"] == 1013

@@ -3,7 +3,6 @@ charged by that rule. ``ZAE_TEST_PATH_TARGETS`` says how many targets each frame
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -87,13 +86,13 @@ def generate(random: Random, number: int) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("framework", "name"), [(framework, name) for framework, (_, settings) in SETTINGS.items() for name in settings]
 )
-def test_whatever_reaches_a_handler_was_charged_by_its_rule(framework: str, name: str) -> None:
+async def test_whatever_reaches_a_handler_was_charged_by_its_rule(framework: str, name: str) -> None:
     mode, settings = SETTINGS[framework]
     setting = settings[name]
     site = Site(mode, setting)
     site.open()
     asked = generate(Random(f"{framework} {name}"), -(-TARGETS // len(settings)))
     with setting.around():
-        evasions, reached = asyncio.run(find_evasions(site, asked))
+        evasions, reached = await find_evasions(site, asked)
     assert not evasions, f"{len(evasions)} evasions: {evasions[:20]}"
     assert set(reached) == setting.tags

@@ -123,7 +123,7 @@ def test_a_prefix_of_an_app_mounted_in_an_included_router_hides_no_path() -> Non
         router.mount("/m", path_apps.fastapi_outside(limiter, served, root="/v0/m/api").app)
         outer = FastAPI()
         outer.include_router(router, prefix="/v0")
-        return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.rules_of(prefix="/v0/m"))
+        return asgi.RateLimitMiddleware(outer, limiter, rules=path_apps.find_rules(prefix="/v0/m"))
 
     served, spent = reached_and_charged(build, "/v0/m/api/v1/chat")
     assert spent == len(served)  # older versions of FastAPI drop the mount
@@ -146,14 +146,14 @@ def test_a_prefix_that_cannot_be_seen_can_be_given() -> None:
     assert reached_and_charged(path_apps.fastapi_hidden, "/api/v1/chat") == (["chat"], 1)
 
 
-def test_a_script_name_of_django_hides_no_path() -> None:
+async def test_a_script_name_of_django_hides_no_path() -> None:
     served: list[str] = []
     limiter = RateLimiter(MemoryStore(ManualClock()))
     app = path_apps.django_asgi(limiter, served)
     with path_apps.script_name("/api"):
-        asyncio.run(call_asgi(app, Call("/api/v1/chat")))
+        await call_asgi(app, Call("/api/v1/chat"))
     assert served == ["chat"]
-    assert asyncio.run(limiter.available(IP, "chat", limits=[path_apps.PLENTY])) == {"rpm": 10**9 - 1}
+    assert await limiter.available(IP, "chat", limits=[path_apps.PLENTY]) == {"rpm": 10**9 - 1}
 
 
 @pytest.mark.parametrize("path", ["/x/api/v1/chat", "/health/api/v1/chat", "/apiv1/chat", "/v1/models/api/v1/chat"])

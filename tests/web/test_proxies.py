@@ -1,4 +1,4 @@
-"""Proxies as a value, and the warning of a header that is not believed."""
+"""Proxies as a value, and the warning of a header that is ignored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.web.spoofs import (
     xff,
 )
 from zae_limiter import ValidationError
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies
 
 # The warning
 
@@ -158,12 +158,12 @@ def test_proxies_can_be_copied(copied: Callable[[Proxies], Proxies]) -> None:
         ("1", "put brackets around it"),
         (["10.0.0.1/8"], "write '10.0.0.0/8' for the whole network or '10.0.0.1' for one address"),
         (["2001:db8::1/32"], "write '2001:db8::/32' for the whole network or '2001:db8::1' for one address"),
-        (["10.0.0.0/33"], "is no address and no network"),
-        (["10.0.0"], "is no address and no network"),
-        (["proxy.example.com"], "is no address and no network"),
-        (["*"], "is no address and no network"),
-        ([""], "is no address and no network"),
-        (["10.0.0.0/8", "Unix"], "is no address and no network"),
+        (["10.0.0.0/33"], "is neither an address nor a network"),
+        (["10.0.0"], "is neither an address nor a network"),
+        (["proxy.example.com"], "is neither an address nor a network"),
+        (["*"], "is neither an address nor a network"),
+        ([""], "is neither an address nor a network"),
+        (["10.0.0.0/8", "Unix"], "is neither an address nor a network"),
         (["0.0.0.0/0"], "trusts everybody"),
         (["::/0"], "trusts everybody"),
         (["::ffff:0:0/96"], "trusts everybody"),

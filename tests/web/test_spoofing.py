@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from tests.web.spoofs import FWD, HEADERS, PARTS, PROXY, TABLE, XFF, Row, address, fwd, header_lines
 from zae_limiter.core.addresses import parse
-from zae_limiter.web.proxies import Proxies
+from zae_limiter.web import Proxies
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import ValidationError
-from zae_limiter.web.paths import normalised, read_path
+from zae_limiter.web.paths import normalise, read_path
 from zae_limiter.web.templates import Template
 
 FITTING = [
@@ -222,8 +222,8 @@ def test_no_path_makes_an_error(path: str) -> None:
 
 @given(ODD | st.text(max_size=20))
 def test_the_normal_spelling_is_its_own_normal_spelling(path: str) -> None:
-    once = normalised(path)
-    assert normalised(once) == once
+    once = normalise(path)
+    assert normalise(once) == once
     assert once.startswith("/")
     assert not {"", ".", ".."} & set(once.split("/")[1:]) or once == "/"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def raising(error: Exception, *before: dict[str, Any]) -> App:
     return app
 
 
-def test_a_websocket_passes_through() -> None:
+async def test_a_websocket_passes_through() -> None:
     """The rules are for requests: a handshake takes nothing."""
     limiter = limiter_at()
 
@@ -35,14 +34,10 @@ def test_a_websocket_passes_through() -> None:
         pass
 
     app = limited(echo(nothing), limiter, limits=[Limit.per_minute("rpm", 1)])
-
-    async def work() -> None:
-        for _ in range(3):
-            socket = await Socket(text(1), text(2)).through(app)
-            assert [message.get("text") for message in socket.sent] == [None, "1", "2"]
-        assert await limiter.available(IP, "http", limits=[Limit.per_minute("rpm", 1)]) == {"rpm": 1}
-
-    asyncio.run(work())
+    for _ in range(3):
+        socket = await Socket(text(1), text(2)).through(app)
+        assert [message.get("text") for message in socket.sent] == [None, "1", "2"]
+    assert await limiter.available(IP, "http", limits=[Limit.per_minute("rpm", 1)]) == {"rpm": 1}
 
 
 SPEAKS_HTTP: dict[str, Any] = {"websocket.http.response": {}}
@@ -52,7 +47,7 @@ EXTENSIONS: dict[str, Any] = {"absent": ..., "none": None, "empty": {}, "http": 
 @pytest.mark.parametrize(
     ("refused", "accepts", "left"), [(False, False, 2), (False, True, 2), (True, False, 5), (True, True, 2)]
 )
-def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
+async def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool, left: int) -> None:
     """As with a request: what was taken goes back if nothing had been answered, and an exception is charged."""
     limiter = limiter_at()
     limits = [Limit.per_minute("messages", 5)]
@@ -66,18 +61,15 @@ def test_a_handshake_that_is_refused_costs_nothing(refused: bool, accepts: bool,
             await asgi.acquire(scope, "org", "chat", {"messages": 3}, limits)
         raise KeyError("broken")
 
-    async def work() -> None:
-        try:
-            await Socket().through(limited(app, limiter))
-        except KeyError:
-            assert not refused
-        assert await limiter.available("org", "chat", limits=limits) == {"messages": left}
-
-    asyncio.run(work())
+    try:
+        await Socket().through(limited(app, limiter))
+    except KeyError:
+        assert not refused
+    assert await limiter.available("org", "chat", limits=limits) == {"messages": left}
 
 
 @pytest.mark.parametrize("extensions", EXTENSIONS)
-def test_a_refusal_before_the_handshake(extensions: str) -> None:
+async def test_a_refusal_before_the_handshake(extensions: str) -> None:
     """A server that can sends the whole answer, any other refuses the handshake."""
     limiter = limiter_at()
 
@@ -91,7 +83,7 @@ def test_a_refusal_before_the_handshake(extensions: str) -> None:
             pass
         return await Socket(extensions=EXTENSIONS[extensions]).through(limited(app, limiter))
 
-    socket = asyncio.run(work())
+    socket = await work()
     if extensions != "http":
         assert socket.sent == [{"type": "websocket.close", "code": 1013, "reason": "retry in 36 s"}]
         return
@@ -107,10 +99,10 @@ def test_a_refusal_before_the_handshake(extensions: str) -> None:
     [(RateLimitExceeded([]), 429), (CapacityExceeded([]), 413), (RateLimiterUnavailable("down"), 503)],
     ids=["not yet", "never", "nobody knows"],
 )
-def test_every_refusal_is_told(error: Exception, status: int) -> None:
-    early = asyncio.run(Socket(extensions=SPEAKS_HTTP).through(limited(raising(error))))
+async def test_every_refusal_is_told(error: Exception, status: int) -> None:
+    early = await Socket(extensions=SPEAKS_HTTP).through(limited(raising(error)))
     assert [message.get("status") for message in early.sent] == [status, None]
-    late = asyncio.run(Socket(extensions=SPEAKS_HTTP).through(limited(raising(error, ACCEPT))))
+    late = await Socket(extensions=SPEAKS_HTTP).through(limited(raising(error, ACCEPT)))
     assert late.sent[0] == ACCEPT
     assert (late.sent[1]["type"], late.sent[1]["code"]) == ("websocket.close", 1013 if status != 413 else 1009)
     assert ("retry" in late.sent[1]["reason"]) == (status != 413)
@@ -126,15 +118,15 @@ def test_every_refusal_is_told(error: Exception, status: int) -> None:
     ],
     ids=["closed", "refused", "answered"],
 )
-def test_what_is_over_is_not_closed_again(before: list[dict[str, Any]]) -> None:
+async def test_what_is_over_is_not_closed_again(before: list[dict[str, Any]]) -> None:
     error = RateLimitExceeded([])
     socket = Socket(extensions=SPEAKS_HTTP)
     with pytest.raises(RateLimitExceeded):
-        asyncio.run(socket.through(limited(raising(error, *before))))
+        await socket.through(limited(raising(error, *before)))
     assert socket.sent == before
 
 
-def test_a_client_that_has_gone_is_not_told() -> None:
+async def test_a_client_that_has_gone_is_not_told() -> None:
     """Some servers take a message after the end for an error."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -144,18 +136,18 @@ def test_a_client_that_has_gone_is_not_told() -> None:
 
     socket = Socket()
     with pytest.raises(RateLimitExceeded):
-        asyncio.run(socket.through(limited(app)))
+        await socket.through(limited(app))
     assert socket.sent == []
 
 
-def test_another_error_passes_on() -> None:
+async def test_another_error_passes_on() -> None:
     socket = Socket()
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(socket.through(limited(raising(ZeroDivisionError()))))
+        await socket.through(limited(raising(ZeroDivisionError())))
     assert socket.sent == []
 
 
-def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
+async def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
     limiter = limiter_at()
     tokens = Limit.per_day("tpm", 1_000)
 
@@ -165,5 +157,5 @@ def test_what_an_app_takes_for_a_websocket_is_settled_at_its_end() -> None:
         assert lease_of(scope) is lease
         await lease.adjust(tpm=11)
 
-    asyncio.run(Socket().through(limited(app, limiter)))
-    assert asyncio.run(limiter.available("org", "chat", limits=[tokens])) == {"tpm": 889}
+    await Socket().through(limited(app, limiter))
+    assert await limiter.available("org", "chat", limits=[tokens]) == {"tpm": 889}

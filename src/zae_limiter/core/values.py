@@ -290,6 +290,9 @@ class BackendCapabilities:
     """For how long the writes that consume keep usage counters; 0 where they keep none: a stream does, or nobody."""
     timeout: float = 5.0
     """How many seconds a call of the library may take, over all that it asks of the store, unless told otherwise."""
+    never_cancels: bool = False
+    """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. So an acquire
+    needs no task of its own."""
 
 
 @dataclass(frozen=True, slots=True)

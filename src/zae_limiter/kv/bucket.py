@@ -24,10 +24,11 @@ LAST_INSTANT_MS = 8_640_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """``0 <= tokens <= capacity``, as of ``last_refill_ms``.
+    """A bucket as of one instant.
 
-    ``carry`` is the part of the next token that was made by then, in 60,000ths. A reader that ignores it gives that
-    token less than a millisecond later, never earlier.
+    ``tokens``: from 0 to ``capacity``. ``last_refill_ms``: the instant. ``capacity``: what it holds at most. ``carry``:
+    the part of the next token that was made by then, in 60,000ths. A reader that ignores it gives that token less than
+    a millisecond later, never earlier.
     """
 
     tokens: int
@@ -48,7 +49,7 @@ class TokenBucket:
 
     @classmethod
     def create(cls, capacity: int, now_ms: int) -> TokenBucket:
-        """A full bucket."""
+        """Return a full bucket of ``capacity`` tokens as of ``now_ms``."""
         return cls(capacity, now_ms, capacity)
 
     def refill(self, policy: RateLimitPolicy, now_ms: int) -> TokenBucket:
@@ -69,15 +70,15 @@ class TokenBucket:
         return TokenBucket(self.tokens + made, self.last_refill_ms + passed_ms, rule.capacity, carry)
 
     def consume(self) -> TokenBucket | None:
-        """The bucket without one token, or None if it has none."""
+        """Return the bucket without one token, None if it has none."""
         return replace(self, tokens=self.tokens - 1) if self.tokens else None
 
     def ready_ms(self, policy: RateLimitPolicy, now_ms: int) -> int:
-        """Milliseconds from ``now_ms`` until there is a token, exact: one earlier there is none."""
+        """Return the milliseconds from ``now_ms`` until there is a token, exact: one earlier there is none."""
         return self._until(policy, 1, now_ms)
 
     def full_ms(self, policy: RateLimitPolicy, now_ms: int) -> int:
-        """Milliseconds from ``now_ms`` until the bucket is full."""
+        """Return the milliseconds from ``now_ms`` until the bucket is full."""
         return self._until(policy, policy.bucket_capacity, now_ms)
 
     def _until(self, policy: RateLimitPolicy, tokens: int, now_ms: int) -> int:
@@ -86,5 +87,5 @@ class TokenBucket:
         return max(0, self.last_refill_ms + first_instant(self._rule(policy), self.tokens, 0, tokens) - now_ms)
 
     def _rule(self, policy: RateLimitPolicy) -> Rule:
-        """The rule for instants that are counted from ``last_refill_ms``."""
+        """Return the rule for instants that are counted from ``last_refill_ms``."""
         return policy.rule._replace(phase=self.carry)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .bucket import TokenBucket
 
 LEAST_TTL_SECONDS = 60
-"""Workers KV takes no shorter one."""
+"""The shortest expiry that Workers KV accepts."""
 
 API = "https://api.cloudflare.com/client/v4"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -30,10 +30,12 @@ _TEXT = {"content-type": "text/plain; charset=utf-8"}
 
 
 class CloudflareRepository:
-    """Over the REST API with httpx, for programs outside of Workers.
+    """Buckets over the REST API with httpx, for programs outside of Workers.
 
-    ``client`` is yours to close; without one, one is opened here, ``blocking`` or not, and `close` closes it. The token
-    needs the right to edit Workers KV Storage; it is in no repr, log or error.
+    ``account_id``, ``namespace_id``: as the dashboard shows them. ``api_token``: needs the right to edit Workers KV
+    Storage; it is in no repr, log or error. ``client``: an httpx client, which is yours to close; without one, one is
+    opened here, ``blocking`` or not, and `close` closes it. ``ttl_seconds``: after how many seconds without a write a
+    bucket expires. ``base_url``: of the API. ``timeout``: of one request, in seconds.
     """
 
     def __init__(
@@ -48,32 +50,32 @@ class CloudflareRepository:
         blocking: bool = False,
         timeout: float = 2.0,
     ) -> None:
-        account = _matching("account_id", account_id, _ID, "must be an id as the dashboard shows it")
-        namespace = _matching("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
-        base = _matching("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
+        account = _check_text("account_id", account_id, _ID, "must be an id as the dashboard shows it")
+        namespace = _check_text("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
+        base = _check_text("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
         self.ttl_seconds: int = check_ttl(ttl_seconds)
-        self._rights = {"authorization": f"Bearer {_token(api_token)}"}
+        self._rights = {"authorization": f"Bearer {_check_token(api_token)}"}
         self._values = f"{base.rstrip('/')}/accounts/{account}/storage/kv/namespaces/{namespace}/values/"
         self._timeout = seconds("timeout", timeout, zero=False)
         self._own = client is None
-        self._client = _client(client, blocking)
+        self._client = _open_client(client, blocking)
         self.blocking: bool = not hasattr(self._client, "aclose")
 
     def __repr__(self) -> str:
         return f"CloudflareRepository({self._values!r}, ttl_seconds={self.ttl_seconds})"
 
     async def get(self, key: str) -> TokenBucket | None:
-        """The bucket under a key."""
-        answer = await self._ask("GET", key)
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
+        answer = await self._request("GET", key)
         if answer.status_code == 404:  # also if the namespace is missing, which the write then tells
             return None
-        _check(answer)
+        _check_status(answer)
         return decode(answer.content)
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
-        """Store a bucket."""
+        """Store a bucket under ``key`` for ``ttl_seconds``."""
         options = {"params": {"expiration_ttl": self.ttl_seconds}, "content": encode(bucket)}
-        _check(await self._ask("PUT", key, _TEXT, **options))
+        _check_status(await self._request("PUT", key, _TEXT, **options))
 
     async def close(self) -> None:
         """Close the client if it was opened here."""
@@ -84,7 +86,7 @@ class CloudflareRepository:
         else:
             self._client.close()
 
-    async def _ask(
+    async def _request(
         self, method: str, key: str, headers: Mapping[str, str] | None = None, **options: Any
     ) -> httpx.Response:
         url = self._values + quote(key, safe="")
@@ -94,7 +96,10 @@ class CloudflareRepository:
 
 
 class WorkersKVRepository:
-    """Over the binding object inside of a Python Worker: ``WorkersKVRepository(env.RATE_LIMIT_KV)``."""
+    """Buckets over the ``binding`` inside of a Python Worker: ``WorkersKVRepository(env.RATE_LIMIT_KV)``.
+
+    ``ttl_seconds``: after how many seconds without a write a bucket expires.
+    """
 
     blocking = False
 
@@ -106,7 +111,7 @@ class WorkersKVRepository:
         self._binding = binding
 
     async def get(self, key: str) -> TokenBucket | None:
-        """The bucket under a key."""
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
         state = await self._binding.get(key)
         if not isinstance(state, str) and not state:  # JavaScript's null is None or a falsy object of Pyodide
             return None
@@ -117,7 +122,7 @@ class WorkersKVRepository:
         await self._binding.put(key, encode(bucket), expirationTtl=self.ttl_seconds)
 
 
-def _client(given: httpx.AsyncClient | httpx.Client | None, blocking: bool) -> httpx.AsyncClient | httpx.Client:
+def _open_client(given: httpx.AsyncClient | httpx.Client | None, blocking: bool) -> httpx.AsyncClient | httpx.Client:
     try:
         import httpx
     except ImportError:
@@ -129,7 +134,7 @@ def _client(given: httpx.AsyncClient | httpx.Client | None, blocking: bool) -> h
     return given
 
 
-def _check(answer: httpx.Response) -> None:
+def _check_status(answer: httpx.Response) -> None:
     status = answer.status_code
     if status in (401, 403):
         raise AccessDeniedError(f"Workers KV answered {status}: the token may not edit Workers KV Storage")
@@ -138,18 +143,18 @@ def _check(answer: httpx.Response) -> None:
 
 
 def check_ttl(value: object) -> int:
-    """Check an expiry in seconds against what Workers KV takes."""
+    """Check an expiry in seconds against what Workers KV accepts, and return it."""
     return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS, "seconds")
 
 
-def _token(value: object) -> str:
-    """A token that is fit for a header; an error of the HTTP library would show it."""
+def _check_token(value: object) -> str:
+    """Check that a token is fit for a header, before an error of the HTTP library shows it; return it."""
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise ValidationError("api_token", "***", "must be a token of printable ASCII characters without spaces")
     return value
 
 
-def _matching(field: str, value: object, pattern: re.Pattern[str], reason: str) -> str:
+def _check_text(field: str, value: object, pattern: re.Pattern[str], reason: str) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise ValidationError(field, value, reason)
     return value

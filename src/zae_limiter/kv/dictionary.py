@@ -26,7 +26,11 @@ class _Entry(NamedTuple):
 
 
 class DictRepository:
-    """Usable from any number of threads and event loops at once."""
+    """Buckets in this process; usable from any number of threads and event loops at once.
+
+    ``ttl_seconds``: after how many seconds without a write a bucket expires. ``clock``: the system's unless given.
+    ``max_entries``: how many buckets are kept at most.
+    """
 
     blocking = True
 
@@ -35,7 +39,7 @@ class DictRepository:
         self.max_entries: int = whole("max_entries", max_entries, 1, MAX_AMOUNT, "entries")
         self.clock: Clock = clock or SystemClock()
         self.evicted: int = 0
-        """Buckets that were dropped for want of room before they had expired."""
+        """How many buckets were dropped for want of room before they had expired."""
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
         protect(self._lock)
@@ -44,7 +48,7 @@ class DictRepository:
         return len(self._entries)
 
     async def get(self, key: str) -> TokenBucket | None:
-        """The bucket under a key, unless it has expired."""
+        """Return the bucket under ``key``, None if there is none or it has expired."""
         now_ms = self.clock.now_ms()
         with self._lock:
             found = self._entries.get(key)
@@ -56,7 +60,7 @@ class DictRepository:
             return found.bucket
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
-        """Keep a bucket for ``ttl_seconds``, counted from its own instant if our clock is behind that."""
+        """Store a bucket for ``ttl_seconds``, counted from its own instant if our clock is behind that."""
         now_ms = self.clock.now_ms()
         expires_ms = max(now_ms, bucket.last_refill_ms) + self.ttl_seconds * 1000
         with self._lock:

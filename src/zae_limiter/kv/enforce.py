@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from .port import RateLimitRepository
 
 _LARGEST_SKEW_MS = 86_400_000
-"""Clocks of workers differ; an instant more than a day ahead of ours is no clock's."""
+"""Clocks of workers differ; an instant more than a day ahead of ours is a corrupt one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimitResult:
-    """What was decided, and what the deciding read saw of the bucket.
+    """The decision about one request, and the bucket as the deciding read saw it.
 
-    ``limit`` is the capacity, which ``tokens_remaining`` counts down from; the body of a 429 says the same.
-    ``reset_time_ms`` is the instant at which a refused client has a token again, and for one that was allowed the
-    instant at which the bucket is full. ``degraded``: the store failed, so nobody knows or nobody will remember.
+    ``allowed``: whether the request may pass. ``tokens_remaining``: whole tokens that are left. ``retry_after_ms``:
+    when a refused client has a token again, in milliseconds. ``limit``: the capacity, which ``tokens_remaining`` counts
+    down from; the body of a 429 says the same. ``reset_time_ms``: the instant at which a refused client has a token
+    again, and for one that was allowed the instant at which the bucket is full. ``degraded``: the store failed, so the
+    decision does not count.
     """
 
     allowed: bool
@@ -43,7 +45,11 @@ class RateLimitResult:
 
 
 class EnforceRateLimit:
-    """Takes a token of a client's bucket per request, `RateLimitPolicy.standard_ip_policy` unless told otherwise."""
+    """Takes a token of a client's bucket per request.
+
+    ``repository``: where the buckets are. ``policy``: `RateLimitPolicy.standard_ip_policy` unless given. ``clock``: the
+    system's unless given.
+    """
 
     def __init__(
         self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
@@ -55,7 +61,10 @@ class EnforceRateLimit:
         self._closed = False
 
     async def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
-        """Whether a request of ``client`` (an identity, or an address as a server writes it) may pass."""
+        """Take a token for a request of ``client``, an identity or an address as a server writes it, if there is one.
+
+        Return whether there was. A store that fails lets the request pass, with a warning.
+        """
         self._check_open()
         key = (client if isinstance(client, ClientIdentity) else ClientIdentity.from_ip(client)).kv_key
         try:
@@ -64,18 +73,18 @@ class EnforceRateLimit:
             warn_unavailable("reading", key, error)
             return RateLimitResult(True, 0, 0, self.policy.bucket_capacity, self.clock.now_ms(), degraded=True)
         now_ms = self.clock.now_ms()
-        bucket = self._current(key, found, now_ms)
+        bucket = self._refill(key, found, now_ms)
         left = bucket.consume()
         if left is None:
-            return self._refused(key, bucket, now_ms)
-        saved = await self._saved(key, left)
+            return self._refuse(key, bucket, now_ms)
+        saved = await self._save(key, left)
         full_ms = now_ms + left.full_ms(self.policy, now_ms)
         return RateLimitResult(True, left.tokens, 0, self.policy.bucket_capacity, full_ms, degraded=not saved)
 
     async def close(self) -> None:
-        """Let go of the connections of the repository, if it has any of its own; closing twice is fine.
+        """Close the connections of the repository, if it has any of its own; closing twice is fine.
 
-        From then on `check` raises `RateLimiterClosedError`: a limiter that cannot ask would let everybody through.
+        From then on `check` raises `RateLimiterClosedError`: a limiter without a store would let everybody through.
         """
         self._closed = True
         close = getattr(self.repository, "close", None)
@@ -100,8 +109,8 @@ class EnforceRateLimit:
             _reset(key, error.reason, error.excerpt)
             return None
 
-    def _current(self, key: str, found: TokenBucket | None, now_ms: int) -> TokenBucket:
-        """The bucket as of now; a new one if there is none, or one from a future that no skew of clocks explains."""
+    def _refill(self, key: str, found: TokenBucket | None, now_ms: int) -> TokenBucket:
+        """Return the bucket as of now; a new one if there is none, or if it is from the future beyond any skew."""
         if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
             _reset(key, "lastRefill is more than a day ahead", repr(found))
             found = None
@@ -109,13 +118,13 @@ class EnforceRateLimit:
             return TokenBucket.create(self.policy.bucket_capacity, now_ms)
         return found.refill(self.policy, now_ms)
 
-    def _refused(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
+    def _refuse(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
         wait_ms = bucket.ready_ms(self.policy, now_ms)
         message = "rate limit exceeded: next token in %d ms"
         tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
         return RateLimitResult(False, 0, wait_ms, self.policy.bucket_capacity, now_ms + wait_ms)
 
-    async def _saved(self, key: str, bucket: TokenBucket) -> bool:
+    async def _save(self, key: str, bucket: TokenBucket) -> bool:
         try:
             await self.repository.save(key, bucket)
         except Exception as error:
@@ -131,7 +140,7 @@ class SyncEnforceRateLimit:
         self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
     ) -> None:
         if not getattr(repository, "blocking", True):
-            reason = "serves async code only; give it a blocking client, or use EnforceRateLimit"
+            reason = "serves async code only; pass a blocking client, or use EnforceRateLimit"
             raise ValidationError("repository", type(repository).__name__, reason)
         self._work = EnforceRateLimit(repository, policy, clock)
 
@@ -142,20 +151,20 @@ class SyncEnforceRateLimit:
 
     @property
     def policy(self) -> RateLimitPolicy:
-        """What a client may do."""
+        """The policy of every client."""
         return self._work.policy
 
     @property
     def clock(self) -> Clock:
-        """What tells the time."""
+        """The clock by which it decides."""
         return self._work.clock
 
     def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
-        """Whether a request of ``client`` may pass."""
+        """Take a token for a request of ``client``, as `EnforceRateLimit.check` does."""
         return run(self._work.check(client))
 
     def close(self) -> None:
-        """Let go of the connections of the repository, if it has any of its own; closing twice is fine."""
+        """Close the connections of the repository, if it has any of its own; closing twice is fine."""
         run(self._work.close())
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Who a client is: an address, normalised and hashed into a key."""
+"""The identity of a client: an address, normalised and hashed into a key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..core import addresses
 
 UNKNOWN = "unknown"
-"""What all clients share whose address cannot be read: a bucket, never an exemption."""
+"""The address of all clients whose address cannot be read: they share a bucket and are never exempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,10 @@ class ClientIdentity:
 
     @classmethod
     def from_ip(cls, raw: str | None, ipv6_prefix: int = 64) -> ClientIdentity:
-        """The client at an address as a server or a header writes it: port, brackets and zone are dropped, IPv4 inside
-        IPv6 is IPv4, and IPv6 is cut to the network that one client has at its disposal.
+        """Return the client at an address as a server or a header writes it.
+
+        Port, brackets and zone are dropped, IPv4 inside IPv6 is IPv4, and IPv6 is cut to the network of ``ipv6_prefix``
+        bits that one client has at its disposal.
         """
         address = addresses.parse(raw) if isinstance(raw, str) else None
         return cls(UNKNOWN if address is None else addresses.network(address, ipv6_prefix))

@@ -1,4 +1,4 @@
-"""What a client may do: so many requests a minute, and so many at once."""
+"""The policy of a client: so many requests a minute, and so many at once."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class RateLimitPolicy:
 
     @classmethod
     def create(cls, requests_per_minute: int, bucket_capacity: int | None = None) -> RateLimitPolicy:
-        """A policy whose capacity is that of one minute unless given."""
+        """Return a policy; without ``bucket_capacity`` it allows the requests of one minute at once."""
         return cls(requests_per_minute, requests_per_minute if bucket_capacity is None else bucket_capacity)
 
     @classmethod
     def standard_ip_policy(cls) -> RateLimitPolicy:
-        """What a client known by its address only may do: 10 a minute, 10 at once."""
+        """Return the policy of clients that are known by their address only: 10 requests a minute, 10 at once."""
         return cls(10, 10)
 
     @property
@@ -50,9 +50,9 @@ class RateLimitPolicy:
         return Rule(self.bucket_capacity, self.requests_per_minute, MINUTE_MS)
 
     def calculate_refill_time(self, tokens: int) -> int:
-        """Milliseconds in which so many tokens are made, rounded up."""
+        """Return the milliseconds in which ``tokens`` are made, rounded up."""
         return first_instant(self.rule, 0, 0, whole("tokens", tokens, 0, MAX_AMOUNT, "tokens"))
 
     def to_limit(self, name: str = "rpm") -> Limit:
-        """The same as a limit of the exact limiter."""
+        """Return the same as a `Limit` of the exact limiter."""
         return Limit.per_minute(name, self.requests_per_minute, self.bucket_capacity)

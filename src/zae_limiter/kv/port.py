@@ -1,4 +1,4 @@
-"""What the key-value limiter needs of a store: a bucket is read, a bucket is written."""
+"""The port to a key-value store: a bucket is read, a bucket is written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class RateLimitRepository(Protocol):
     """
 
     async def get(self, key: str) -> TokenBucket | None:
-        """The bucket under a key, None if there is none; `CorruptStateError` if it is something else."""
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
         ...
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
-        """Store a bucket for ``ttl_seconds``."""
+        """Store a bucket under ``key`` for ``ttl_seconds``."""
         ...

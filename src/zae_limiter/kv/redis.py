@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class RedisRepository:
-    """Over a client of redis-py, ``redis.asyncio`` or blocking; the client stays yours to configure and to close."""
+    """Buckets over a ``client`` of redis-py, asyncio or blocking, which stays yours to configure and to close.
+
+    ``ttl_seconds``: after how many seconds without a write a bucket expires.
+    """
 
     def __init__(self, client: Any, ttl_seconds: int = TTL_SECONDS) -> None:
         if not callable(getattr(client, "execute_command", None)):
@@ -25,14 +28,14 @@ class RedisRepository:
         self._client = client
 
     async def get(self, key: str) -> TokenBucket | None:
-        """The bucket under a key."""
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
         state = self._client.get(key)
         if inspect.isawaitable(state):
             state = await state
         return None if state is None else decode(state)
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
-        """Store a bucket; value and expiry are one command."""
+        """Store a bucket under ``key``; value and expiry are one command."""
         done = self._client.set(key, encode(bucket), ex=self.ttl_seconds)
         if inspect.isawaitable(done):
             await done

@@ -20,10 +20,10 @@ _LONGEST = 256
 
 
 class CorruptStateError(CorruptRecordError):
-    """What is stored under a client's key is no bucket."""
+    """The record under a client's key is not a bucket; ``reason`` says why, ``excerpt`` shows its beginning."""
 
     def __init__(self, reason: str, excerpt: str) -> None:
-        super().__init__(f"no bucket: {reason}")
+        super().__init__(f"not a bucket: {reason}")
         self.reason = reason
         self.excerpt = excerpt
 
@@ -32,7 +32,7 @@ class CorruptStateError(CorruptRecordError):
 
 
 def encode(bucket: TokenBucket) -> str:
-    """The text of a bucket, as ``JSON.stringify`` writes it."""
+    """Return the text of a bucket, as ``JSON.stringify`` writes it."""
     members = {name: getattr(bucket, attribute) for name, attribute in _MEMBERS.items()}
     if bucket.carry:
         members[_CARRY] = bucket.carry
@@ -40,24 +40,24 @@ def encode(bucket: TokenBucket) -> str:
 
 
 def decode(state: object) -> TokenBucket:
-    """The bucket that a text says; `CorruptStateError` if it says anything else."""
+    """Return the bucket of a text. Raises `CorruptStateError` if it is not one."""
     try:
-        members = json.loads(_text(state))
+        members = json.loads(_check_text(state))
         if not isinstance(members, dict):
             raise ValueError("not an object")
-        known = {attribute: _whole(members, name) for name, attribute in _MEMBERS.items()}
-        return TokenBucket(**known, carry=_whole({_CARRY: 0, **members}, _CARRY))
+        known = {attribute: _read_number(members, name) for name, attribute in _MEMBERS.items()}
+        return TokenBucket(**known, carry=_read_number({_CARRY: 0, **members}, _CARRY))
     except ValidationError as error:
-        raise CorruptStateError(f"{error.field} {error.reason}", _excerpt(state)) from None
+        raise CorruptStateError(f"{error.field} {error.reason}", _make_excerpt(state)) from None
     except ValueError as error:
-        raise CorruptStateError(str(error), _excerpt(state)) from None
+        raise CorruptStateError(str(error), _make_excerpt(state)) from None
 
 
-def _excerpt(state: object) -> str:
+def _make_excerpt(state: object) -> str:
     return repr(state[:80]) if isinstance(state, str | bytes) else type(state).__name__
 
 
-def _text(state: object) -> str:
+def _check_text(state: object) -> str:
     if not isinstance(state, str | bytes):
         raise ValueError(f"not a text but {type(state).__name__}")
     if len(state) > _LONGEST:
@@ -65,8 +65,8 @@ def _text(state: object) -> str:
     return state if isinstance(state, str) else state.decode()
 
 
-def _whole(members: dict[str, Any], name: str) -> Any:
-    """A number of JavaScript, which does not tell ``3.0`` from ``3``; what is none is left to the bucket to refuse."""
+def _read_number(members: dict[str, Any], name: str) -> Any:
+    """Return a number of JavaScript, which does not tell ``3.0`` from ``3``; the bucket refuses anything else."""
     if name not in members:
         raise ValueError(f"lacks {name}")
     value = members[name]

@@ -31,14 +31,11 @@ class Breaker:
         self._retry_at = 0.0
         self._waited = 0.0
         """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""
+        self.is_open = False
+        """Whether the store has not answered lately."""
         self.answers = 0
         """How many answers the store has given: one that answers others does not hang."""
         protect(self._lock)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store has not answered lately."""
-        return self._waited > 0
 
     def skips(self, seconds: float) -> bool:
         """Return whether a caller that would wait for so many seconds is to go on without asking.
@@ -62,6 +59,7 @@ class Breaker:
             if opens and not hangs:
                 return False
             self._waited = max(self._waited, deadline.seconds) if hangs else self._waited
+            self.is_open = True
             self._retry_at = self._now() + RETRY_SECONDS
             return opens
 
@@ -71,5 +69,5 @@ class Breaker:
         if not self._waited:
             return False
         with self._lock:
-            closes, self._waited = self._waited > 0, 0.0
+            closes, self._waited, self.is_open = self.is_open, 0.0, False
             return closes

@@ -102,6 +102,7 @@ class Chain:
         "given",
         "homes",
         "levels",
+        "names",
         "sharded",
         "since_ms",
         "valid_until_ms",
@@ -120,18 +121,13 @@ class Chain:
         self.homes = _homes(levels)
         self.sharded = max([home.level.shard_count for home in self.homes]) > 1
         """Whether one of the buckets is split."""
+        self.names: Set[str] = _names(self.homes)
+        """The limits of all levels."""
         self.given = given
         self.since_ms = since_ms
         self.valid_until_ms = valid_until_ms
         self.generation = generation
         self.coalescers: dict[object, WriteCoalescer[Any]] = {} if coalescers is None else coalescers
-
-    @property
-    def names(self) -> Set[str]:
-        """The limits of all levels, by name."""
-        if len(self.homes) == 1:
-            return self.homes[0].level.slots.keys()
-        return {name for home in self.homes for name in home.level.slots}
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
@@ -189,3 +185,9 @@ def _homes(levels: tuple[LevelShards, ...]) -> tuple[LevelShard, ...]:
     if len(levels) == 1 and levels[0].shards == (levels[0].home,):
         return levels[0].shards
     return tuple([level.home for level in levels])
+
+
+def _names(homes: tuple[LevelShard, ...]) -> Set[str]:
+    if len(homes) == 1:
+        return homes[0].level.slots.keys()
+    return {name for home in homes for name in home.level.slots}

@@ -60,6 +60,7 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
         self._update = backend.store.update_in_place if isinstance(backend.store, UpdatesInPlace) else None
@@ -120,6 +121,7 @@ class Engine:
                 break
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic)
         if self.never_suspends:
+            self._runtime.check_running()
             await self._charge(chain, [charge], now_ms, deadline)
         else:
             await self._coalesce(chain, charge, now_ms)
@@ -186,9 +188,9 @@ class Engine:
                 errors.append(error)
         return errors
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end, also if the caller is cancelled."""
-        return await (work if self.never_suspends else self._runtime.finish(work))
+    def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that runs ``work`` to its end, also if the caller is cancelled."""
+        return work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -217,7 +219,7 @@ class Engine:
                         f"No decision within {charge.deadline.seconds:.3g} s: other calls were queued before it."
                     )
                 now_ms = self._clock.now_ms()
-            await self._runtime.finish(self._charge_batch(coalescer, chain, charge, now_ms))
+            await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))
         except BaseException as error:
             place = coalescer.withdraw(charge)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
@@ -282,6 +284,8 @@ class Engine:
     ) -> Committed | Conflict:
         """Apply the writes of a draft that was decided as of ``now_ms``, all or none; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
+        if len(parts) == 1 and not parts[0].change.accruals:
+            return await self._store.commit([parts[0].change.write], timeout=deadline.left())
         if len(parts) == 1 or self._atomic:
             return await backend.commit_changes([part.change for part in parts], deadline)
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):

@@ -14,11 +14,13 @@ from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from ..runtime.blocking import run
+from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
 from .breaker import Breaker
 from .chains import Chains
 from .engine import Engine
-from .lease import AcquireOptions, Lease, apportioned
+from .lease import Lease
+from .lease_core import AcquireOptions, apportioned
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -29,11 +31,10 @@ if TYPE_CHECKING:
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
     from ..core.values import StackOptions
-    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
-    from .lease import LeaseCore
+    from .lease_core import LeaseCore
 
 
 class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOperations):
@@ -77,7 +78,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
-        self._in_place = speculative_writes and self._engine.updates_in_place
+        self.updates_in_place = speculative_writes and self._engine.updates_in_place
         self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
         after_fork(self._forget_waiting)
@@ -185,25 +186,21 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             raise ValidationError("atomic", atomic, f"{reason}: what was taken is returned when a level refuses")
         return atomic
 
-    def _take_now(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
-        """Take ``cost`` for a lease where nobody has to be asked or waited for; return None otherwise."""
+    def _take_now(self, lease: LeaseCore) -> Grant | None:
+        """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
         options = lease._options
-        if not (self._in_place and options.plain) or self._lines.waiting:
+        if not options.plain or self._lines.waiting:
             return None
         now_ms = self._clock.now_ms()
         name = (lease._entity_id, lease._resource, options.given)
         chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
-        grant = self._engine.take_now(chain, cost, now_ms)
-        if grant is not None and not self._up:
-            self._note_answer()
-        return grant
+        return self._engine.take_now(chain, lease._cost, now_ms)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        self._backend.runtime.check_running()
         options = lease._options
         name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = self._backend.deadline(options.timeout), self._breaker.answers
+        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), self._breaker.answers
         now_ms = self._clock.now_ms()
         chain = self._chains.known(*name, now_ms)
         if self._breaker.is_open:
@@ -212,7 +209,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
                 chain = await self._chains.resolve(*name, deadline)
                 now_ms = self._clock.now_ms()
-            check_known("consume", cost, chain.names)
+            if not cost.keys() <= chain.names:
+                check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, options.atomic)
             else:
@@ -224,7 +222,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 self._note_answer()
             raise
-        self._note_answer()
+        self._breaker.answers += 1
+        if self._breaker.is_open or not self._up:
+            self._note_answer()
         return grant
 
     def _spare(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:

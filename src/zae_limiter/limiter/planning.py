@@ -58,7 +58,7 @@ def plan(
         if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
         grants = sum(map(level.charges, each)) if len(each) > 1 else 1
-        contention = seen.contention() if seen.contended or level.partition_writes else charging.ALONE
+        contention = seen.contention(now_ms) if seen.contended or level.partition_writes else charging.ALONE
         part = _plan_part(home, image, cost, now_ms, contention, grants)
         if part is None:
             return None
@@ -125,7 +125,7 @@ def _plan_part(
 
 
 def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:
-    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention())
+    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention(now_ms))
 
 
 def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:

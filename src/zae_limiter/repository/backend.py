@@ -15,7 +15,7 @@ from ..runtime.deadline import Deadline, stopwatch
 from ..runtime.retries import tries
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Rememberer, Replaceable
+from ..stores.port import Replaceable
 from . import compatibility
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
@@ -57,8 +57,6 @@ class Backend:
         self.timeout = store.capabilities.timeout if timeout is None else timeout
         self.stopwatch = stopwatch(self.clock)
         self.max_cached_keys = max_cached_keys
-        if isinstance(store, Rememberer):
-            store.remember_at_most(max_cached_keys)
         self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
         self.last_seen = LastSeenBuckets(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS

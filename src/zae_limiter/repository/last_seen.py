@@ -35,8 +35,8 @@ class Return(NamedTuple):
 
 
 _MOST_RETURNS = 32
-_CALM = 1
-"""After so many writes between which nobody else wrote, a bucket counts as one's own again."""
+_CALM = 16
+"""After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 _NONE: frozenset[str] = frozenset()
 
 
@@ -51,7 +51,7 @@ class LastSeen:
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("_checked", "_disturbed", "contended", "image", "lost", "refused", "returning", "returns", "seen_ms")
+    __slots__ = ("_calm", "_checked", "contended", "image", "lost", "refused", "returning", "returns", "seen_ms")
 
     def __init__(self) -> None:
         self.image: Image | None = None
@@ -61,7 +61,7 @@ class LastSeen:
         self.returns: deque[Return] | None = None
         self.returning: set[Any] | None = None
         self.contended = _NONE
-        self._disturbed = 0
+        self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
 
@@ -113,22 +113,23 @@ class LastSeen:
             self.seen_ms = now_ms
         return new
 
-    def contention(self) -> Contention:
-        """Return what is known of others who write the bucket."""
-        return charging.Contention(self.contended, self.seen_ms, self.lost)
+    def contention(self, now_ms: int) -> Contention:
+        """Return what is known of others who write the bucket: after a calm write only as long as that is recent."""
+        names = _NONE if self._calm and now_ms - self.seen_ms > charging.LAG_MS else self.contended
+        return charging.Contention(names, self.seen_ms, self.lost)
 
     def mark_contended(self, names: frozenset[str]) -> None:
         """Note that a race was lost, and which limits others are writing at this moment."""
         self.lost += 1
         self.contended = names
-        self._disturbed = _CALM
+        self._calm = 0
 
     def mark_written(self, *, undisturbed: bool) -> None:
-        """Note that a race was won; after enough of them without others in between it is one's own again."""
+        """Note that a race was won; after enough of them in a row without others in between it is one's own again."""
         self.lost = 0
         if self.contended:
-            self._disturbed = self._disturbed - 1 if undisturbed else _CALM
-            if not self._disturbed:
+            self._calm = self._calm + 1 if undisturbed else min(self._calm, 1)
+            if self._calm >= _CALM:
                 self.contended = _NONE
 
     def keep_return(self, given: Return) -> None:

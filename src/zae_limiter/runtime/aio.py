@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
 
 T = TypeVar("T")
 
@@ -56,25 +57,31 @@ class AsyncioRuntime:
     """Waits by suspending the running task."""
 
     def scope(self) -> object:
-        """The running loop."""
-        return asyncio.get_running_loop()
-
-    def check_running(self) -> None:
-        """Raise RuntimeError unless a task of asyncio is running: another library cannot wait for what asyncio does."""
+        """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
             task = None
-        if task is None:
+        if task is None:  # another library cannot wait for what asyncio does
             raise RuntimeError(_NEEDS_ASYNCIO)
+        return task.get_loop()
+
+    def check_running(self) -> None:
+        """Raise RuntimeError unless a task of asyncio is running."""
+        self.scope()
 
     def gate(self) -> LoopGate:
         """A new, closed gate."""
         self.check_running()
         return LoopGate()
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` as a task of its own; a cancelled caller waits for its end and is cancelled then."""
+    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
+        """Run ``work`` to its end; a cancelled caller waits for that and is cancelled then.
+
+        It runs in the caller's own task if it ``never_cancels`` that, and else in a task of its own.
+        """
+        if never_cancels:
+            return await _run_to_end(work)
         task = asyncio.ensure_future(work)
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
@@ -99,3 +106,63 @@ class AsyncioRuntime:
     async def aside(self, work: Callable[[], T]) -> T:
         """In a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
+
+
+@types.coroutine
+def _run_to_end(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Run ``work`` in the caller's task; keep a cancellation of that until the end, and raise it then."""
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        try:
+            waiting = work.send(None)
+        except StopIteration as end:
+            if cancelled is not None:
+                raise cancelled from None
+            result: T = end.value
+            return result
+        except BaseException:
+            if cancelled is not None:
+                raise cancelled from None
+            raise
+        held = _hold(waiting)
+        while True:
+            try:
+                yield held
+            except asyncio.CancelledError as error:
+                cancelled = error
+            except GeneratorExit:  # the loop is dead and its coroutines are being cleared away
+                work.close()
+                raise
+            except BaseException:  # what was waited for has failed, which is for the work to see
+                if held is None or not held.done():
+                    raise
+            if held is None or held.done():
+                break
+            held._asyncio_future_blocking = True
+
+
+def _hold(waiting: Any) -> Any:
+    """Return a future that nobody can cancel and that is done when ``waiting`` is; None stands for a loop iteration."""
+    if waiting is None:
+        return None
+    hold = getattr(waiting, "hold", None)
+    if hold is not None:  # it can do so itself, which saves an iteration of the loop
+        hold()
+        return waiting
+    waiting._asyncio_future_blocking = False
+    held = _Held(loop=waiting.get_loop())
+    held._asyncio_future_blocking = True
+    waiting.add_done_callback(held.resolve)
+    return held
+
+
+class _Held(asyncio.Future[None]):
+    """A future that cannot be cancelled: the task that waits for it hears of its cancellation when it is done."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse."""
+        return False
+
+    def resolve(self, _: asyncio.Future[Any]) -> None:
+        """Be done."""
+        self.set_result(None)

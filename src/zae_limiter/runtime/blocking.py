@@ -53,7 +53,7 @@ class BlockingRuntime:
         """A new, closed gate."""
         return ThreadGate()
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
         """A thread cannot be cancelled from outside: just run it."""
         return await work
 

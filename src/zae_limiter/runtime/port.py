@@ -45,8 +45,11 @@ class Runtime(Protocol):
         """A new, closed gate for one waiter."""
         ...
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation follows then."""
+    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
+        """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation follows then.
+
+        ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
+        """
         ...
 
     async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:

@@ -104,7 +104,7 @@ class MemoryStore:
             image = images.get(name)
             if image is None:
                 image = self._table.use(name)
-            if image is not None and TTL in image and not is_live(image, now_ms):
+            if image is not None and image.get(TTL, now_ms) * 1000 <= now_ms:
                 self._table.drop(name, image)
                 image = None
             new = change(image, *args)

@@ -14,7 +14,7 @@ from ..forks import protect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .turns import Turns
+    from .connection_slots import ConnectionSlots
 
 
 IDLE_SECONDS = 20.0
@@ -46,23 +46,31 @@ class Homes(Protocol):
         """What they belong to: the running loop, or the one home of all threads."""
         ...
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the present home."""
-        ...
-
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends, if it does; as long as the answer is kept."""
         ...
 
 
+class Closable(Protocol):
+    """The connections of one home."""
+
+    ending: object
+    """What has it closed when the home ends."""
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use when it is done."""
+        ...
+
+
 C = TypeVar("C", bound=Kept)
+P = TypeVar("P", bound=Closable)
 
 
 class Pool(Generic[C]):
-    """The idle connections of one home, and the turns for all of them."""
+    """The idle connections of one home, each used by one call at a time, and the slots for all of them."""
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
+    def __init__(self, slots: ConnectionSlots) -> None:
+        self.slots = slots
         self.ending: object = None
         self._idle: list[C] = []
         self._over = False
@@ -93,18 +101,18 @@ class Pool(Generic[C]):
                 self._idle.pop().close()
 
 
-class Pools(Generic[C]):
-    """The pools of one client; a fork starts with none."""
+class Pools(Generic[P]):
+    """The pools of one client; a fork starts with none. ``make`` returns an empty pool for the present home."""
 
-    def __init__(self, homes: Homes, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
         self._homes = homes
-        self._pools: weakref.WeakKeyDictionary[Any, Pool[C]] = weakref.WeakKeyDictionary()
+        self._make = make
+        self._pools: weakref.WeakKeyDictionary[Any, P] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         protect(self._lock)
 
-    def here(self) -> Pool[C]:
+    def here(self) -> P:
         """The pool of the present home."""
         if self._pid != os.getpid():
             self.close()
@@ -130,12 +138,12 @@ class Pools(Generic[C]):
         loops = [home for home in self._pools if hasattr(home, "is_closed")]
         _FORSAKEN.extend((home, self._pools.pop(home)) for home in loops)
 
-    def _new(self, home: object) -> Pool[C]:
+    def _new(self, home: object) -> P:
         with self._lock:
             for other, pool in list(self._pools.items()):
                 if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
                     del self._pools[other]
                     pool.close()
-            pool = self._pools.setdefault(home, Pool(self._homes.turns(self.limit)))
-            pool.ending = pool.ending or self._homes.attend(pool.close)
+            pool = self._pools.setdefault(home, self._make())
+            pool.ending = pool.ending or self._homes.on_scope_end(pool.close)
             return pool

@@ -1,4 +1,4 @@
-"""The store port: four verbs, and three extra abilities."""
+"""The store port: four verbs, and two extra abilities."""
 
 from __future__ import annotations
 
@@ -51,37 +51,11 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Swapper(Protocol):
-    """An extra ability of a store far away: it replaces a record that is still what this client last saw of it.
-
-    Nothing has to be found out about it then. Stores without it are served by `Store.commit`.
-    """
-
-    async def swap(
-        self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
-    ) -> Image | Conflict | None:
-        """Replace a record's image by what ``change`` makes of it, and return that.
-
-        A conflict shows what is there instead; None: it was not even tried, or ``change`` makes nothing of it.
-        """
-        ...
-
-
-@runtime_checkable
 class Replaceable(Protocol):
     """An extra ability of a store whose data somebody may replace by other data: it tells when that has happened."""
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
         """Have the method ``forget`` called each time, as long as its object lives."""
-        ...
-
-
-@runtime_checkable
-class Rememberer(Protocol):
-    """An extra ability of a store whose client keeps what it has seen of buckets: it can be told how many."""
-
-    def remember_at_most(self, buckets: int) -> None:
-        """Keep what was last seen of so many buckets, and no more."""
         ...
 
 

@@ -4,10 +4,10 @@ A blocking store finishes inside the await without suspending, so each coroutine
 ``send``. Every method is one line; signatures are those of the async form without ``await``.
 """
 
+from ..limiter.lease import SyncLease
 from .facade import (
     BlockingRateLimiter,
     BlockingRepository,
-    SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts
-from ..limiter.lease import LeaseCore
+from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
 from ..repository.repository import Repository, RepositoryOptions
@@ -257,10 +257,10 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         {'rpm': 1, 'tpm': 1730}
         """
         cost = check_amounts("consume", consume)
-        terms = self._inner._usual
+        options = self._inner._usual
         if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            terms = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
-        return SyncLease(self._inner, entity_id, resource, cost, terms)
+            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
@@ -277,36 +277,3 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class SyncLease(LeaseCore):
-    """What `SyncRateLimiter.acquire` gives: enter it with ``with`` to take the tokens.
-
-    ``degraded`` is true when the body runs without any limit, because the store could not be asked.
-    """
-
-    def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more, checked by the store: may raise `RateLimitExceeded`, and then nothing is taken."""
-        run(self._consume_more(amounts, named))
-
-    def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Correct the estimate by the difference; never refused, may drive the bucket into debt.
-
-        No more is given back than this lease has taken: a larger negative amount is cut, which is logged.
-        """
-        self._adjust(amounts, named)
-
-    def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Give unused tokens back, at most what this lease has taken: more is cut, which is logged."""
-        self._release(amounts, named)
-
-    def __enter__(self) -> Self:
-        if not self._enter_at_once():
-            run(self._enter())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None or not self._leave_at_once():
-            run(self._exit(error is not None))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..limiter.chain import Chain
     from ..limiter.grant import Grant
-    from ..limiter.lease import LeaseCore
+    from ..limiter.lease_core import LeaseCore
     from ..limiter.limiter import RateLimiter
     from .instruments import Instruments
 
@@ -59,12 +59,12 @@ class Meter:
         self._by_resource = "resource" in labels
         self._by_entity = "entity_id" in labels
 
-    def take_at_once(self, lease: LeaseCore, cost: Mapping[str, int]) -> Grant | None:
+    def take_now(self, lease: LeaseCore) -> Grant | None:
         """`RateLimiter._take_now`, measured."""
         limiter = lease._limiter
         started = perf_counter()
         try:
-            grant = type(limiter)._take_now(limiter, lease, cost)
+            grant = type(limiter)._take_now(limiter, lease)
         except ZAELimiterError as error:
             self._decided(lease, outcome_of(error, lease), perf_counter() - started)
             raise

@@ -80,7 +80,7 @@ def _seams(limiter: RateLimiter, instruments: Instruments, labels: frozenset[str
     from .measuring import Meter, stand
 
     meter = Meter(limiter, instruments, labels)
-    return meter.take_at_once, meter.take, meter.check, meter.settle, partial(stand, limiter._lines.stand)
+    return meter.take_now, meter.take, meter.check, meter.settle, partial(stand, limiter._lines.stand)
 
 
 def _inner(limiter: object) -> RateLimiter:

@@ -1,29 +1,31 @@
-"""HTTP: middleware for ASGI (`zae_limiter.web.asgi`) and WSGI (`zae_limiter.web.wsgi`), and what both are told.
+"""HTTP: middleware for ASGI (`zae_limiter.web.asgi`) and WSGI (`zae_limiter.web.wsgi`), and their settings.
 
 FastAPI's dependency and decorator are in `zae_limiter.web.fastapi`.
 """
 
 from .answers import Answer
 from .credentials import SeveralKeysError
-from .fields import Fields, Standing
+from .fields import Fields
 from .identity import Identity
 from .keys import by_api_key, by_header, by_ip, by_user
+from .limit_views import LimitView
 from .messages import MessageLimit
 from .proxies import Proxies
 from .request import Request
+from .request_leases import lease_of
+from .request_limiter import answer_of
 from .rules import Rule
-from .tab import answer_of, lease_of
 
 __all__ = [
     "Answer",
     "Fields",
     "Identity",
+    "LimitView",
     "MessageLimit",
     "Proxies",
     "Request",
     "Rule",
     "SeveralKeysError",
-    "Standing",
     "answer_of",
     "by_api_key",
     "by_header",

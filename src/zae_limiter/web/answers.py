@@ -1,4 +1,4 @@
-"""What a client is told whose request is not served: problem details that name policies and never an entity.
+"""Answers to requests that are not served: problem details that name policies and never an entity.
 
 The members ``error`` and ``message`` are in every body, for people; programs go by ``type``.
 """
@@ -7,139 +7,125 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
 from ..core.bucket import MILLI
 from .fields import Fields
-from .fields.standing import distinct, tightest, whole_seconds
+from .limit_views import choose_tightest, merge_names, round_up_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .fields import Standing
+    from .limit_views import LimitView
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 COST_ABOVE_CAPACITY = "urn:problem-type:zae-limiter:cost-above-capacity"
 SEVERAL_KEYS = "urn:problem-type:zae-limiter:several-keys"
 
-_compact = json.JSONEncoder(separators=(",", ":")).encode
+_CONTENT_TYPE = ("Content-Type", "application/problem+json")
+_NO_STORE = ("Cache-Control", "no-store")
+_REFUSAL_START = (
+    f'{{"type":"{QUOTA_EXCEEDED}","title":"Request cannot be satisfied as assigned quota has been exceeded",'
+    '"status":429,"violated-policies":['
+)
+_REFUSAL_MIDDLE = '],"error":"Rate Limit Exceeded","message":"Too many requests. Please try again later.","retryAfter":'
+
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+_quote = lru_cache(1024)(encode_basestring_ascii)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole response, ready to be sent by any server."""
+    """A whole response, ready to be sent by any server: its ``status``, its ``headers`` and its ``body``."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
 
-def refused(standings: Sequence[Standing], now_ms: int, fields: Fields, retry_in_ms: int = 0) -> Answer:
-    """429: not yet. Says when to come again, the same in the header and in the body.
+def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retry_in_ms: int = 0) -> Answer:
+    """Return the 429: not yet. It says when to come again, the same in the header and in the body.
 
-    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``standings``.
+    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``views``.
     """
-    known = distinct(standings)
-    violated = [standing for standing in known if standing.violated]
-    wait_ms = fields.wait(max(retry_in_ms, *(standing.retry_in_ms or 0 for standing in known), 0))
-    retry_after = whole_seconds(wait_ms)
-    members: dict[str, Any] = {
-        "type": QUOTA_EXCEEDED,
-        "title": "Request cannot be satisfied as assigned quota has been exceeded",
-        "status": 429,
-        "violated-policies": [standing.name for standing in violated],
-        "error": "Rate Limit Exceeded",
-        "message": "Too many requests. Please try again later.",
-        "retryAfter": retry_after,
-    }
+    views = merge_names(views)
+    violated = [view for view in views if view.retry_in_ms is not None]
+    members = ""
     if violated:
-        longest = tightest(violated)
-        members |= {"limit": longest.limit.capacity, "remaining": longest.remaining}
-    members |= {"resetTime": now_ms + wait_ms, "limits": [_told(standing) for standing in known]}
-    lines = fields.lines(known, now_ms, retry_after, wait_ms)
-    return _problem(members, [("Retry-After", str(retry_after)), *lines])
+        longest = choose_tightest(violated)
+        retry_in_ms = max(retry_in_ms, longest.retry_in_ms or 0)
+        members = f'"limit":{longest.limit.capacity},"remaining":{longest.remaining},'
+    wait_ms = fields.wait(retry_in_ms)
+    retry_after = str(round_up_seconds(wait_ms))
+    names = ",".join([_quote(view.name) for view in violated])
+    body = (
+        f"{_REFUSAL_START}{names}{_REFUSAL_MIDDLE}{retry_after},{members}"
+        f'"resetTime":{now_ms + wait_ms},"limits":[{",".join([_encode_view(view) for view in views])}]}}'
+    )
+    return _make_answer(
+        429, body, ("Retry-After", retry_after), *fields.lines(views, now_ms, int(retry_after), wait_ms)
+    )
 
 
-def too_large(name: str | None, capacity: int | None, requested: int) -> Answer:
-    """413: never, so there is no ``Retry-After``. A limit that clients are not told of has no name and no capacity."""
-    bound = ", more than a limit ever holds" if name is None else f" of {name}, which never holds more than {capacity}"
-    message = f"The request needs {requested}{bound}. Waiting does not help: send a smaller request."
-    members: dict[str, Any] = {
-        "type": COST_ABOVE_CAPACITY,
-        "title": "Request costs more than its limit can ever hold",
-        "status": 413,
-        "detail": message,
+def cost_above_capacity(name: str | None, capacity: int | None, requested: int) -> Answer:
+    """Return the 413: never, so there is no ``Retry-After``.
+
+    ``name`` and ``capacity`` are of the limit that is too small; None where clients are not told of it.
+    """
+    cost = f"{requested}, above the maximum" if name is None else f"{requested} {name}, above the maximum {capacity}"
+    message = f"The request costs {cost}; retrying will not help. Send a smaller request."
+    members = {
+        **_describe_problem(413, COST_ABOVE_CAPACITY, "Request costs more than its limit can ever hold", message),
         "violated-policies": [] if name is None else [name],
         "error": "Cost Above Capacity",
         "message": message,
     }
     if name is not None:
         members["limit"] = capacity
-    return _problem(members | {"requested": requested}, [])
+    return _make_answer(413, _encode_json(members | {"requested": requested}))
 
 
 def several_keys() -> Answer:
-    """400: nobody can say whose tokens the request takes. It says nothing of the keys."""
+    """Return the 400: nobody can say whose tokens the request takes. It says nothing of the keys."""
     message = "The request carries several API keys. Send one."
-    members: dict[str, Any] = {
-        "type": SEVERAL_KEYS,
-        "title": "Request carries several API keys",
-        "status": 400,
-        "detail": message,
-        "error": "Several API Keys",
-        "message": message,
-    }
-    return _problem(members, [])
+    members = _describe_problem(400, SEVERAL_KEYS, "Request carries several API keys", message)
+    return _make_answer(400, _encode_json(members | {"error": "Several API Keys", "message": message}))
 
 
-def too_long(longest: int) -> Answer:
-    """414: the path is longer than what is compared with rules."""
+def path_too_long(longest: int) -> Answer:
+    """Return the 414: the path is longer than what is compared with rules."""
     message = f"The path of the request has more than {longest} characters. Send a shorter one."
-    members = {
-        "type": "about:blank",
-        "title": "URI Too Long",
-        "status": 414,
-        "detail": message,
-        "error": "URI Too Long",
-        "message": message,
-    }
-    return _problem(members, [])
+    members = _describe_problem(414, "about:blank", "URI Too Long", message)
+    return _make_answer(414, _encode_json(members | {"error": "URI Too Long", "message": message}))
 
 
 def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:
-    """503: nobody knows, as the limiter cannot be asked. It is no refusal and says nothing of any limit."""
-    told = fields or Fields("none")
-    retry_after = told.retry_after(retry_after_s * MILLI)
-    message = "The rate limiter cannot be asked at the moment. Please try again later."
+    """Return the 503: the store did not answer. It is no refusal and says nothing of any limit."""
+    fields = fields or Fields("none")
+    retry_after = fields.retry_after(retry_after_s * MILLI)
+    message = "Rate limiting is temporarily unavailable. Please try again later."
     members = {
-        "type": "about:blank",
-        "title": "Service Unavailable",
-        "status": 503,
-        "detail": message,
+        **_describe_problem(503, "about:blank", "Service Unavailable", message),
         "error": "Service Unavailable",
         "message": message,
         "retryAfter": retry_after,
     }
-    lines = told.lines((), 0, retry_after)  # no standing, so no instant either
-    return _problem(members, [("Retry-After", str(retry_after)), *lines])
+    lines = fields.lines((), 0, retry_after)  # no limit is told, so no instant either
+    return _make_answer(503, _encode_json(members), ("Retry-After", str(retry_after)), *lines)
 
 
-def _told(standing: Standing) -> dict[str, Any]:
-    retry = standing.retry_in_ms
-    return {
-        "name": standing.name,
-        "limit": standing.limit.capacity,
-        "remaining": standing.remaining,
-        "retry_after": 0 if retry is None else whole_seconds(retry),
-    }
+def _describe_problem(status: int, kind: str, title: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "title": title, "status": status, "detail": message}
 
 
-def _problem(members: dict[str, Any], lines: list[tuple[str, str]]) -> Answer:
-    body = _compact(members).encode("ascii")
-    headers = (
-        ("Content-Type", "application/problem+json"),
-        ("Content-Length", str(len(body))),
-        ("Cache-Control", "no-store"),
-        *lines,
-    )
-    return Answer(members["status"], headers, body)
+def _encode_view(view: LimitView) -> str:
+    name, limit, remaining, _, retry = view
+    seconds = 0 if retry is None else round_up_seconds(retry)
+    return f'{{"name":{_quote(name)},"limit":{limit.capacity},"remaining":{remaining},"retry_after":{seconds}}}'
+
+
+def _make_answer(status: int, body: str, *lines: tuple[str, str]) -> Answer:
+    data = body.encode("ascii")
+    return Answer(status, (_CONTENT_TYPE, ("Content-Length", str(len(data))), _NO_STORE, *lines), data)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .fields import unsaid
+from .fields import omit_present
 
 if TYPE_CHECKING:
     from .answers import Answer
@@ -18,29 +18,32 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def respond(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
-    """Send an answer."""
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": encoded(answer.headers)})
+async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
+    """Send an answer, without its body where the request was ``HEAD``; ``kind`` is how its messages are called."""
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": encode_lines(answer.headers)})
     await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
 
 
-def encoded(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Header lines as ASGI has them."""
-    return [(_name(name), value.encode("latin-1")) for name, value in lines]
+def encode_lines(lines: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Return header lines as ASGI has them."""
+    return [(_encode_name(name), value.encode("latin-1")) for name, value in lines]
 
 
 @lru_cache(256)
-def _name(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
     return name.lower().encode("latin-1")
 
 
-def with_lines(message: Message, lines: list[tuple[str, str]]) -> Message:
-    """The start of a response with more header lines; what it says already stays said."""
+def add_lines(message: Message, lines: list[tuple[str, str]]) -> Message:
+    """Return the start of a response with more header lines; fields that it has already stay as they are."""
     if not lines:
         return message
-    headers = message.get("headers", ())
-    more = encoded(lines)
-    present = {bytes(name).lower() for name, _ in headers}
-    if not present.isdisjoint({name for name, _ in more}):
-        more = encoded(unsaid(lines, {name.decode("latin-1") for name in present}))
-    return {**message, "headers": [*headers, *more]}
+    headers = [*message.get("headers", ())]
+    more = encode_lines(lines)
+    names = dict(more)
+    for name, _ in headers:
+        if bytes(name).lower() in names:
+            present = {bytes(name).lower().decode("latin-1") for name, _ in headers}
+            more = encode_lines(omit_present(lines, present))
+            break
+    return {**message, "headers": headers + more}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MOST_KEYS = 8
-"""A request with more keys than this is refused: each may be a question to a database."""
+"""A request with more keys than this is refused: each may be a query to a database."""
 _BEARER = "bearer"
 _SEPARATORS = re.compile(r"[,\s]+")
 
@@ -61,7 +61,7 @@ def find_keys(lines: Iterable[str]) -> FoundKeys:
     (['k1'], ['k1,k2', 'k1', 'k2'], 'k1')
     """
     texts = [text for text in map(str.strip, lines) if text]
-    return FoundKeys(texts, [word for text in texts for word in _words(text)])
+    return FoundKeys(texts, [word for text in texts for word in _split_words(text)])
 
 
 def find_bearer_tokens(lines: Iterable[str]) -> FoundKeys:
@@ -81,20 +81,20 @@ def find_bearer_tokens(lines: Iterable[str]) -> FoundKeys:
         scheme, *rest = line.split(None, 1) or [_BEARER]
         if scheme.lower() == _BEARER or not rest:
             texts += [text.strip() for text in rest] if scheme.lower() == _BEARER else [scheme]
-            words += _words(line)
+            words += _split_words(line)
         else:
-            words += _bearer_words(line)
-            foreign += _after_schemes(line)
+            words += _find_bearer_words(line)
+            foreign += _find_words_after_schemes(line)
     return FoundKeys(texts, words, foreign)
 
 
-def _words(text: str) -> list[str]:
-    """What stands between separators, without the name of the scheme."""
+def _split_words(text: str) -> list[str]:
+    """Return the words between separators, without the name of the scheme."""
     return [word for word in _SEPARATORS.split(text) if word and word.lower() != _BEARER]
 
 
-def _bearer_words(line: str) -> list[str]:
-    """The words of a line of another scheme that stand after Bearer or, at its beginning, after no scheme."""
+def _find_bearer_words(line: str) -> list[str]:
+    """Return the words of a line of another scheme that stand after Bearer or, at its beginning, after no scheme."""
     found: list[str] = []
     ours = True
     for part in line.split(","):
@@ -107,7 +107,7 @@ def _bearer_words(line: str) -> list[str]:
     return found
 
 
-def _after_schemes(line: str) -> list[str]:
-    """The words of a line that an app takes for the token which does not look at the scheme."""
+def _find_words_after_schemes(line: str) -> list[str]:
+    """Return the words of a line that an app would take for the token if it ignores the scheme."""
     parts = [words for words in map(str.split, line.split(",")) if len(words) > 1]
     return list(dict.fromkeys(word for words in (*parts, line.split()) for word in (words[1], words[-1])))

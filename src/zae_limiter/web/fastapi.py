@@ -25,28 +25,30 @@ from starlette.requests import HTTPConnection
 from ..limiter.lease import Lease
 from .middleware import Middleware
 from .request import AsgiRequest
+from .request_leases import find_leases, finish, lease_of
+from .request_limiter import find_limiter
 from .rules import Rule
 from .startup import ROUTE_RULES
-from .tab import lease_of, tab_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from ..core.limit import Limit
-    from .charges import Charge
-    from .guard import Guard
+    from .bound_rules import BoundRule
     from .request import Request
+    from .request_limiter import RequestLimiter
     from .rules import Cost, Key
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"
-_kind = operator.attrgetter("kind")
+_get_kind = operator.attrgetter("kind")
 
 
 class Limited:
-    """A dependency that takes tokens for its route and gives the lease; the arguments are those of a `Rule`.
+    """A dependency that takes tokens for its route and gives the lease.
 
-    On the route of a websocket they are taken before the handshake and held until the websocket ends.
+    ``resource``, ``cost``, ``key``, ``limits`` and ``refund`` are as for a `Rule`; where there is no ``key``, that of
+    the middleware. On the route of a websocket they are taken before the handshake and held until the websocket ends.
     """
 
     def __init__(
@@ -59,18 +61,15 @@ class Limited:
         refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
         self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
-        self._charges: WeakKeyDictionary[Guard, Charge] = WeakKeyDictionary()
+        self._bound: WeakKeyDictionary[RequestLimiter, BoundRule] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
-        """Take the tokens; they are settled when the response is done."""
-        tab = tab_of(connection)
-        guard = tab.guard
-        charge = self._charges.get(guard)
-        if charge is None:
-            charge = self._charges[guard] = guard.charge(self.rule)
-        pending = charge.take(AsgiRequest(connection.scope, guard.proxies), tab)
-        if pending is not None:
-            await pending
+        """Take the tokens and return the lease, which is settled when the response is done."""
+        limiter, leases = find_limiter(connection), find_leases(connection)
+        rule = self._bound.get(limiter)
+        if rule is None:
+            rule = self._bound[limiter] = limiter.bind(self.rule)
+        await finish(leases.take_for(rule, AsgiRequest(connection.scope, limiter.proxies)))
         lease: Lease = lease_of(connection)
         return lease
 
@@ -83,10 +82,10 @@ def limited(
     limits: Sequence[Limit] | None = None,
     refund: Collection[int] | Callable[[int], bool] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`Limited` as a decorator, below the one of the route. An endpoint with a parameter ``lease`` is given the lease.
+    """Return `Limited` as a decorator, to stand below the one of the route; the parameters are the same.
 
-    Several on one endpoint all take their tokens; ``lease`` is that of the one next to the endpoint, unless the
-    parameter is a dependency already.
+    An endpoint with a parameter ``lease`` is given the lease. Several decorators on one endpoint all take their
+    tokens; ``lease`` is that of the one next to the endpoint, unless the parameter is a dependency already.
 
     >>> from fastapi import FastAPI
     >>> from zae_limiter import Lease
@@ -98,80 +97,80 @@ def limited(
     dependency = Depends(Limited(resource, cost, key=key, limits=limits, refund=refund))
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-        signature = _signature(endpoint)
+        signature = _read_signature(endpoint)
         wanted = _is_plain(signature.parameters.get(_LEASE))
         name = _LEASE if wanted else _unused_name(signature)
         added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Lease, dependency])
         others = [parameter for parameter in signature.parameters.values() if parameter.name != name]
 
-        def given(arguments: dict[str, Any]) -> dict[str, Any]:
+        def drop_lease(arguments: dict[str, Any]) -> dict[str, Any]:
             return arguments if wanted else {key: value for key, value in arguments.items() if key != name}
 
         if inspect.iscoroutinefunction(endpoint):
 
             @functools.wraps(endpoint)
             async def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
-                return await endpoint(*args, **given(kwargs))
+                return await endpoint(*args, **drop_lease(kwargs))
 
         else:
 
             @functools.wraps(endpoint)
             def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
-                return endpoint(*args, **given(kwargs))
+                return endpoint(*args, **drop_lease(kwargs))
 
-        limited_endpoint.__signature__ = signature.replace(parameters=sorted([*others, added], key=_kind))  # type: ignore[attr-defined]  # what FastAPI reads
+        limited_endpoint.__signature__ = signature.replace(parameters=sorted([*others, added], key=_get_kind))  # type: ignore[attr-defined]  # what FastAPI reads
         return limited_endpoint
 
     return decorate
 
 
-def rules_of(app: Any) -> Iterator[Rule]:
+def find_rules(app: Any) -> Iterator[Rule]:
     """Find the rules of `Limited` in the routes of an app, and of apps below it without a middleware of their own."""
     for route in _iter_routes(getattr(app, "routes", None) or ()):
-        yield from _rules_of_dependencies(getattr(route, "dependant", None))
+        yield from _find_dependency_rules(getattr(route, "dependant", None))
         below = getattr(route, "app", None)
-        if below is not None and not any(_limits(each) for each in getattr(below, "user_middleware", ())):
-            yield from rules_of(below)
+        if below is not None and not any(_is_ours(each) for each in getattr(below, "user_middleware", ())):
+            yield from find_rules(below)
 
 
-def _rules_of_dependencies(dependant: Any) -> Iterator[Rule]:
+def _find_dependency_rules(dependant: Any) -> Iterator[Rule]:
     if dependant is not None:
         if isinstance(dependant.call, Limited):
             yield dependant.call.rule
         for each in dependant.dependencies:
-            yield from _rules_of_dependencies(each)
+            yield from _find_dependency_rules(each)
 
 
-def _limits(added: Any) -> bool:
-    """Whether an added middleware is one of ours."""
+def _is_ours(added: Any) -> bool:
+    """Return whether an added middleware is one of ours."""
     return isinstance(added.cls, type) and issubclass(added.cls, Middleware)
 
 
 def _iter_routes(routes: Sequence[Any]) -> Iterable[Any]:
-    """The routes, with those of included routers, which newer versions of FastAPI keep apart."""
+    """Return the routes, with those of included routers, which newer versions of FastAPI keep apart."""
     found = getattr(routing, "iter_route_contexts", None)
     return routes if found is None else found(routes)
 
 
-ROUTE_RULES.append(rules_of)
+ROUTE_RULES.append(find_rules)
 
 
 def _is_plain(parameter: inspect.Parameter | None) -> bool:
-    """Whether there is such a parameter, and nothing says yet where FastAPI has it from."""
+    """Return whether there is such a parameter, and it is no dependency yet."""
     if parameter is None:
         return False
-    said = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
-    return not any(isinstance(each, params.Depends) for each in said)
+    marks = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
+    return not any(isinstance(each, params.Depends) for each in marks)
 
 
 def _unused_name(signature: inspect.Signature) -> str:
-    """A name for a lease that the endpoint does not ask for: every decorator has one of its own."""
+    """Return a name for a lease that the endpoint does not ask for: every decorator has one of its own."""
     names = (f"{_HIDDEN}_{number}" for number in itertools.count(1))
     return next(name for name in names if name not in signature.parameters)
 
 
-def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
-    """With annotations evaluated; where one is for type checkers only, as the lease's may be, FastAPI does the rest."""
+def _read_signature(endpoint: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature with annotations evaluated, unless one is for type checkers only, as the lease's may be."""
     try:
         return inspect.signature(endpoint, eval_str=True)
     except NameError:

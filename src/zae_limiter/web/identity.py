@@ -1,4 +1,4 @@
-"""Who a request counts for, as an entity id.
+"""The identity of a client, as an entity id.
 
 An id says of which kind it is, and different identities have different ids, whatever texts they are made of: no user
 can be named so that it shares the bucket of an address. What cannot stand in an id is percent-encoded, what is too
@@ -23,15 +23,18 @@ _TAGS = tuple(f"{tag}:" for tag in (*_KINDS, _OTHER))
 assert names.ADDRESS_TAG in _TAGS
 _LONGEST = 200
 _KEY_DIGITS = 32
-_REMEMBERED = 4096
+_CACHE_SIZE = 4096
 _PART = "/@+=,;!*()[]|"
-"""What stays as it is beside letters, digits and ``_.-`` in a part that a colon ends."""
+"""The characters that stay as they are, beside letters, digits and ``_.-``, in a part that a colon ends."""
 _LAST = f":{_PART}"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose tokens a request takes; ``entity_id`` is the entity they belong to.
+    """The owner of the tokens that a request takes.
+
+    ``kind``: ``ip``, ``key``, ``header``, ``user``, ``entity``, or one of yours. ``value``: who it is of that kind.
+    ``entity_id``: the entity id made from both.
 
     >>> Identity.ip("[2001:db8:0:1::5]:443").entity_id
     'ip:2001:db8:0:1::/64'
@@ -45,76 +48,78 @@ class Identity:
     """Valid for every ``kind`` and ``value``, and a different one for each."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "entity_id", _entity_id(_text("kind", self.kind), _text("value", self.value)))
+        object.__setattr__(
+            self, "entity_id", _make_entity_id(_check_text("kind", self.kind), _check_text("value", self.value))
+        )
 
     @classmethod
     def ip(cls, address: Address | str | None, ipv6_prefix: int = 64) -> Identity:
-        """A client by its address, IPv6 by network; all of whom no address is known are one."""
-        return _located(None if isinstance(address, str) and len(address) > LONGEST else address, ipv6_prefix)
+        """Return a client by its address, IPv6 by network of ``ipv6_prefix`` bits; all without one are the same."""
+        return _identify_address(None if isinstance(address, str) and len(address) > LONGEST else address, ipv6_prefix)
 
     @classmethod
     def api_key(cls, key: str) -> Identity:
-        """The holder of an API key; only a hash of the key is kept."""
-        return cls("key", _digest(_text("key", key))[:_KEY_DIGITS])
+        """Return the holder of an API key; only a hash of ``key`` is kept."""
+        return cls("key", _hash(_check_text("key", key))[:_KEY_DIGITS])
 
     @classmethod
     def header(cls, name: str, value: str) -> Identity:
-        """Whoever sends this value of a header; the name counts without regard to case."""
-        return cls("header", f"{_escaped(_text('name', name).lower(), _PART)}:{_text('value', value)}")
+        """Return whoever sends ``value`` in the header ``name``, in any case."""
+        return cls("header", f"{_escape(_check_text('name', name).lower(), _PART)}:{_check_text('value', value)}")
 
     @classmethod
     def user(cls, user_id: str | int) -> Identity:
-        """An authenticated user."""
+        """Return an authenticated user."""
         return cls("user", str(user_id) if isinstance(user_id, int) else user_id)
 
     @classmethod
     def entity(cls, entity_id: str) -> Identity:
-        """An entity by its own id, which stays as it is unless it is no valid id or looks like one of another kind."""
+        """Return an entity by its id, which stays as it is unless it is invalid or looks like one of another kind."""
         return cls(_ENTITY, entity_id)
 
 
-@lru_cache(_REMEMBERED)
-def _located(address: Address | str | None, ipv6_prefix: int) -> Identity:
+@lru_cache(_CACHE_SIZE)
+def _identify_address(address: Address | str | None, ipv6_prefix: int) -> Identity:
     known = parse(address) if isinstance(address, str) else address
     return Identity("ip", "unknown" if known is None else network(known, ipv6_prefix))
 
 
-def _entity_id(kind: str, value: str) -> str:
-    if kind == _ENTITY and _stays(value):
+def _make_entity_id(kind: str, value: str) -> str:
+    if kind == _ENTITY and _is_valid_id(value):
         return value
     tag = kind if kind in _KINDS else _OTHER
     if len(kind) + len(value) <= _LONGEST:
-        made = f"{tag}:{_body(kind, value)}"
+        made = f"{tag}:{_encode_body(kind, value)}"
         if len(made) <= _LONGEST:
             return made
-    return f"{tag}:~{_digest(f'{len(kind)}:{kind}{value}')}"
+    return f"{tag}:~{_hash(f'{len(kind)}:{kind}{value}')}"
 
 
-def _body(kind: str, value: str) -> str:
-    """What follows the tag: without a colon for an entity, behind the kind and a colon for a kind that has no tag."""
+def _encode_body(kind: str, value: str) -> str:
+    """Return what follows the tag: without a colon for an entity, after kind and colon for a kind that has no tag."""
     if kind in _KINDS:
-        return _escaped(value, _LAST)
+        return _escape(value, _LAST)
     if kind == _ENTITY:
-        return _escaped(value, _PART)
-    return f"{_escaped(kind, _PART)}:{_escaped(value, _LAST)}"
+        return _escape(value, _PART)
+    return f"{_escape(kind, _PART)}:{_escape(value, _LAST)}"
 
 
-def _stays(value: str) -> bool:
+def _is_valid_id(value: str) -> bool:
     try:
         return not names.entity_id(value).startswith(_TAGS)
     except InvalidIdentifierError:
         return False
 
 
-def _escaped(text: str, plain: str) -> str:
+def _escape(text: str, plain: str) -> str:
     return quote(text, plain, errors="surrogatepass").replace("~", "%7E")
 
 
-def _digest(text: str) -> str:
+def _hash(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _text(name: str, value: object) -> str:
+def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str):  # the error shows the type only: the value may be a secret
         raise ValidationError(name, type(value), "must be a string; decode bytes, or use str()")
     return value

@@ -18,11 +18,12 @@ from ..kv.cloudflare import check_ttl
 from ..kv.enforce import check_expiry, warn_unavailable
 from ..kv.port import TTL_SECONDS
 from . import answers
-from .channels import respond, with_lines
-from .fields import Fields, Standing, unsaid
+from .channels import add_lines, send_answer
+from .fields import Fields, omit_present
+from .limit_views import LimitView
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
-from .wsgi import start
+from .wsgi import start_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,12 +44,13 @@ WORKERS_HEADER = "cf-connecting-ip"
 
 
 class KVMiddleware(Generic[AppT, EnforceT]):
-    """What the middlewares for ASGI and WSGI share; ``proxies`` and ``headers`` are as in `RateLimitMiddleware`.
+    """The base of the middlewares for ASGI and WSGI; ``proxies`` and ``headers`` are as in `RateLimitMiddleware`.
 
-    ``enforce`` is the use case, or a function that returns it given the scope or environment of a request, for a store
-    that arrives with each request. If that function raises, the request is let through with a warning.
+    ``app``: the app. ``enforce``: the use case, or a function that returns it given the scope or environment of a
+    request, for a store that arrives with each request. If that function raises, the request is let through with a
+    warning.
 
-    ``client_header`` names the header in which the platform writes the address of the client. It is believed whoever
+    ``client_header``: names the header in which the platform writes the address of the client. It is believed whoever
     connects, so it must be one that clients cannot set themselves, such as ``cf-connecting-ip`` inside of a Worker.
     """
 
@@ -64,9 +66,9 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         headers: Fields | str | Sequence[str] | None = "ietf",
     ) -> None:
         self.app = app
-        self._open: PerRequest[EnforceT] = self._opener(enforce)
+        self._open: PerRequest[EnforceT] = self._make_opener(enforce)
         self._fields = Fields.of(headers)
-        self._proxies = _proxies(client_header, proxies)
+        self._proxies = _choose_proxies(client_header, proxies)
 
     def _find(self, request: Request, client: ClientIdentity) -> EnforceT | None:
         """Return the use case for a request; None, with a warning, if there is none."""
@@ -79,8 +81,8 @@ class KVMiddleware(Generic[AppT, EnforceT]):
             return None
         return found
 
-    def _opener(self, enforce: EnforceT | PerRequest[EnforceT]) -> PerRequest[EnforceT]:
-        """What returns the use case for a request."""
+    def _make_opener(self, enforce: EnforceT | PerRequest[EnforceT]) -> PerRequest[EnforceT]:
+        """Return a function that returns the use case for a request."""
         if isinstance(enforce, self._wanted):
             return lambda _: enforce
         if callable(enforce) and not isinstance(enforce, type):
@@ -89,16 +91,18 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         raise ValidationError("enforce", type(enforce).__name__, reason)
 
     def _lines(self, enforce: EnforceT, result: RateLimitResult) -> list[tuple[str, str]]:
-        """What a client is told who was let in."""
+        """Return the header lines for a client whose request was granted."""
         if result.degraded:
             return []
         now_ms = enforce.clock.now_ms()
-        return self._fields.lines([_standing(enforce, result, now_ms)], now_ms)
+        return self._fields.lines([_make_view(enforce, result, now_ms)], now_ms)
 
     def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
-        """What a refused client is told."""
+        """Return the answer to a refused client."""
         now_ms = enforce.clock.now_ms()
-        return answers.refused([_standing(enforce, result, now_ms)], now_ms, self._fields, result.retry_after_ms)
+        return answers.quota_exceeded(
+            [_make_view(enforce, result, now_ms)], now_ms, self._fields, result.retry_after_ms
+        )
 
 
 class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
@@ -112,22 +116,22 @@ class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
             await self.app(scope, receive, send)
             return
         request = AsgiRequest(scope, self._proxies)
-        client = client_of(request)
+        client = identify_client(request)
         enforce = self._find(request, client)
         if enforce is None:
             await self.app(scope, receive, send)
             return
         result = await enforce.check(client)
         if not result.allowed:
-            await respond(self._answer(enforce, result), send, bodiless=request.method == "HEAD")
+            await send_answer(self._answer(enforce, result), send, bodiless=request.method == "HEAD")
             return
 
-        async def introduced(message: channels.Message) -> None:
+        async def send_with_lines(message: channels.Message) -> None:
             if message["type"] == "http.response.start":
-                message = with_lines(message, self._lines(enforce, result))
+                message = add_lines(message, self._lines(enforce, result))
             await send(message)
 
-        await self.app(scope, receive, introduced)
+        await self.app(scope, receive, send_with_lines)
 
 
 class WsgiKVMiddleware(KVMiddleware["wsgi.App", SyncEnforceRateLimit]):
@@ -138,19 +142,19 @@ class WsgiKVMiddleware(KVMiddleware["wsgi.App", SyncEnforceRateLimit]):
     def __call__(self, environ: wsgi.Environ, start_response: wsgi.StartResponse) -> Iterable[bytes]:
         """Serve one request."""
         request = WsgiRequest(environ, self._proxies)
-        client = client_of(request)
+        client = identify_client(request)
         enforce = self._find(request, client)
         if enforce is None:
             return self.app(environ, start_response)
         result = enforce.check(client)
         if not result.allowed:
-            return start(self._answer(enforce, result), start_response, bodiless=request.method == "HEAD")
+            return start_answer(self._answer(enforce, result), start_response, bodiless=request.method == "HEAD")
 
-        def introduced(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            lines = unsaid(self._lines(enforce, result), {name.lower() for name, _ in headers})
+        def start_with_lines(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            lines = omit_present(self._lines(enforce, result), {name.lower() for name, _ in headers})
             return start_response(status, [*headers, *lines], *exc_info)
 
-        return self.app(environ, introduced)
+        return self.app(environ, start_with_lines)
 
 
 def create_rate_limit_middleware(
@@ -161,10 +165,12 @@ def create_rate_limit_middleware(
     client_header: str | None = WORKERS_HEADER,
     headers: Fields | str | Sequence[str] | None = "ietf",
 ) -> Callable[[channels.App], AsgiKVMiddleware]:
-    """Return what puts the limiter in front of an ASGI app inside of a Python Worker.
+    """Return a function that puts the limiter in front of an ASGI app inside of a Python Worker.
 
-    ``kv`` is the binding of a KV namespace; or its name, if the environment comes with each request as
-    ``scope["env"]``; or a function that returns the binding given the scope. Outside of Workers put an
+    ``kv``: the binding of a KV namespace; or its name, if the environment comes with each request as ``scope["env"]``;
+    or a function that returns the binding given the scope. ``policy``: `RateLimitPolicy.standard_ip_policy` unless
+    given. ``ttl_seconds``: after how many seconds without a request a bucket expires. ``client_header`` and
+    ``headers``: as for `AsgiKVMiddleware`. Outside of Workers put an
     `AsgiKVMiddleware` together instead: there, clients choose what ``client_header`` says.
 
     >>> limited = create_rate_limit_middleware("RATE_LIMIT_KV", RateLimitPolicy.create(60))
@@ -175,19 +181,19 @@ def create_rate_limit_middleware(
     def open_use_case(binding: Any) -> EnforceRateLimit:
         return EnforceRateLimit(WorkersKVRepository(binding, ttl_seconds), chosen)
 
-    find = _binding_finder(kv)
+    find = _make_binding_finder(kv)
     enforce = open_use_case(kv) if find is None else lambda scope: open_use_case(find(scope))
     return lambda app: AsgiKVMiddleware(app, enforce, client_header=client_header, headers=headers)
 
 
-def _binding_finder(kv: Any) -> Callable[[MutableMapping[str, Any]], Any] | None:
-    """What finds the binding in a scope; None if ``kv`` is the binding itself."""
+def _make_binding_finder(kv: Any) -> Callable[[MutableMapping[str, Any]], Any] | None:
+    """Return a function that finds the binding in a scope; None if ``kv`` is the binding itself."""
     if isinstance(kv, str):
         return lambda scope: getattr(scope["env"], kv)
     return kv if callable(kv) and not hasattr(kv, "put") else None
 
 
-def _proxies(client_header: str | None, proxies: Proxies | int | Sequence[str] | None) -> Proxies:
+def _choose_proxies(client_header: str | None, proxies: Proxies | int | Sequence[str] | None) -> Proxies:
     if client_header is None:
         return Proxies.of(proxies)
     if proxies is not None:
@@ -195,13 +201,13 @@ def _proxies(client_header: str | None, proxies: Proxies | int | Sequence[str] |
     return Proxies(1, header=client_header)
 
 
-def _standing(enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult, now_ms: int) -> Standing:
+def _make_view(enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult, now_ms: int) -> LimitView:
     limit = enforce.policy.to_limit()
     retry_in_ms = None if result.allowed else result.retry_after_ms
-    return Standing(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
+    return LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
 
 
-def client_of(request: Request) -> ClientIdentity:
-    """Whom a request counts for."""
+def identify_client(request: Request) -> ClientIdentity:
+    """Return the client whose bucket a request takes a token of."""
     address = request.client
     return ClientIdentity.from_ip(None if address is None else str(address))

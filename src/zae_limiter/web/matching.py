@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .templates import Template
 
 
-class Matching:
-    """The texts of one request for which no rule has been found yet."""
+class Matcher:
+    """Matches the texts of one request with rules; each text belongs to the first rule that matches it."""
 
     __slots__ = ("_astray", "_open", "_paths")
 
@@ -25,15 +25,15 @@ class Matching:
         self._paths = paths
         self._astray = paths.astray
         self._open = dict.fromkeys((paths.main, *paths.others), True)
-        """Whether no rule matches yet at all; False where one matches loosely, and none exactly."""
+        """The texts without a rule: True where none matches at all, False where one matches, but only loosely."""
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether there is no text left."""
         return not (self._open or self._astray)
 
     def limit(self, templates: Sequence[Template]) -> bool:
-        """Take the texts that match; whether there are any, or whether the request is astray."""
+        """Take the texts that match; return whether there are any, or whether the request is astray."""
         found = self._astray
         for text, untouched in tuple(self._open.items()):
             loosely = False
@@ -51,16 +51,19 @@ class Matching:
         return found
 
     def exempt(self, templates: Sequence[Template]) -> bool:
-        """Take the main text of a plain request, if it matches exactly: whoever spells it otherwise is limited."""
+        """Take the main text of a plain request if it matches exactly, and return whether it does.
+
+        Whoever spells it otherwise is limited.
+        """
         main = self._paths.main
         if self._paths.plain and main in self._open and any(template.matches_exactly(main) for template in templates):
             del self._open[main]
             return True
         return False
 
-    def rest(self) -> bool:
-        """Take all texts; whether an app could route by one of them."""
-        found = self._paths.main in self._open if self._paths.plain else not self.done
+    def take_rest(self) -> bool:
+        """Take all texts; return whether an app could route by one of them."""
+        found = self._paths.main in self._open if self._paths.plain else not self.is_done
         self._open.clear()
         self._astray = False
         return found

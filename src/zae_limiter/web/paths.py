@@ -1,4 +1,4 @@
-"""Every text by which an app could route a request.
+"""The texts by which an app could route a request.
 
 Frameworks differ in where they take a prefix off a path and in what they make of empty segments, dot segments and a
 target that does not begin with a slash. So a path that is not plain is read in each of these ways, once per request.
@@ -19,7 +19,7 @@ LONGEST = 8_192
 """The longest path, in characters, that is compared with templates; HTTP asks servers for about as much."""
 
 _ODD = re.compile(r"\A(?!/)|//|/\.\.?(?:/|\Z)|\n")
-"""What frameworks read differently. A ``$`` in the pattern of a route ignores a line feed at the end."""
+"""Parts of paths that frameworks read differently. A ``$`` in the pattern of a route ignores a line feed at the end."""
 
 
 class PathTooLong(ValidationError):
@@ -40,19 +40,19 @@ class Prefix(NamedTuple):
     sure: bool = True
 
     def is_in(self, path: str) -> bool:
-        """Whether it stands where an app may take it off."""
+        """Return whether it stands in ``path`` where an app may take it off."""
         text = self.text.rstrip("/")
         return text in path if self.anywhere else path.startswith(text)
 
     def cut(self, path: str) -> Iterator[str]:
-        """What is left of ``path`` without the prefix, with and without its own slash at the end."""
+        """Yield what is left of ``path`` without the prefix, with and without its own slash at the end."""
         for text in dict.fromkeys((self.text, self.text.rstrip("/"))):
             if path.startswith(text) or (self.anywhere and text in path):
                 rest = path.split(text, 1)[1]
                 yield rest if rest.startswith("/") else f"/{rest}"
 
     def is_plainly_in_front(self, path: str) -> bool:
-        """Whether ``path`` is the prefix, or goes on with a slash behind it."""
+        """Return whether ``path`` is the prefix, or goes on with a slash behind it."""
         text = self.text
         return not text.endswith("/") and (path == text or path.startswith(f"{text}/"))
 
@@ -70,7 +70,10 @@ class Paths(NamedTuple):
 
 
 def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = ()) -> Paths:
-    """Read a path. The first prefix is the server's. ``more`` are texts that the app may route by besides."""
+    """Return every text by which an app could route ``path``.
+
+    ``prefixes``: what the app may take off, the server's prefix first. ``more``: further texts that it may route by.
+    """
     plain = not more and is_plain(path)
     standing = [prefix for prefix in prefixes if prefix.is_in(path)] if prefixes else ()
     if plain and not standing:
@@ -81,26 +84,28 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
         if plain and front.sure and all(other.text == front.text for other in standing):
             return Paths(main, (path,))
     else:
-        main = _targets(path)[-1]
-    whole = [text for each in (path, *more) for text in _targets(each)]
-    texts = dict.fromkeys(spelt for text in whole for cut in _cuts(text, prefixes) for spelt in spellings(cut))
+        main = _list_targets(path)[-1]
+    whole = [text for each in (path, *more) for text in _list_targets(each)]
+    texts = dict.fromkeys(
+        spelt for text in whole for cut in _cut_prefixes(text, prefixes) for spelt in list_spellings(cut)
+    )
     return Paths(main, tuple(text for text in texts if text != main), plain=False)
 
 
 def is_plain(path: str) -> bool:
-    """Whether all frameworks read ``path`` alike, apart from prefixes."""
+    """Return whether all frameworks read ``path`` alike, apart from prefixes."""
     if path.startswith("/") and not ("//" in path or "/." in path or "\n" in path):
         return True
     return _ODD.search(path) is None
 
 
-def normalised(path: str) -> str:
-    """One spelling for all that lead to the same place."""
-    return spellings(_targets(path)[-1])[-1]
+def normalise(path: str) -> str:
+    """Return one spelling for all that lead to the same place."""
+    return list_spellings(_list_targets(path)[-1])[-1]
 
 
-def spellings(path: str) -> tuple[str, ...]:
-    """A path as it stands, with one slash in front, without empty segments, and with dot segments resolved as well."""
+def list_spellings(path: str) -> tuple[str, ...]:
+    """Return a path as it is, with one slash in front, without empty segments, and with dot segments resolved."""
     if not ("//" in path or "/." in path or path.endswith("/")):
         return (path,)
     solid = [segment for segment in path.split("/") if segment]
@@ -113,23 +118,23 @@ def spellings(path: str) -> tuple[str, ...]:
     return path, f"/{path.lstrip('/')}", f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
 
 
-def _targets(path: str) -> tuple[str, ...]:
-    """A path, if it begins with a slash; else with one in front, from its first one on, and as an absolute target."""
+def _list_targets(path: str) -> tuple[str, ...]:
+    """Return a path that begins with a slash; another with a slash in front, from its first one on, and parsed."""
     if path.startswith("/"):
         return (path,)
-    return f"/{path}", f"/{path.partition('/')[2]}", f"/{_path_of_target(path).lstrip('/')}"
+    return f"/{path}", f"/{path.partition('/')[2]}", f"/{_parse_target(path).lstrip('/')}"
 
 
-def _path_of_target(text: str) -> str:
-    """The path of a request target that is not just a path, as the absolute form ``http://host/path`` is not."""
+def _parse_target(text: str) -> str:
+    """Return the path of a request target that is not just a path, such as ``http://host/path``."""
     try:
         return urlparse(text).path
     except ValueError:
         return text
 
 
-def _cuts(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
-    """The path as it stands and without each prefix; where the server's prefix is off, another may go too."""
+def _cut_prefixes(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
+    """Yield the path as it is and without each prefix; where the server's prefix is off, another may go too."""
     bases = [path, *(prefixes[0].cut(path) if prefixes else ())]
     for base in bases:
         yield base

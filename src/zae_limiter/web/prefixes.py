@@ -1,4 +1,4 @@
-"""Prefixes: what an app takes off a path before it routes, so that rules are compared with what is left too.
+"""The prefixes that an app takes off a path before it routes; rules are compared with the rest of the path, too.
 
 A server says so in the scope. What the app adds by itself is found in it, where it can be: the ``root_path`` of a
 FastAPI app that the middleware is around or that is mounted below it, and Django's ``FORCE_SCRIPT_NAME``. The rest has
@@ -24,17 +24,17 @@ _DEEPEST = 32
 
 
 class Prefixes:
-    """What one app takes off."""
+    """The prefixes of one app: those of ``given``, and those that ``app`` shows."""
 
     def __init__(self, given: object = None, app: object = None) -> None:
         self._app = app
         self._mounted: Sequence[tuple[str, Any]] | None = None
         """The FastAPI apps below mounts; None until the first request, as mounts may be added until then."""
-        self._given = tuple(Prefix(text, anywhere=True) for text in _checked(given))
+        self._given = tuple(Prefix(text, anywhere=True) for text in _check_prefixes(given))
         self._fastapi: Any = None
         self._litestar: Any = None
         self._is_quart = False
-        for each in _unwrapped(app):
+        for each in _unwrap_app(app):
             frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
             if _is_fastapi(each):
                 self._fastapi = self._fastapi or each
@@ -43,36 +43,36 @@ class Prefixes:
             self._is_quart = self._is_quart or "quart" in frameworks
 
     def read_environ(self, path: str) -> Paths:
-        """Every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
+        """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
         return read_path(path or "/", self._given)
 
     def read_scope(self, scope: MutableMapping[str, Any]) -> Paths:
-        """Every text by which an ASGI app could route a request."""
+        """Return every text by which an ASGI app could route a request."""
         path: str = scope["path"] or "/"
         root: str = scope.get("root_path") or ""
         litestar = self._litestar or scope.get("litestar_app")
         more: list[str] = []
         if litestar is not None:
-            before = _path_before_routing(scope, path)
-            routed = _tidied(before.split(root, 1)[-1] if root else before)
+            before = _find_original_path(scope, path)
+            routed = _tidy_path(before.split(root, 1)[-1] if root else before)
             if "route_handler" in scope and path == routed:  # it has been routed, by just this text
                 return read_path(path)
             more = [before] if before != path else []
-            more += _texts_below_mounts(litestar, _tidied(before), routed)
+            more += _find_texts_below_mounts(litestar, _tidy_path(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
-        known = self._known(root)
-        paths = read_path(path, known, [*more, *self._texts_of_mounted(path, known)])
+        known = self._list_prefixes(root)
+        paths = read_path(path, known, [*more, *self._find_mounted_texts(path, known)])
         # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
         return paths._replace(astray=True) if path.endswith("\n") else paths
 
-    def _texts_of_mounted(self, path: str, known: Sequence[Prefix]) -> Iterator[str]:
-        """What apps route by that are mounted and have a prefix by themselves: the path of the mount, and the rest.
+    def _find_mounted_texts(self, path: str, known: Sequence[Prefix]) -> Iterator[str]:
+        """Yield the texts by which mounted apps with a prefix of their own route: the path of the mount, and the rest.
 
         Such an app takes its own prefix off the whole path, and where that is not in front, it takes nothing off.
         """
         if self._mounted is None:
-            self._mounted = [found for each in _unwrapped(self._app) for found in _mounted_in(each)]
+            self._mounted = [found for each in _unwrap_app(self._app) for found in _find_mounted(each)]
         for mount, app in self._mounted:
             own = Prefix(app.root_path or "/")
             if own.text.strip("/") and _may_be_below(mount, path, known):
@@ -81,9 +81,9 @@ class Prefixes:
                 main = path if front is None else path[len(front.text) :] or "/"
                 yield from (f"{mount}{rest}" for rest in rests if f"{mount}{rest}" != main)
 
-    def _known(self, root: str) -> Sequence[Prefix]:
-        """The prefixes, the server's first. One that the app has by itself stands in place of it."""
-        own = [found for found in (getattr(self._fastapi, "root_path", None), _script_name()) if found]
+    def _list_prefixes(self, root: str) -> Sequence[Prefix]:
+        """Return the prefixes, the server's first. One that the app has by itself stands in place of it."""
+        own = [found for found in (getattr(self._fastapi, "root_path", None), _read_script_name()) if found]
         if not (root or own):
             return self._given
         known = [Prefix(found) for found in own if found.strip("/")]
@@ -93,7 +93,7 @@ class Prefixes:
         return [*known, *self._given]
 
 
-def _checked(given: object) -> Iterator[str]:
+def _check_prefixes(given: object) -> Iterator[str]:
     if given is None:
         return
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -104,8 +104,8 @@ def _checked(given: object) -> Iterator[str]:
         yield text.rstrip("/")
 
 
-def _unwrapped(app: object) -> Iterator[object]:
-    """An app, the object that it is a method of, and what is inside as middleware usually holds it."""
+def _unwrap_app(app: object) -> Iterator[object]:
+    """Yield an app, the object that it is a method of, and the apps inside, as middleware usually holds them."""
     for _ in range(_DEEPEST):
         if app is None:
             return
@@ -115,43 +115,43 @@ def _unwrapped(app: object) -> Iterator[object]:
 
 
 def _is_fastapi(app: object) -> bool:
-    """Whether it is an app of FastAPI."""
+    """Return whether it is an app of FastAPI."""
     kinds = {kind.__module__.partition(".")[0] for kind in type(app).__mro__}
     return "fastapi" in kinds and hasattr(app, "root_path")
 
 
-def _mounted_in(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """The FastAPI apps in the mounts of an app, and in those below, each with the path that it is mounted at."""
+def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Yield the FastAPI apps in the mounts of an app, and in those below, each with the path of its mount."""
     routes = getattr(app, "routes", None)
     if not isinstance(routes, list | tuple) or id(app) in around:
         return
-    for prefix, route in _with_included(routes):
+    for prefix, route in _flatten_routes(routes):
         at = f"{mount}{prefix}{getattr(route, 'path', '')}".rstrip("/")
-        for below in _unwrapped(getattr(route, "app", None)):
+        for below in _unwrap_app(getattr(route, "app", None)):
             if _is_fastapi(below):
                 yield at, below
-            yield from _mounted_in(below, at, around | {id(app)})
+            yield from _find_mounted(below, at, around | {id(app)})
 
 
 def _may_be_below(mount: str, path: str, known: Sequence[Prefix]) -> bool:
-    """Whether ``path``, as it is or without a prefix, begins like the path of a mount."""
+    """Return whether ``path``, as it is or without a prefix, begins like the path of a mount."""
     start = mount.partition("{")[0]
     return any(text.startswith(start) for text in (path, *(cut for prefix in known for cut in prefix.cut(path))))
 
 
-def _with_included(routes: Iterable[Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Routes and what stands before their paths, with those of included routers, which newer FastAPI keeps apart."""
+def _flatten_routes(routes: Iterable[Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield routes with the prefix of their paths, also of included routers, which newer FastAPI keeps apart."""
     for route in routes:
         router = getattr(route, "original_router", None)
         if router is None:
             yield before, route
         else:
             prefix = getattr(getattr(route, "include_context", None), "prefix", "")
-            yield from _with_included(router.routes, f"{before}{prefix}")
+            yield from _flatten_routes(router.routes, f"{before}{prefix}")
 
 
-def _script_name() -> str:
-    """Django's setting, if Django is in use."""
+def _read_script_name() -> str:
+    """Return Django's setting, if Django is in use."""
     module = sys.modules.get("django.conf")
     if module is None or not module.settings.configured:
         return ""
@@ -159,19 +159,19 @@ def _script_name() -> str:
     return name
 
 
-def _path_before_routing(scope: MutableMapping[str, Any], path: str) -> str:
-    """The path of the request, which Litestar replaces in the scope by what it has routed by."""
+def _find_original_path(scope: MutableMapping[str, Any], path: str) -> str:
+    """Return the path of the request, which Litestar replaces in the scope by the text that it has routed by."""
     raw: bytes | None = scope.get("raw_path") if "route_handler" in scope else None
     return path if raw is None else unquote(raw.partition(b"?")[0].decode("utf-8", "replace"))
 
 
-def _tidied(path: str) -> str:
-    """A path as Litestar routes it."""
+def _tidy_path(path: str) -> str:
+    """Return a path as Litestar routes it."""
     return re.sub("//+", "/", f"/{path.strip('/')}")
 
 
-def _texts_below_mounts(litestar: Any, *paths: str) -> Iterator[str]:
-    """Paths with a slash behind a mount: Litestar takes ``/filesx`` for ``x`` below ``/files``."""
+def _find_texts_below_mounts(litestar: Any, *paths: str) -> Iterator[str]:
+    """Yield paths with a slash behind a mount: Litestar takes ``/filesx`` for ``x`` below ``/files``."""
     for route in litestar.routes:
         if getattr(getattr(route, "route_handler", None), "is_mount", False):
             mount: str = route.path

@@ -1,4 +1,4 @@
-"""Which hop is the client.
+"""Finding the client behind proxies.
 
 Every proxy appends the address it was called from to one header, on the right; whatever stands further left came
 with the request and may be a lie. So the header is read from the right, only if the peer is a proxy of ours, and only
@@ -21,18 +21,18 @@ from ..core.limit import as_int
 from ..logs import WEB_HEADER_IGNORED, tell
 
 Lines: TypeAlias = Callable[[str], list[str]]
-"""Gives the values of a header, one per header line, in order; none if it is absent."""
+"""Returns the values of a header, one per header line, in order; none if it is absent."""
 
 _MOST_HOPS = 64
 """How many entries of a header are looked at, from the right: nobody has more proxies."""
 _MOST_COMMAS = 16
-_REMEMBERED = 4096
+_CACHE_SIZE = 4096
 _LONGEST_ELEMENT = 1024
-_WATCHED = 100
+_SAMPLE = 100
 _MAPPED_BITS = 96
 _UNIX = "unix"
 _UNIX_PEERS = (None, "", "localhost")
-"""What servers give as the peer on a unix socket; with TCP it is always a number."""
+"""The peers that servers report on a unix socket; with TCP it is always a number."""
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*"'
@@ -46,11 +46,12 @@ _HIDDEN_PORT = re.compile(r":_[0-9A-Za-z._-]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """The proxies in front of the app, and the one header in which they say who called them.
+    """The proxies in front of the app.
 
-    ``trusted``: how many proxies every request passes (a number), or who they are: addresses, networks, and
-    ``"unix"`` for a peer on a unix socket. With a number, whoever connects counts as the first of them, so the app must
-    not be reachable past them. A network is written without host bits: a slip there would trust strangers.
+    ``trusted``: how many proxies every request passes (a number), or who they are: addresses, networks, and ``"unix"``
+    for a peer on a unix socket. With a number, whoever connects counts as the first of them, so the app must not be
+    reachable past them. A network is written without host bits: a slip there would trust strangers. ``header``: the one
+    header in which they say who called them.
 
     >>> proxies = Proxies(["10.0.0.0/8"])
     >>> proxies.client("10.0.0.2", {"x-forwarded-for": ["6.6.6.6, 203.0.113.7", "10.0.0.1"]}.__getitem__)
@@ -61,60 +62,61 @@ class Proxies:
     header: str = "x-forwarded-for"
     _hops: int = field(init=False, repr=False, compare=False)
     _networks: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
-    _watch: _Watch = field(init=False, repr=False, compare=False)
+    _watch: _IgnoredHeaders = field(init=False, repr=False, compare=False)
     _known: dict[str | None, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        trusted = _checked(self.trusted)
+        trusted = _check_trusted(self.trusted)
         networks: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
         for entry in () if isinstance(trusted, int) else trusted:
             if entry != _UNIX:
-                found = _network(entry)
+                found = _parse_network(entry)
                 networks[found.version].append((int(found.netmask), int(found.network_address)))
         derived = {
             "_hops": trusted if isinstance(trusted, int) else 0,
             "_networks": networks,
-            "_watch": _Watch(),
+            "_watch": _IgnoredHeaders(),
             "_known": {},
         }
-        for name, value in {"trusted": trusted, "header": _header(self.header), **derived}.items():
+        for name, value in {"trusted": trusted, "header": _check_header(self.header), **derived}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, value: Proxies | int | Sequence[str] | None) -> Proxies:
-        """What a user may write for proxies: how many, or which, or `Proxies`, or None for none."""
+        """Return `Proxies` for what a user may pass: how many, or which, or `Proxies`, or None for none."""
         return value if isinstance(value, Proxies) else cls(0 if value is None else value)
 
     def client(self, peer: str | None, lines: Lines) -> Address | None:
-        """The client's address; None where nobody knows it."""
+        """Return the client's address, None where it is unknown; the parameters are those of `origin`."""
         origin = self.origin(peer, lines)
         return parse(origin) if origin else None
 
     def origin(self, peer: str | None, lines: Lines) -> str | None:
-        """Where a request comes from: the peer, or the address of the client as our proxies have written it.
+        """Return where a request comes from: the peer, or the address of the client as our proxies have written it.
 
-        ``lines`` gives the lines of a header. An entry that is no address ends the search: the client is then the hop
-        that reported it.
+        ``peer``: who is connected. ``lines``: returns the lines of a header. An entry that is no address ends the
+        search: the client is then the hop that reported it.
         """
         entries = lines(self.header) if self._hops or (self.trusted and self._trusts(peer)) else None
         if not entries:
             if self._watch.due:
-                self._watch.look(peer, lines)
+                self._watch.check(peer, lines)
             return peer
         nearest = peer
-        for entry in islice(_READERS[self.header](entries), self._hops or _MOST_HOPS):
+        hops = self._hops
+        for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
             if parse(entry) is None:
                 break
             nearest = entry
-            if not self._hops and not self._trusts(entry):
+            if not hops and not self._trusts(entry):
                 break
         return nearest
 
     def _trusts(self, hop: str | None) -> bool:
-        """Whether a hop is one of ours; remembered for texts, which addresses are slow to compare with."""
+        """Return whether a hop is one of ours; remembered by text, as addresses are slow to compare."""
         known = self._known.get(hop)
         if known is None:
-            if len(self._known) >= _REMEMBERED:
+            if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
             known = self._known[hop] = self._is_ours(hop)
         return known
@@ -127,10 +129,10 @@ class Proxies:
         return any(number & mask == base for mask, base in self._networks[address.version])
 
 
-class _Watch:
-    """Warns once of a header that is there and not believed: that is how a forgotten setting shows.
+class _IgnoredHeaders:
+    """Warns once of a header that is there and ignored: a setting may have been forgotten.
 
-    A look reads four headers, so after the first hundred requests only every hundredth is looked at.
+    A check reads four headers, so after the first hundred requests only every hundredth is checked.
     """
 
     __slots__ = ("_requests", "due")
@@ -139,10 +141,10 @@ class _Watch:
         self._requests = 0
         self.due = [True]  # a list, because only one thread can pop its one element
 
-    def look(self, peer: str | None, lines: Lines) -> None:
-        """Warn if this is a request to look at and it has one of the headers."""
+    def check(self, peer: str | None, lines: Lines) -> None:
+        """Warn if this request is among those checked and has one of the headers."""
         self._requests += 1
-        if self._requests > _WATCHED and self._requests % _WATCHED:
+        if self._requests > _SAMPLE and self._requests % _SAMPLE:
             return
         header = next((name for name in _READERS if lines(name)), None)
         if header is None:
@@ -157,7 +159,7 @@ class _Watch:
         trusted = "1" if address is None else f"[{str(address)!r}]"
         tell(
             WEB_HEADER_IGNORED,
-            "The header %s from the peer %r is not believed: the peer itself counts as the client. If it is a proxy of "
+            "The header %s from the peer %r is ignored: the peer itself counts as the client. If it is a proxy of "
             "yours that writes this header, set proxies=Proxies(%s, header=%r).",
             header,
             peer,
@@ -168,7 +170,7 @@ class _Watch:
         )
 
 
-def _checked(trusted: object) -> int | tuple[str, ...]:
+def _check_trusted(trusted: object) -> int | tuple[str, ...]:
     hops = as_int(trusted)
     if hops is not None:
         if not 0 <= hops <= _MOST_HOPS:
@@ -178,56 +180,55 @@ def _checked(trusted: object) -> int | tuple[str, ...]:
         raise ValidationError("trusted", trusted, "must be a list of addresses; put brackets around it")
     if not isinstance(trusted, Iterable) or isinstance(trusted, bytes):
         raise ValidationError("trusted", trusted, "must be a number of proxies or a list such as ['10.0.0.0/8']")
-    return tuple(_entry(entry) for entry in trusted)
+    return tuple(_check_entry(entry) for entry in trusted)
 
 
-def _entry(entry: object) -> str:
+def _check_entry(entry: object) -> str:
     if not isinstance(entry, str):
         raise ValidationError("trusted", entry, "must be an address or a network as text, such as '10.0.0.0/8'")
-    return _UNIX if entry == _UNIX else str(_network(entry))
+    return _UNIX if entry == _UNIX else str(_parse_network(entry))
 
 
-def _network(entry: str) -> IPv4Network | IPv6Network:
-    """The network that an entry names; an IPv4 network mapped into IPv6 is the IPv4 network, as for addresses."""
+def _parse_network(entry: str) -> IPv4Network | IPv6Network:
+    """Return the network that an entry names; an IPv4 network mapped into IPv6 is the IPv4 network."""
     try:
         found = ip_interface(entry.strip())
     except ValueError:
-        reason = "is no address and no network; write '192.0.2.1', '10.0.0.0/8', '2001:db8::/32' or 'unix'"
+        reason = "is neither an address nor a network; write '192.0.2.1', '10.0.0.0/8', '2001:db8::/32' or 'unix'"
         raise ValidationError("trusted", entry, reason) from None
     network = found.network
     if int(found.ip) != int(network.network_address):
-        reason = f"has bits behind its prefix; write '{network}' for the whole network or '{found.ip}' for one address"
+        reason = f"has host bits set; write '{network}' for the whole network or '{found.ip}' for one address"
         raise ValidationError("trusted", entry, reason)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     if mapped and network.prefixlen >= _MAPPED_BITS:
         network = IPv4Network((int(mapped), network.prefixlen - _MAPPED_BITS))
     if not network.prefixlen:
-        reason = "trusts everybody to name any client; give the number of proxies instead, such as trusted=1"
+        reason = "trusts everybody; give the number of proxies instead, such as trusted=1"
         raise ValidationError("trusted", entry, reason)
     return network
 
 
-def _header(name: object) -> str:
+def _check_header(name: object) -> str:
     lower = name.lower() if isinstance(name, str) else ""
     if lower not in _READERS:
         raise ValidationError("header", name, f"must be one of {', '.join(_READERS)}")
     return lower
 
 
-def _listed(lines: list[str]) -> Iterator[str]:
-    """The entries of a comma-separated header, from the right."""
+def _read_list(lines: list[str]) -> Iterator[str]:
+    """Yield the entries of a comma-separated header, from the right."""
     for line in reversed(lines):
         yield from reversed(line.rsplit(",", _MOST_HOPS))
 
 
-def _single(lines: list[str]) -> Iterator[str]:
-    """The value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
-    if len(lines) == 1:
-        yield lines[0]
+def _read_single(lines: list[str]) -> list[str]:
+    """Return the value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
+    return lines if len(lines) == 1 else []
 
 
-def _forwarded(lines: list[str]) -> Iterator[str]:
-    """The ``for`` of each element of ``Forwarded`` (RFC 7239), from the right, up to what is malformed.
+def _read_forwarded(lines: list[str]) -> Iterator[str]:
+    """Yield the ``for`` of each element of ``Forwarded`` (RFC 7239), from the right, up to a malformed one.
 
     An element is the shortest text behind a comma that is well formed. Read like this, a quote that a client opens and
     never closes cannot swallow what a proxy has appended; and what follows a comma inside a quoted string is no
@@ -236,15 +237,15 @@ def _forwarded(lines: list[str]) -> Iterator[str]:
     for line in reversed(lines):
         end: int | None = len(line)
         while end is not None:
-            start = _element_start(line, end)
+            start = _find_element_start(line, end)
             if start is None:
                 return
-            yield _node(line[start:end])
+            yield _read_node(line[start:end])
             end = start - 1 if start else None
 
 
-def _element_start(line: str, end: int) -> int | None:
-    """Where the element that ends at ``end`` begins; None if nothing well formed ends there."""
+def _find_element_start(line: str, end: int) -> int | None:
+    """Return where the element that ends at ``end`` begins; None if nothing well formed ends there."""
     comma = end
     for _ in range(_MOST_COMMAS):
         comma = line.rfind(",", max(0, end - _LONGEST_ELEMENT), comma)
@@ -258,8 +259,8 @@ def _element_start(line: str, end: int) -> int | None:
     return None
 
 
-def _node(element: str) -> str:
-    """The node that a well-formed element is for; empty if it names none, or two."""
+def _read_node(element: str) -> str:
+    """Return the node that a well-formed element is for; empty if it names none, or two."""
     found = [pair for pair in _PAIR.finditer(element) if pair[1].lower() == "for"]
     if len(found) != 1:
         return ""
@@ -267,10 +268,10 @@ def _node(element: str) -> str:
     return _HIDDEN_PORT.sub("", token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
 
 
-_READERS: dict[str, Callable[[list[str]], Iterator[str]]] = {
-    "x-forwarded-for": _listed,
-    "forwarded": _forwarded,
-    "x-real-ip": _single,
-    "cf-connecting-ip": _single,
+_READERS: dict[str, Callable[[list[str]], Iterable[str]]] = {
+    "x-forwarded-for": _read_list,
+    "forwarded": _read_forwarded,
+    "x-real-ip": _read_single,
+    "cf-connecting-ip": _read_single,
 }
 """How each header is read: its addresses, the nearest first."""

@@ -1,8 +1,9 @@
-"""`Request`: what rules, keys and costs see of a request, the same on ASGI and WSGI. It never touches the body."""
+"""`Request`: a request as rules, keys and costs see it, the same on ASGI and WSGI. It never touches the body."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import parse
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from .proxies import Proxies
 
 _UNKNOWN = "?"
-"""Not asked for yet; no server calls a peer so."""
+"""An origin that is not computed yet; no server calls a peer so."""
 _NO_PREFIXES = Prefixes()
+
+
+@lru_cache(256)
+def _encode_name(name: str) -> bytes:
+    return name.lower().encode("latin-1")
 
 
 class Request(ABC):
@@ -61,14 +67,14 @@ class Request(ABC):
 
     @abstractmethod
     def _read(self) -> Paths:
-        """What `paths` are."""
+        """Return the texts for `paths`."""
 
     @abstractmethod
     def lines(self, name: str) -> list[str]:
-        """The values of a header, one per header line, in the order in which they came."""
+        """Return the values of the header ``name``, one per header line, in the order in which they came."""
 
     def header(self, name: str) -> str | None:
-        """The value of a header, its lines joined with commas; None where there is none."""
+        """Return the value of the header ``name``, its lines joined with commas; None where there is none."""
         lines = self.lines(name)
         return ", ".join(lines) if lines else None
 
@@ -98,19 +104,16 @@ class AsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        """In upper case."""
         method: str = self.raw.get("method", "GET")
         return method.upper()
 
     @property
     def peer(self) -> str | None:
-        """The other end of the socket as the server gave it; None for a unix socket."""
         peer = self.raw.get("client")
         return peer[0] if peer else None
 
     @property
     def full_path(self) -> str:
-        """The path as the server gave it, decoded."""
         path: str = self.raw["path"]
         return path
 
@@ -118,8 +121,7 @@ class AsgiRequest(Request):
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        """The values of a header, one per header line, in the order in which they came."""
-        wanted = name.lower().encode("latin-1")
+        wanted = _encode_name(name)
         return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
 
     @property
@@ -131,7 +133,7 @@ class AsgiRequest(Request):
         if getattr(user, "is_authenticated", True) is not True:
             return None
         for name in ("identity", "pk", "id", "username", "display_name"):
-            found = _attribute(user, name)
+            found = _get_attribute(user, name)
             if found not in (None, ""):
                 return str(found)
         return None
@@ -144,18 +146,15 @@ class WsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        """In upper case."""
         method: str = self.raw["REQUEST_METHOD"]
         return method.upper()
 
     @property
     def peer(self) -> str | None:
-        """The other end of the socket as the server gave it; None for a unix socket."""
         return self.raw.get("REMOTE_ADDR") or None
 
     @property
     def full_path(self) -> str:
-        """The path as the server gave it, decoded."""
         path: str = self.raw.get("PATH_INFO", "")
         return path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
 
@@ -163,7 +162,7 @@ class WsgiRequest(Request):
         return self._prefixes.read_environ(self.full_path)
 
     def lines(self, name: str) -> list[str]:
-        """The value of a header as one line: a WSGI server joins several with commas."""
+        """Return the value of the header ``name`` as one line: a WSGI server joins several with commas."""
         upper = name.upper().replace("-", "_")
         value = self.raw.get(upper if upper in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{upper}")
         return [] if value is None else [value]
@@ -174,8 +173,8 @@ class WsgiRequest(Request):
         return self.raw.get("REMOTE_USER") or None
 
 
-def _attribute(user: object, name: str) -> object:
-    """An attribute of a user object; one that the class leaves open (Starlette's ``identity``) counts as none."""
+def _get_attribute(user: object, name: str) -> object:
+    """Return an attribute of a user object; None where the class does not implement it (Starlette's ``identity``)."""
     try:
         return getattr(user, name, None)
     except NotImplementedError:

@@ -18,7 +18,7 @@ Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
 _COUNTS = ("requests", "failures")
 FAILURES = (401, 403, 500)
-"""How a failed request is answered, unless a rule says otherwise; an exception without an answer counts as 500."""
+"""The statuses of failures unless a rule says otherwise; an exception without an answer counts as 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +73,22 @@ class Rule:
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
             if self.failures is not None:
-                raise ValidationError("failures", self.failures, "says nothing unless count='failures'")
+                raise ValidationError("failures", self.failures, "has no effect unless count='failures'")
             return
         if self.exempt or self.refund:
             given = "exempt" if self.exempt else "refund"
-            raise ValidationError(given, getattr(self, given), "says nothing where only failures are counted")
+            raise ValidationError(given, getattr(self, given), "cannot be combined with count='failures'")
         if self.failures is not None:
             object.__setattr__(self, "failures", _check_statuses("failures", self.failures))
 
     def templates(self) -> tuple[Template, ...] | None:
-        """The templates; None where a callable decides or everything matches."""
+        """Return the templates; None where a callable decides or everything matches."""
         if self.match is None or callable(self.match):
             return None
         return tuple(Template(text) for text in ([self.match] if isinstance(self.match, str) else self.match))
 
     def verbs(self) -> frozenset[str] | None:
-        """The methods, with ``HEAD`` beside ``GET``."""
+        """Return the methods, with ``HEAD`` beside ``GET``; None for all."""
         if self.methods is None:
             return None
         verbs = {verb.upper() for verb in self.methods}
@@ -103,7 +103,9 @@ class Rule:
         start = "http" if self.count == "requests" else "failures"
         if not templates:
             return start
-        plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _bare(templates[0].text))
+        plain = "".join(
+            c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _strip_placeholders(templates[0].text)
+        )
         return f"{start}{plain.rstrip('/-')}"[:128]
 
 
@@ -114,12 +116,12 @@ def check_key(key: object) -> None:
 
 
 def _check_match(match: Any) -> Any:
-    """Templates are kept as a tuple, so that what can be read only once is read once."""
+    """Check ``match`` and return it; templates as a tuple, since an iterator can be read only once."""
     if match is None or isinstance(match, str) or callable(match):
         return match
     if isinstance(match, bytes) or not isinstance(match, Iterable):
         raise ValidationError("match", match, "must be a path template such as '/v1/items/{id}', or a callable")
-    return tuple(match) or _none_given("match", match)
+    return tuple(match) or _reject_empty("match", match)
 
 
 def _check_methods(methods: Any) -> tuple[str, ...] | None:
@@ -131,10 +133,10 @@ def _check_methods(methods: Any) -> tuple[str, ...] | None:
     for verb in given:
         if not isinstance(verb, str) or not verb:
             raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
-    return given or _none_given("methods", methods)
+    return given or _reject_empty("methods", methods)
 
 
-def _none_given(field: str, value: object) -> NoReturn:
+def _reject_empty(field: str, value: object) -> NoReturn:
     raise ValidationError(field, value, "would match nothing; leave it out to match everything")
 
 
@@ -149,18 +151,18 @@ def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[
     return tuple(whole(field, status, 100, 599) for status in statuses)
 
 
-def _bare(template: str) -> str:
+def _strip_placeholders(template: str) -> str:
     return template.replace(":path}", "").replace("{", "").replace("}", "").replace("*", "")
 
 
 def check_cost(cost: object) -> Cost:
     """Check a cost: a whole number, or whole numbers by limit."""
     if isinstance(cost, Mapping):
-        return {names.limit_name(name, "cost"): _tokens(f"cost[{name!r}]", n) for name, n in cost.items()}
+        return {names.limit_name(name, "cost"): _check_tokens(f"cost[{name!r}]", n) for name, n in cost.items()}
     if isinstance(cost, bool) or as_int(cost) is not None:
-        return _tokens("cost", cost)
+        return _check_tokens("cost", cost)
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
 
 
-def _tokens(field: str, value: object) -> int:
+def _check_tokens(field: str, value: object) -> int:
     return whole(field, value, 0, MAX_AMOUNT, "tokens")

@@ -10,29 +10,29 @@ from .rules import Rule
 
 if TYPE_CHECKING:
     from .channels import Message, Receive, Scope, Send
-    from .guard import Guard
+    from .request_limiter import RequestLimiter
 
 FindRules: TypeAlias = Callable[[Any], Iterable[Rule]]
 
 ROUTE_RULES: list[FindRules] = []
-"""What finds the rules that the routes of an app have for themselves; a framework's module adds its own."""
+"""Functions that find the rules of an app's routes; a framework's module adds its own."""
 _INNERMOST = "zae_limiter.innermost"
-"""Where the innermost middleware of an app leaves its guard, in the scope of the app's lifespan."""
+"""The key of the innermost middleware's `RequestLimiter`, in the scope of the app's lifespan."""
 
 
 class Startup:
     """The channels of a lifespan, watched: an app whose rules contradict each other does not start."""
 
-    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
-        self._guard = guard
+    def __init__(self, limiter: RequestLimiter, scope: Scope, receive: Receive, send: Send) -> None:
+        self._limiter = limiter
         self._scope = scope
         self._receive = receive
         self._send = send
         if "app" in scope:
-            scope[_INNERMOST] = guard
+            scope[_INNERMOST] = limiter
 
     async def receive(self) -> Message:
-        """From the server; raises `ValidationError`, and tells the server, where rules contradict each other."""
+        """Receive from the server. Raises `ValidationError`, and tells the server, where rules are in conflict."""
         message = await self._receive()
         if message["type"] == "lifespan.startup":
             try:
@@ -43,9 +43,9 @@ class Startup:
         return message
 
     def _check(self) -> None:
-        """Routes take their tokens from the innermost middleware, so the others do not look at them."""
+        """Check the rules of routes; only the innermost middleware does, as routes take their tokens from it."""
         app = self._scope.get("app")
-        if app is not None and self._scope.get(_INNERMOST) in (None, self._guard):
+        if app is not None and self._scope.get(_INNERMOST) in (None, self._limiter):
             for find in ROUTE_RULES:
                 for rule in find(app):
-                    self._guard.charge(rule)
+                    self._limiter.bind(rule)

@@ -16,7 +16,7 @@ import re
 from typing import NamedTuple
 
 from ..core.errors import ValidationError
-from .paths import normalised
+from .paths import normalise
 
 _HEX = "[0-9a-fA-F]"
 _UUID = f"{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}"
@@ -52,11 +52,11 @@ class _Gap(NamedTuple):
     filled: bool = False
 
     def before(self, run: str, end: str) -> str:
-        """The pattern of the gap and of what follows it, at the first place where that stands."""
+        """Return the pattern of the gap and of what follows it, at the first place where that stands."""
         return f"(?>{'/[^/].*?' if self.filled else '(?:/.*?)??'}{run}{end})"
 
     def before_last(self, run: str) -> str:
-        """The pattern of the gap and of the end of the text."""
+        """Return the pattern of the gap and of the end of the text."""
         return f"{'/[^/].*' if self.filled else '(?:/.*)?'}{run}"
 
 
@@ -72,15 +72,15 @@ class Template:
             raise ValidationError("match", text, "must start with '/'")
         _check_literals(text)
         self.text = text
-        self._exact = re.compile(_pattern(text, loose=False), re.DOTALL)
-        self._loose = re.compile(_pattern(normalised(text), loose=True), re.DOTALL | re.IGNORECASE)
+        self._exact = re.compile(_make_pattern(text, loose=False), re.DOTALL)
+        self._loose = re.compile(_make_pattern(normalise(text), loose=True), re.DOTALL | re.IGNORECASE)
 
     def matches_exactly(self, text: str) -> bool:
-        """Whether ``text`` is what the template says, to the letter."""
+        """Return whether ``text`` is what the template says, to the letter."""
         return self._exact.fullmatch(text) is not None
 
     def matches_loosely(self, text: str) -> bool:
-        """Whether some framework could take ``text`` for what the template says."""
+        """Return whether some framework could take ``text`` for what the template says."""
         return self._loose.fullmatch(text) is not None
 
 
@@ -92,18 +92,18 @@ def _check_literals(template: str) -> None:
             raise ValidationError("match", template, reason.format(character))
 
 
-def _pattern(text: str, *, loose: bool) -> str:
-    """A template as a regular expression."""
+def _make_pattern(text: str, *, loose: bool) -> str:
+    """Return a template as a regular expression."""
     body, below = (text[:-2], True) if text.endswith("/*") else (text, False)
     segments = body.split("/")[1:]
     if loose and segments and _is_path(segments[-1]):
         segments, below = segments[:-1], True
     ways: list[list[_Segment | _Gap]] = [[]]
     for segment in segments:
-        ways = [[*way, *more] for way in ways for more in _ways(segment, loose=loose)]
+        ways = [[*way, *more] for way in ways for more in _list_ways(segment, loose=loose)]
     end = r"(?=/|\n?\Z)" if loose else r"(?=/|\Z)"
     tail = "(?:/.*)?" if below else r"/?\n?" if loose else ""
-    return "|".join(_joined(way, end) + tail for way in ways)
+    return "|".join(_join_way(way, end) + tail for way in ways)
 
 
 def _is_path(segment: str) -> bool:
@@ -111,8 +111,8 @@ def _is_path(segment: str) -> bool:
     return found is not None and found[1] == _PATH
 
 
-def _ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
-    """What one segment of a template can be in a path.
+def _list_ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
+    """Return the ways in which one segment of a template can stand in a path.
 
     Beside other text a placeholder for a path stays inside the segment, or ends it, with any segments between its
     beginning and its end.
@@ -120,24 +120,24 @@ def _ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
     if _is_path(segment):
         return [[_Gap(filled=not loose)]]
     ways: list[list[_Segment | _Gap]] = [[[]]]
-    for part in _parts(segment, loose=loose):
+    for part in _split_segment(segment, loose=loose):
         if part == _Gap():
-            inside = [_extended(way, _ANY) for way in ways]
-            ways = inside + [[*_extended(way, _ANY), part, [_ANY]] for way in ways]
+            inside = [_append_part(way, _ANY) for way in ways]
+            ways = inside + [[*_append_part(way, _ANY), part, [_ANY]] for way in ways]
         else:
-            ways = [_extended(way, part) for way in ways]
+            ways = [_append_part(way, part) for way in ways]
     return ways
 
 
-def _extended(way: list[_Segment | _Gap], part: str | _Wildcard | _Gap) -> list[_Segment | _Gap]:
-    """With one more part in the last segment."""
+def _append_part(way: list[_Segment | _Gap], part: str | _Wildcard | _Gap) -> list[_Segment | _Gap]:
+    """Return a way with one more part in its last segment."""
     last = way[-1]
     assert isinstance(last, list)
     assert not isinstance(part, _Gap)
     return [*way[:-1], [*last, part]]
 
 
-def _parts(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
+def _split_segment(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
     parts: list[str | _Wildcard | _Gap] = []
     end = 0
     for found in _PLACEHOLDER.finditer(segment):
@@ -147,20 +147,20 @@ def _parts(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
     return [part for part in (*parts, segment[end:]) if part != ""]
 
 
-def _joined(way: list[_Segment | _Gap], end: str) -> str:
-    """Segments and gaps as one pattern."""
+def _join_way(way: list[_Segment | _Gap], end: str) -> str:
+    """Return segments and gaps as one pattern."""
     pattern, run, gap = "", "", None
     for piece in way:
         if isinstance(piece, _Gap):
             pattern += run if gap is None else gap.before(run, end)
             run, gap = "", piece
         else:
-            run += "/" + _segment_pattern(piece)
+            run += "/" + _make_segment_pattern(piece)
     return pattern + (run if gap is None else gap.before_last(run))
 
 
-def _segment_pattern(parts: _Segment) -> str:
-    """A segment as a pattern: a wildcard with another one behind it takes as little as it can."""
+def _make_segment_pattern(parts: _Segment) -> str:
+    """Return a segment as a pattern: a wildcard with another one behind it takes as little as it can."""
     wildcards = [number for number, part in enumerate(parts) if isinstance(part, _Wildcard)]
     pattern = ""
     for number, part in enumerate(parts):

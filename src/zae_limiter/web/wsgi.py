@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..runtime.blocking import run
 from .answers import Answer
-from .fields import unsaid
-from .guard import REFUSALS
+from .fields import omit_present
 from .middleware import Middleware
-from .modes import Blocking
 from .request import WsgiRequest
-from .tab import TAB, Tab, tab_of
+from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
+from .request_limiter import LIMITER, find_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..sync.facade import SyncLease, SyncRateLimiter
-    from .modes import Mode
-    from .tab import Pending
+    from ..limiter.lease import SyncLease
+    from ..sync.facade import SyncRateLimiter
+    from .request_limiter import RequestLimiter
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -44,65 +43,73 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
     >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, "memory://", limits=[Limit.per_minute("rpm", 60)])
     """
 
-    def _mode(self, limiter: SyncRateLimiter | str) -> Mode:
-        return Blocking(limiter)
+    def _limiter_type(self) -> type[SyncRateLimiter]:
+        from ..sync.facade import SyncRateLimiter  # an ASGI app that imports this module needs none of it
+
+        return SyncRateLimiter
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        request = WsgiRequest(environ, self.guard.proxies, self._prefixes)
-        environ[TAB] = tab = Tab(self.guard, environ.get(TAB))
-        exchange = Exchange(request, tab, start_response)
+        limiter = environ[LIMITER] = self.limiter
+        request = WsgiRequest(environ, limiter.proxies, self._prefixes)
+        environ[LEASES] = leases = RequestLeases(environ.get(LEASES))
+        exchange = Exchange(limiter, request, leases, start_response)
         try:
-            finish(self.guard.admit(request, tab))
+            pending = limiter.admit(request, leases)
+            if pending is not None:
+                run(pending)
             source = self.app(environ, exchange.start_response)
             return SizedBody(exchange, source) if isinstance(source, Sized) else Body(exchange, source)
         except Exception as error:
-            return exchange.failed(error)
+            return exchange.answer_error(error)
         except BaseException:
-            run(tab.settle())
+            run(leases.settle())
             raise
 
     def close(self) -> None:
         """Close the limiter, if it was opened from a URL here."""
-        run(self.guard.mode.close())
+        run(self._close_store())
 
 
 class Exchange:
     """The answer to one request, watched: has it been promised, has it begun."""
 
-    def __init__(self, request: WsgiRequest, tab: Tab, start_response: StartResponse) -> None:
+    def __init__(
+        self, limiter: RequestLimiter, request: WsgiRequest, leases: RequestLeases, start_response: StartResponse
+    ) -> None:
+        self._limiter = limiter
         self._request = request
         self._start_response = start_response
         self._promised = False
         self._length: int | None = None
         """How many bytes are still to come, if the app has said so."""
-        self.tab = tab
+        self.leases = leases
         self.begun = False
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        """The app promises an answer; it gets where the client stands on top."""
+        """Take the app's promise of an answer, and add the header lines that tell how much is left."""
         self._promised = True
-        self.tab.answered(int(status.split(" ", 1)[0]))
-        said = {name.lower(): value for name, value in headers}
-        length = said.get("content-length", "")
+        self.leases.note_status(int(status.split(" ", 1)[0]))
+        present = {name.lower(): value for name, value in headers}
+        length = present.get("content-length", "")
         self._length = int(length) if length.isdecimal() else None
-        lines = unsaid(self.tab.guard.lines(self.tab), said.keys())
+        lines = omit_present(self._limiter.lines(self.leases), present.keys())
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
-        def written(data: bytes) -> Any:
+        def begin_and_write(data: bytes) -> Any:
             self.begin()
             return write(data)
 
-        return written
+        return begin_and_write
 
     def begin(self) -> None:
-        """Something goes to the client: from here on the answer stands. A failure has been charged by then."""
+        """Note that something goes to the client: from here on the answer stands. A failure is charged before."""
         self.begun = True
-        if self.tab.failed:
-            run(self.tab.charge_failure())
+        if self.leases.failed:
+            run(self.leases.charge_failure())
 
     def send(self, chunk: bytes) -> None:
-        """A chunk of the body goes to the client; the last one settles."""
+        """Note that a chunk of the body goes to the client; the last one settles."""
         if chunk and not self.begun:
             self.begin()
         if self._length is not None:
@@ -112,19 +119,19 @@ class Exchange:
 
     def settle(self) -> None:
         """Settle what the request has taken."""
-        if not self.tab.settle_at_once():
-            run(self.tab.settle())
+        if not self.leases.try_settle():
+            run(self.leases.settle())
 
-    def failed(self, error: Exception) -> Iterable[bytes]:
-        """The app has raised: settle, and answer a refusal if nothing was answered yet."""
-        run(self.tab.settle_failed(error, untouched=not self.begun))
+    def answer_error(self, error: Exception) -> Iterable[bytes]:
+        """Settle after the app has raised, and answer a refusal if nothing was answered yet; raise any other error."""
+        run(self.leases.settle_error(error, untouched=not self.begun))
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
-        made = run(self.tab.guard.response(self._request, error))
+        made = run(self._limiter.respond(self._request, error))
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
         if isinstance(made, Answer):
-            return start(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
+            return start_answer(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
 
         def start_response(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
             return self._start_response(status, headers, *(exc_info or instead))
@@ -134,7 +141,7 @@ class Exchange:
 
 
 class Body:
-    """What the server iterates over: the app's chunks as they come, and the settlement when it closes them."""
+    """The body that the server iterates over: the app's chunks as they come, and the settlement when it closes them."""
 
     def __init__(self, exchange: Exchange, source: Iterable[bytes]) -> None:
         self._exchange = exchange
@@ -155,14 +162,14 @@ class Body:
         except Exception as error:
             if exchange.begun:
                 raise
-            self._instead = exchange.failed(error)
+            self._instead = exchange.answer_error(error)
             self._chunks = iter(self._instead)
             return next(self._chunks)
         exchange.send(chunk)
         return chunk
 
     def close(self) -> None:
-        """The server is done, or the client has gone: the app's generator ends first, and may adjust as it does."""
+        """End the app's generator, which may adjust as it ends, and settle: the server is done or the client gone."""
         try:
             for source in (self._source, self._instead):
                 close = getattr(source, "close", None)
@@ -187,21 +194,19 @@ def acquire(
     limits: Sequence[Limit] | None = None,
     max_wait: float | None = None,
 ) -> SyncLease:
-    """Take tokens inside a handler; as `asgi.acquire`, blocking."""
-    tab = tab_of(request)
-    lease = cast("SyncLease", tab.guard.mode.lease(entity_id, resource, consume, limits, max_wait))
-    finish(tab.take(lease))
+    """Take tokens inside a handler and return the lease; as `zae_limiter.web.asgi.acquire`, blocking.
+
+    ``request``: the WSGI environment, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
+    ``limits`` and ``max_wait`` are as for `SyncRateLimiter.acquire`.
+    """
+    limiter = cast("SyncRateLimiter", find_limiter(request).limiter)
+    lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
+    run(finish(find_leases(request).take(lease)))
     return lease
 
 
-def finish(pending: Pending) -> None:
-    """Do what is left to do."""
-    if pending is not None:
-        run(pending)
-
-
-def start(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
-    """Begin an answer, and give its body."""
+def start_answer(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
+    """Begin an answer, and return its body; an empty one where the request was ``HEAD``."""
     phrase = HTTPStatus(answer.status).phrase if answer.status in _STATUSES else "Refused"
     start_response(f"{answer.status} {phrase}", list(answer.headers), *exc_info)
     return [] if bodiless else [answer.body]

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.web.servers.laws", "tests.web.servers.site", "tests.web.servers.stage")
+pytest.register_assert_rewrite("tests.web.servers.laws", "tests.web.servers.site")

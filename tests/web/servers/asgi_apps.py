@@ -231,7 +231,7 @@ async def echo(call: AsgiCall) -> None:
 async def chats(call: AsgiCall) -> None:
     """The same, with a limit of messages."""
     assert call.messages is not None
-    await _echo(call, call.messages.watched(call.scope, call.receive))
+    await _echo(call, call.messages.wrap(call.scope, call.receive))
 
 
 async def _echo(call: AsgiCall, receive: Receive) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 PIECE = 65_536
 

@@ -13,10 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.deadlines import PATIENCE
-from tests.redis.rig import reaper
-
-ROOT = Path(__file__).parents[3]
+from tests.support.deadlines import PATIENCE
+from tests.support.paths import ROOT
+from tests.support.redis import reaper
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from h2.events import (
     TrailersReceived,
 )
 
-from tests.deadlines import PATIENCE
+from tests.support.deadlines import PATIENCE
 
 
 @dataclass

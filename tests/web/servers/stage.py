@@ -8,23 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from tests.deadlines import PATIENCE
-
-T = TypeVar("T")
+from tests.support.deadlines import PATIENCE
 
 PAUSE = 0.002
-
-
-def eventually(look: Callable[[], T], expected: T) -> None:
-    """Look until ``expected`` is seen; what is seen at the end of the patience must be it."""
-    end = time.monotonic() + PATIENCE
-    while (seen := look()) != expected and time.monotonic() < end:
-        time.sleep(PAUSE)
-    assert seen == expected
 
 
 class Stage:

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
+from ..outcomes import NoneFree, NotSent, Unknown
 from .answers import Failure, Meaning, Refused, Remedy, failure, request_id, understood
-from .connections import Connections, NoneFree, NotSent, Unknown
+from .connections import Connections
 from .credentials import CredentialSource, open_session
 from .date_clock import DateClock
 from .settings import Settings, resolve

@@ -15,21 +15,10 @@ import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..outcomes import NoneFree, NotSent, Unknown
 from ..pools import Pool, Pools
 from .sockets import Sockets
 from .wire import Answer, Broken, Reader, connect_bytes
-
-
-class NotSent(Exception):
-    """The request never reached the service."""
-
-
-class NoneFree(NotSent):
-    """All connections that this client may have were in use, whatever the service does."""
-
-
-class Unknown(Exception):
-    """The request may have been carried out, but no answer says so."""
 
 
 class Proxy(NamedTuple):
@@ -141,7 +130,8 @@ class Connections:
         self.sockets = sockets
         self.opened = 0
         self._connect_timeout = connect_timeout
-        self._pools: Pools[_Connection] = Pools(sockets, limit)
+        self._limit = limit
+        self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
 
     async def post(self, endpoint: Endpoint, data: bytes, timeout: float) -> Answer:
         """Send one request and return its answer, within ``timeout`` seconds."""
@@ -150,16 +140,15 @@ class Connections:
             raise NotSent("no time was left")
         pool = self._pools.here()
         try:
-            if not pool.turns.take_now():
-                await pool.turns.take(timeout)
+            if not pool.slots.take_now():
+                await pool.slots.take(timeout)
         except TimeoutError as error:
-            mine = f"all {self._pools.limit} connections of this client were in use for {timeout:.3g} s"
-            raise NoneFree(f"{mine}; ?max_connections= raises their number") from error
+            raise NoneFree(self._limit, timeout) from error
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
             return await _exchanged(pool, connection, data, deadline)
         finally:
-            pool.turns.give_back()
+            pool.slots.give_back()
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""

@@ -11,10 +11,10 @@ import contextlib
 import socket
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from ..turns import LoopTurns, ThreadTurns, Turns
+from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ class Sockets(Protocol):
         """What connections belong to: the running loop, or the one home of all threads."""
         ...
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the present home."""
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for the present home."""
         ...
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends, where that is needed."""
         ...
 
@@ -78,11 +78,11 @@ class BlockingSockets:
         """All threads share the connections."""
         return BlockingSockets
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for all threads."""
-        return ThreadTurns(count)
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for all threads."""
+        return ThreadSlots(count)
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Threads have no end."""
         return None
 
@@ -129,24 +129,23 @@ class AsyncSockets:
         """A connection belongs to the loop that opened it."""
         return asyncio.get_running_loop()
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the tasks of the running loop."""
-        return LoopTurns(count)
+    def slots(self, count: int) -> ConnectionSlots:
+        """``count`` slots for the tasks of the running loop."""
+        return LoopSlots(count)
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """The sockets are ours and not the loop's: nothing has to be closed with it."""
         return None
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
         """The addresses of a host."""
-        async with asyncio.timeout(timeout):
-            return _addresses(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        found = asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return _addresses(await _within(found, timeout))
 
     async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
         """Connect a new socket."""
         sock.setblocking(False)
-        async with asyncio.timeout(timeout):
-            await asyncio.get_running_loop().sock_connect(sock, address)
+        await _within(asyncio.get_running_loop().sock_connect(sock, address), timeout)
 
     async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
         """Send everything; what fits into the socket's buffer leaves at once."""
@@ -155,8 +154,7 @@ class AsyncSockets:
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            async with asyncio.timeout(timeout):
-                await asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:])
+            await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), timeout)
 
     async def receive(self, sock: socket.socket, timeout: float) -> bytes:
         """Whatever comes next. The alarm hangs up, which is cheaper than a cancellation and cannot be lost."""
@@ -176,8 +174,11 @@ class AsyncSockets:
 
     async def aside(self, work: Callable[[], T], timeout: float) -> T:
         """Run it in a thread; the tasks of a loop share one run, and a cancelled one does not end it."""
-        async with asyncio.timeout(timeout):
-            return await asyncio.shield(self._job(work))
+        job = self._job(work)
+        await asyncio.wait((job,), timeout=timeout)
+        if not job.done():
+            raise TimeoutError
+        return job.result()
 
     def start(self, work: Callable[[], object]) -> None:
         """Run it in a thread, unless a run is under way."""
@@ -198,6 +199,22 @@ class AsyncSockets:
         self._jobs.pop(job.get_loop(), None)
         if not job.cancelled():
             job.exception()
+
+
+async def _within(work: Coroutine[Any, Any, T], timeout: float) -> T:
+    """Wait for ``work``; raise `TimeoutError` when the time is up. The running task is not cancelled for that."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=timeout)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))  # until the loop has let go of the socket
+    except BaseException:
+        task.cancel()
+        raise
+    if task.cancelled():
+        raise TimeoutError
+    return task.result()
 
 
 def _positive(timeout: float) -> float:

@@ -29,6 +29,7 @@ CAPABILITIES = BackendCapabilities(
     change_stream=True,
     ttl=True,
     partition_writes=1000,
+    never_cancels=True,
 )
 
 

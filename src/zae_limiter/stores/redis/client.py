@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
+from ..outcomes import NoneFree, NotSent, Unknown
 from .answers import Refusal, Remedy
-from .nodes import Nodes, NoneFree, NotSent, Unknown
+from .nodes import Nodes
 from .settings import Address
 
 if TYPE_CHECKING:

@@ -6,32 +6,22 @@ been carried out, `Refusal` that it was not.
 
 from __future__ import annotations
 
+import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
+from ..outcomes import NotSent, Unknown
 from ..pools import Pools
 from .answers import refusal
-from .wires import Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .settings import Address
-    from .wires import Wire
-
-
-class NotSent(Exception):
-    """The command never reached the server."""
-
-
-class NoneFree(NotSent):
-    """All connections that this client may have were in use, whatever the server does."""
-
-
-class Unknown(Exception):
-    """The command may have been carried out, but no answer says so."""
+    from .wires import CallPool, Wire
 
 
 class Nodes:
@@ -42,7 +32,7 @@ class Nodes:
         self._login = login
         self._connect_timeout = connect_timeout
         self._limit = limit
-        self._pools: dict[Address, Pools[Link]] = {}
+        self._pools: dict[Address, Pools[CallPool]] = {}
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float, *, asking: bool = False) -> Any:
         """Send a command to one server and return its answer; ``asking`` is for a slot that is moving there."""
@@ -53,21 +43,15 @@ class Nodes:
 
     async def call_all(self, address: Address, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
         """Send commands to one server, all at once; an error that it answers with takes the place of the answer."""
+        if deadline <= time.monotonic():
+            raise NotSent(f"no time was left to ask {address}")
         pool = self._pools_of(address).here()
-        left = deadline - time.monotonic()
         try:
-            if not pool.turns.take_now():
-                await pool.turns.take(left)
+            return await pool.call(commands, deadline, partial(self._open, address))
         except TimeoutError as error:
-            mine = f"all {self._limit} connections of this client to {address} were in use for {left:.3g} s"
-            raise NoneFree(f"{mine}; ?max_connections= raises their number") from error
-        try:
-            link = pool.reuse() or await self._open(address, deadline)
-            answers = await _exchange(link, commands, deadline, address)
-            pool.keep(link)
-            return answers
-        finally:
-            pool.turns.give_back()
+            raise Unknown(f"no answer from {address} in time") from error
+        except (RedisError, OSError) as error:
+            raise Unknown(f"no answer from {address}: {error}") from error
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
@@ -79,11 +63,14 @@ class Nodes:
         if address in self._pools:
             self._pools[address].close()
 
-    def _pools_of(self, address: Address) -> Pools[Link]:
+    def _pools_of(self, address: Address) -> Pools[CallPool]:
         found = self._pools.get(address)
-        return found or self._pools.setdefault(address, Pools(self._wire, self._limit))
+        if found is None:
+            make = partial(self._wire.new_pool, self._limit, str(address))
+            found = self._pools.setdefault(address, Pools(self._wire, make))
+        return found
 
-    async def _open(self, address: Address, deadline: float) -> Link:
+    async def _open(self, address: Address, deadline: float = math.inf) -> Any:
         left = min(deadline - time.monotonic(), self._connect_timeout)
         try:
             if left <= 0:
@@ -97,24 +84,3 @@ class Nodes:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise refusal(error, str(address)) from error
             raise NotSent(f"no connection to {address}: {error}") from error
-
-
-async def _exchange(link: Link, commands: Sequence[Sequence[Any]], deadline: float, address: Address) -> list[Any]:
-    """The answers; a connection on which anything else has happened is closed."""
-    left = deadline - time.monotonic()
-    try:
-        if left <= 0:
-            raise NotSent(f"no time was left to ask {address}")
-        return await link.call(commands, left)
-    except (BusyLoadingError, AuthenticationError) as error:  # redis-py counts these among broken connections
-        link.close()
-        raise refusal(error, str(address)) from error
-    except TimeoutError as error:
-        link.close()
-        raise Unknown(f"no answer from {address} in time") from error
-    except (RedisError, OSError) as error:
-        link.close()
-        raise Unknown(f"no answer from {address}: {error}") from error
-    except BaseException:
-        link.close()
-        raise

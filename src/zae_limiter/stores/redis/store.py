@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities, BackendStats
 from ...records import bucket
-from ...records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, is_live
+from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds, is_live
 from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import ranges, scripts
 from .client import Client
+from .images import plan_swaps, show
 from .layout import CLUSTER_CELLS, Layout
-from .mirror import Mirror, Seen
 from .nodes import Nodes
 from .sweeping import Sweeper
 from .topology import open_topology
@@ -23,12 +23,11 @@ from .values import add_tokens, index_use
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ...clock import Clock
+    from .images import Swap
     from .settings import Settings
-
-Ts = TypeVarTuple("Ts")
 
 _TELL = "T"
 """Asks the server for its time."""
@@ -41,6 +40,7 @@ SINGLE = BackendCapabilities(
     several_processes=True,
     several_hosts=True,
     usage_retention_days=USAGE_RETENTION_DAYS,
+    never_cancels=True,
 )
 
 CLUSTER = replace(SINGLE, name="redis-cluster", free_atomic_commit=False, wide_commits=False)
@@ -68,7 +68,6 @@ class RedisStore:
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
         self._own_time = clock is None
-        self._mirror = Mirror()
         self._sweeper = Sweeper(client, layout, self.clock, self.now)
 
     def now(self) -> str:
@@ -95,60 +94,70 @@ class RedisStore:
             return await self._commit_widely(writes, deadline)
         if not writes:
             return Committed(())
-        committed, images = await self._run(0, writes, deadline)
+        committed, images = await self._commit_inside(0, writes, deadline)
         if committed:
-            await self._tidy(0, writes, deadline)
             return Committed(tuple(images))
-        self.client.conflicts += 1
         return Conflict({write.key: image for write, image in zip(writes, images, strict=True)})
 
     async def _commit_widely(self, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
-        """A commit that may touch several cells: one of them decides, the others only delete."""
+        """Commit to several cells: one of them decides, the others only delete."""
         found: dict[Key, Image | None] = {}
-        groups = _deciding_first(self._by_cell(writes))
-        for cell, group in groups:
-            committed, images = await self._run(cell, group, deadline)
+        for cell, group in _deciding_first(self._by_cell(writes)):
+            committed, images = await self._commit_inside(cell, group, deadline)
             found.update((write.key, image) for write, image in zip(group, images, strict=True))
             if not committed:
-                self.client.conflicts += 1
                 return Conflict(found)
-        for cell, group in groups:
-            await self._tidy(cell, group, deadline)
         return Committed(tuple([found[write.key] for write in writes]))
 
-    async def swap(
-        self, key: Key, now_ms: int, timeout: float | None, change: Callable[[Image, *Ts], Image | None], *args: *Ts
-    ) -> Image | Conflict | None:
-        """Replace a bucket if it is still what was last seen of it; None where that is not known or not enough."""
-        seen = self._mirror.of(key)
-        if seen is None or not (self._own_time or is_live(seen.image, now_ms)):
-            return None
-        image = change(seen.image, *args)
-        after = None if image is None else seen.changed(image)
-        if after is None:
-            return None
-        return await self._swapped(key, seen, after, self.client.deadline(timeout))
+    async def _commit_inside(
+        self, cell: int, writes: Sequence[Write], deadline: float
+    ) -> tuple[bool, list[Image | None]]:
+        """Commit inside one cell: whether all guards held, and the images then, in the order of the writes.
 
-    async def _swapped(self, key: Key, seen: Seen, after: Seen, deadline: float) -> Image | Conflict:
+        Records that nobody has written since they were last seen are swapped. Where that fails although all guards hold
+        for what is there now, the full script decides.
+        """
+        swaps = plan_swaps(writes)
+        if swaps is not None and all(self._is_live(write.seen) for write in writes):
+            current = await self._swap(cell, writes, swaps, deadline)
+            if current is None:
+                await self._tidy(cell, (), deadline)
+                return True, [swap.after for swap in swaps]
+            self.client.conflicts += 1
+            writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
+            if not all(holds(write.seen, write.guards) for write in writes):
+                return False, current
+        committed, images = await self._run(cell, writes, deadline)
+        if committed:
+            await self._tidy(cell, writes, deadline)
+        else:
+            self.client.conflicts += 1
+        return committed, images
+
+    def _is_live(self, image: Image | None) -> bool:
+        """Return whether a record counts as existing; the server itself drops what expires by its own clock."""
+        return self._own_time or is_live(image, self.clock.now_ms())
+
+    async def _swap(
+        self, cell: int, writes: Sequence[Write], swaps: Sequence[Swap], deadline: float
+    ) -> list[Image | None] | None:
+        """Replace all records if all are what was last seen. Return None, or what is there where they are not."""
+        keys = [self.layout.record(write.key, cell) for write in writes]
         sent_ms = self._server_clock.host.now_ms()
-        told = self._told(sent_ms)
-        expires = after.image.get(TTL)
-        moved = self._own_time and expires is not None and expires != seen.image.get(TTL)
-        arguments = (seen.text, after.text, str(expires) if moved else "", told)
-        cell = self.layout.cell(key)
-        name = self.layout.record(key, cell)
-        answer: bytes = await self.client.run(scripts.SWAP, (name,), arguments, deadline)
-        text = _text(answer, (name,))
-        if told == _TELL:
-            text, _, clock = text.rpartition("\0")
-            self._learn(clock, sent_ms)
-        if text == "=":
-            self._mirror.keep(key, after)
-            await self._tidy(cell, (), deadline)
-            return after.image
-        self.client.conflicts += 1
-        self._mirror.doubt(key)
-        return Conflict({key: self._mirror.show(key, text[1:])})
+        tell = _TELL if self._own_time and self._server_clock.wants(sent_ms) else ""
+        arguments: list[Any] = [tell]
+        for digest, kept, tail, expires, _ in swaps:
+            arguments += digest, kept, tail, expires if self._own_time else ""
+        answer: bytes = await self.client.run(scripts.SWAP, keys, arguments, deadline)
+        outcome, *records = _text(answer, keys).split("\0")
+        if tell:
+            self._learn(outcome[1:], sent_ms)
+        if outcome[:1] == "=":
+            return None
+        if len(records) != len(writes) or any(record and record[0] != "\n" for record in records):
+            raise _foreign(keys)
+        current = [show(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
+        return [image if self._is_live(image) else None for image in current]
 
     async def _tidy(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
         due = self._sweeper.due(cell, writes)
@@ -158,10 +167,6 @@ class RedisStore:
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
         return await ranges.query(self, query, self.client.deadline(timeout))
-
-    def remember_at_most(self, buckets: int) -> None:
-        """Keep what was last seen of so many buckets, and no more."""
-        self._mirror.remember_at_most(buckets)
 
     def stats(self) -> BackendStats:
         """What was called."""
@@ -201,12 +206,13 @@ class RedisStore:
             self._learn(clock, sent_ms)
         if outcome == "-2":
             raise _foreign(keys[: len(writes)])
-        if outcome == "1":
-            return True, [self._mirror.written(write, record) for write, record in zip(writes, records, strict=True)]
-        images = [self._mirror.show(write.key, record) for write, record in zip(writes, records, strict=True)]
+        committed = outcome == "1"
+        images: list[Image | None] = [
+            show(write, record, committed=committed) for write, record in zip(writes, records, strict=True)
+        ]
         if outcome == "-1":
             raise _not_a_number(writes, images)
-        return False, images
+        return committed, images
 
     def _told(self, sent_ms: int) -> str:
         """What the script is told about time."""

@@ -1,24 +1,33 @@
--- Replaces a record if it is still what the writer last saw of it, without looking into it.
+-- Replaces records if all of them are still what the writer last saw, without looking into them.
 --
--- KEYS[1]  the record
--- ARGV[1]  what it was
--- ARGV[2]  what becomes of it
--- ARGV[3]  its new expiry in seconds since the epoch, '' to keep it
--- ARGV[4]  'T' to be told the time
--- answer   = where it was replaced, else ! and the record, if there is one; then, if asked for, a zero byte, seconds
---          and microseconds of the server's clock
+-- KEYS     the records
+-- ARGV[1]  'T' to be told the time
+-- ARGV     then for each record: the first 16 digits of the digest of what was seen, how many of its bytes are kept,
+--          what stands behind them from now on, the new expiry in seconds since the epoch ('' to keep it)
+-- answer   = where all were replaced; else ! and the records, each after a zero byte, an empty text where there is none.
+--          If asked for, seconds and microseconds of the server's clock stand behind the first character.
 
-local stored = redis.call('GET', KEYS[1])
-local answer = '!' .. (stored or '')
-if stored == ARGV[1] then
-  redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
-  if ARGV[3] ~= '' then
-    redis.call('EXPIREAT', KEYS[1], #ARGV[3] > 12 and '999999999999' or ARGV[3])
+local call, sub = redis.call, string.sub
+local stored, same = {}, true
+for place = 1, #KEYS do
+  local record = call('GET', KEYS[place]) or ''
+  stored[place] = record
+  same = same and sub(redis.sha1hex(record), 1, 16) == ARGV[4 * place - 2]
+end
+local time = ''
+if ARGV[1] == 'T' then
+  local now = call('TIME')
+  time = now[1] .. ' ' .. now[2]
+end
+if not same then
+  return '!' .. time .. '\0' .. table.concat(stored, '\0')
+end
+for place = 1, #KEYS do
+  local first = 4 * place - 1
+  call('SET', KEYS[place], sub(stored[place], 1, ARGV[first]) .. ARGV[first + 1], 'KEEPTTL')
+  local expires = ARGV[first + 2]
+  if expires ~= '' then
+    call('EXPIREAT', KEYS[place], #expires > 12 and '999999999999' or expires)
   end
-  answer = '='
 end
-if ARGV[4] ~= 'T' then
-  return answer
-end
-local time = redis.call('TIME')
-return answer .. '\0' .. time[1] .. ' ' .. time[2]
+return '=' .. time

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from redis.crc import key_slot
 
 from ...core.errors import RateLimiterUnavailable
+from ..outcomes import NotSent, Unknown
 from .answers import Refusal
-from .nodes import Nodes, NotSent, Unknown
+from .nodes import Nodes
 from .settings import Address, Settings
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""The two wires: all that differs between blocking and async calls, over redis-py's connections.
+"""The two wires: all that differs between blocking and async calls.
 
-A call is sent once: redis-py's own retries, which would send a command again that may have been carried out, are part
-of its clients and not of its connections. Every timeout raises `TimeoutError`.
+redis-py connects, encrypts and logs in; commands and answers go without it from then on, each command once. Every
+timeout raises `TimeoutError`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,36 +17,43 @@ import redis
 import redis.asyncio
 from redis.connection import AbstractConnection
 
-from ..turns import LoopTurns, ThreadTurns, Turns
+from ..connection_slots import ThreadSlots
+from ..outcomes import NoneFree, NotSent
+from ..pools import Pool
+from .pipeline import AsyncLink, SharedPool
+from .resp import Reader, packed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from .settings import Address
 
 _FRESH_SECONDS = 0.25
 """A connection used so recently is taken to be alive."""
 
+_PIECE = 1 << 16
+
 PROTOCOL = 2
 
-_ANY_BYTES = "surrogateescape"
 
+class CallPool(Protocol):
+    """The connections of one home to one server."""
 
-class Link(Protocol):
-    """One connection, ready for commands."""
+    ending: object
 
-    idle_since: float
+    async def call(
+        self, commands: Sequence[Sequence[Any]], deadline: float, open_link: Callable[..., Coroutine[Any, Any, Any]]
+    ) -> list[Any]:
+        """Send commands, all at once; an error that the server answers with takes the place of the answer.
 
-    def usable(self) -> bool:
-        """Whether the other side is still there."""
+        Raise `NotSent` where there is no connection in time, `TimeoutError` where there is no answer in time, and
+        `OSError` or `RedisError` where there will be none. ``open_link`` opens a connection, within the connect timeout
+        and until the instant that it is given.
+        """
         ...
 
-    def close(self) -> object:
-        """Let go of it, without waiting."""
-        ...
-
-    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
-        """Send commands, all at once; an error that the server answers with takes the place of the answer."""
+    def close(self) -> None:
+        """Close what is idle, and what is in use when it is done."""
         ...
 
 
@@ -56,27 +64,17 @@ class Wire(Protocol):
         """What connections belong to: the running loop, or the one home of all threads."""
         ...
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the present home."""
-        ...
-
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends."""
         ...
 
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
-        """Connect, encrypt, log in and choose the database."""
+    def new_pool(self, limit: int, where: str) -> CallPool:
+        """Return a pool of at most ``limit`` connections for the present home."""
         ...
 
-
-def packed(command: Sequence[Any]) -> bytes:
-    """A command as the protocol has it; redis-py's own way takes four times as long."""
-    parts = [f"*{len(command)}\r\n"]
-    for argument in command:
-        text = argument.decode(errors=_ANY_BYTES) if type(argument) is bytes else str(argument)
-        size = len(text) if text.isascii() else len(text.encode(errors=_ANY_BYTES))
-        parts.append(f"${size}\r\n{text}\r\n")
-    return "".join(parts).encode(errors=_ANY_BYTES)
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Any:
+        """Connect, encrypt, log in and choose the database."""
+        ...
 
 
 _ANONYMOUS: dict[str, Any] = (
@@ -103,6 +101,8 @@ class BlockingLink:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._socket: socket.socket = connection._sock
+        self._reader = Reader()
         self.idle_since = 0.0
 
     def usable(self) -> bool:
@@ -118,33 +118,64 @@ class BlockingLink:
         """Close the socket."""
         self._connection.disconnect()
 
-    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
+    async def call(self, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
         """Send commands and wait for all answers."""
-        connection = self._connection
+        sock = self._socket
+        sock.settimeout(_left(deadline))
+        sock.sendall(b"".join(map(packed, commands)))
         answers: list[Any] = []
-        try:
-            deadline = time.monotonic() + timeout
-            connection.send_packed_command([packed(command) for command in commands])
-            for _ in commands:
-                try:
-                    answers.append(_read(connection, max(0.001, deadline - time.monotonic())))
-                except redis.ResponseError as error:
-                    answers.append(error)
-        except redis.TimeoutError as error:
-            raise TimeoutError(str(error)) from error
+        while len(answers) < len(commands):
+            sock.settimeout(_left(deadline))
+            data = sock.recv(_PIECE)
+            if not data:
+                raise ConnectionError("the connection was closed")
+            answers += self._reader.feed(data)
         return answers
 
 
-def _read(connection: Any, timeout: float) -> Any:
-    """The next answer; before version 8 redis-py waited for it in a call of its own."""
-    if _WAITS_FOR_ANSWERS:
-        return connection.read_response(timeout=timeout)
-    if not connection.can_read(timeout=timeout):
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline; raise `TimeoutError` if there are none: a socket takes 0 for no waiting."""
+    left = deadline - time.monotonic()
+    if left <= 0:
         raise TimeoutError
-    return connection.read_response()
+    return left
 
 
-_WAITS_FOR_ANSWERS = "timeout" in signature(redis.Connection.read_response).parameters
+class BlockingPool(Pool[BlockingLink]):
+    """The connections of all threads, each used by one call at a time."""
+
+    def __init__(self, limit: int, where: str) -> None:
+        super().__init__(ThreadSlots(limit))
+        self._limit = limit
+        self._where = where
+
+    async def call(
+        self,
+        commands: Sequence[Sequence[Any]],
+        deadline: float,
+        open_link: Callable[[float], Coroutine[Any, Any, BlockingLink]],
+    ) -> list[Any]:
+        """Send commands over a connection of their own; one on which anything goes wrong is closed."""
+        left = deadline - time.monotonic()
+        try:
+            if not self.slots.take_now():
+                await self.slots.take(left)
+        except TimeoutError as error:
+            raise NoneFree(self._limit, left, f" to {self._where}") from error
+        try:
+            link = self.reuse() or await open_link(deadline)
+            if deadline <= time.monotonic():
+                self.keep(link)
+                raise NotSent(f"no time was left to ask {self._where}")
+            try:
+                answers = await link.call(commands, deadline)
+            except BaseException:
+                link.close()
+                raise
+            self.keep(link)
+            return answers
+        finally:
+            self.slots.give_back()
 
 
 class BlockingWire:
@@ -154,16 +185,16 @@ class BlockingWire:
         """All threads share the connections."""
         return BlockingWire
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for all threads."""
-        return ThreadTurns(count)
-
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """Threads have no end."""
         return None
 
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
-        """Connect and log in; what is read later in pieces has as long for each of them."""
+    def new_pool(self, limit: int, where: str) -> CallPool:
+        """Return a pool for all threads."""
+        return BlockingPool(limit, where)
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
+        """Connect and log in; commands are sent and answers read without redis-py from then on."""
         kinds = redis.Connection, redis.SSLConnection, redis.UnixDomainSocketConnection
         connection = _kind(kinds, address, login)(**_arguments(address, login, timeout), socket_timeout=timeout)
         try:
@@ -177,40 +208,6 @@ class BlockingWire:
         return BlockingLink(connection)
 
 
-class AsyncLink:
-    """A connection that suspends the running task; it belongs to one loop."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self.idle_since = 0.0
-
-    def usable(self) -> bool:
-        """Whether the other side is still there; the loop has noticed if it is not."""
-        reader = self._connection._reader
-        return reader is not None and not reader.at_eof()
-
-    def close(self) -> None:
-        """Close the stream at once: an orderly end of TLS would wait for the other side, and the loop may end first."""
-        writer = self._connection._writer
-        with contextlib.suppress(StopIteration, RuntimeError):
-            if writer is not None:
-                writer.transport.abort()
-            self._connection.disconnect(nowait=True).send(None)  # it does not suspend
-
-    async def call(self, commands: Sequence[Sequence[Any]], timeout: float) -> list[Any]:
-        """Send commands and wait for all answers."""
-        connection = self._connection
-        answers: list[Any] = []
-        async with asyncio.timeout(timeout):
-            await connection.send_packed_command([packed(command) for command in commands])
-            for _ in commands:
-                try:
-                    answers.append(await connection.read_response())
-                except redis.ResponseError as error:
-                    answers.append(error)
-        return answers
-
-
 class AsyncWire:
     """Suspends the running task; serves several loops at once."""
 
@@ -218,19 +215,19 @@ class AsyncWire:
         """A connection belongs to the loop that opened it."""
         return asyncio.get_running_loop()
 
-    def turns(self, count: int) -> Turns:
-        """``count`` turns for the tasks of the running loop."""
-        return LoopTurns(count)
+    def new_pool(self, limit: int, where: str) -> CallPool:
+        """Return a pool for the tasks of the running loop."""
+        return SharedPool(limit, where)
 
-    def attend(self, close: Callable[[], None]) -> object:
+    def on_scope_end(self, close: Callable[[], None]) -> object:
         """A loop closes the asynchronous generators that were begun in it, as the last thing before it ends."""
         waiting = _until_the_end(close)
         with contextlib.suppress(StopIteration):
             waiting.__anext__().send(None)
         return waiting
 
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Link:
-        """Connect and log in. The time of a call is kept around it, which spares redis-py a task for each."""
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> AsyncLink:
+        """Connect and log in; answers are read without redis-py from then on."""
         module = redis.asyncio
         kinds = module.Connection, module.SSLConnection, module.UnixDomainSocketConnection
         connection = _kind(kinds, address, login)(**_arguments(address, login, timeout), socket_timeout=None)

@@ -1,0 +1,327 @@
+"""A lease: tokens that are taken before a block runs and settled when it ends.
+
+The consumption is in the store before the body starts. Adjustments are collected and written once, at the end,
+as plain adds. An exception gives everything back. A crash leaves the estimate charged.
+
+`LeaseCore` is all of it; `Lease` and the blocking `SyncLease` only phrase it.
+
+Beside the context manager there is a surface for code that cannot hold a block open, such as a middleware or a task
+queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.bucket import MILLI
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
+from ..core.limit import MAX_AMOUNT
+from ..core.values import LimitStatus, OnUnavailable
+from ..forks import protect
+from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
+from .amounts import check_amounts, check_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+    from ..core.limit import Limit
+    from ..records.level import Level
+    from ..runtime.deadline import Deadline
+    from .grant import Grant
+    from .limiter import RateLimiter
+
+
+class AcquireOptions(NamedTuple):
+    """What an acquire asks for besides tokens."""
+
+    given: tuple[Limit, ...] | None
+    policy: OnUnavailable | None
+    max_wait_ms: int
+    timeout: float
+    atomic: bool
+    plain: bool
+    """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
+
+
+ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
+
+_CORRECTING = threading.Lock()
+"""Held while corrections are collected: `LeaseCore.adjust_nowait` is called from any thread."""
+protect(_CORRECTING)
+
+
+class LeaseCore:
+    """One acquire, from the request to the settlement."""
+
+    degraded: bool = False
+    """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
+    _open = False
+    _correctable = False
+    """Whether it has ended and `adjust` still writes."""
+    _grant: Grant | None = None
+    _extra: tuple[Grant, ...] = ()
+    _delta: dict[str, int] | None = None
+    _asked_at: float | None = None
+    """When the limiter was first asked, if it is measured and could not answer at once."""
+
+    def __init__(
+        self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> None:
+        self._limiter = limiter
+        self._entity_id = entity_id
+        self._resource = resource
+        self._cost = cost
+        self._options = options
+
+    @property
+    def consumed(self) -> dict[str, int]:
+        """What the caller has asked for so far, adjustments included; once, not once per level."""
+        total: dict[str, int] = {}
+        for amounts in (*(grant.cost for grant in self._grants()), self._delta or {}):
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount
+        return {name: amount // MILLI for name, amount in total.items()}
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every level right after this acquire, by the write that granted it."""
+        grant = self._grant
+        if grant is None:
+            return ()
+        statuses = []
+        for level, limit, left in self.left():
+            asked = grant.cost.get(limit.name, 0) // MILLI
+            statuses.append(LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked, False, 0.0))
+        return tuple(statuses)
+
+    def left(self) -> list[tuple[Level, Limit, int]]:
+        """Return what was left of every limit of every level right after this acquire, in whole tokens."""
+        return [] if self._grant is None else self._grant.left()
+
+    @property
+    def available(self) -> dict[str, int]:
+        """What was left right after this acquire: the least over all levels."""
+        left: dict[str, int] = {}
+        for status in self.statuses:
+            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+        return left
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of the entity itself that were charged."""
+        return () if self._grant is None else self._grant.chain.homes[0].level.limits
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease was entered and has not ended."""
+        return self._open
+
+    def for_entity(self, entity_id: str) -> Self:
+        """Return a new lease like this one for another entity: same resource, cost and options, not entered.
+
+        It spares whoever makes many leases alike the checks of `RateLimiter.acquire`.
+        """
+        return type(self)(self._limiter, entity_id, self._resource, self._cost, self._options)
+
+    def try_enter(self) -> bool:
+        """Take the tokens if that needs no waiting. Return False, with nothing taken, if `enter` is needed.
+
+        Raises what `enter` raises.
+        """
+        if self._open or self._grant is not None:
+            raise LeaseExpiredError(ENTERED_ONCE)
+        limiter = self._limiter
+        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
+        self._open = grant is not None
+        return self._open
+
+    def try_exit(self, *, final: bool = True) -> bool:
+        """End the lease if there is nothing to write. Return False, with the lease still open, if `exit` is needed.
+
+        ``final``: as for `exit`. A lease that is not open is left as it is.
+        """
+        if self._open:
+            self._open = False  # first: a correction that comes later in another thread sees it
+            if self._delta is not None:
+                self._open = True
+                return False
+            self._correctable = not final
+        return True
+
+    def adjust_nowait(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Do what `adjust` does from code that cannot await; safe from any thread, as nothing is written before `exit`.
+
+        ``amounts`` and ``named`` are tokens by limit, as for `adjust`. Raises `LeaseExpiredError` where the lease is
+        not open; also after an `exit` that was not final, where only `adjust` itself can write.
+        """
+        self._collect(self._checked("adjust_nowait", amounts, named, -MAX_AMOUNT), 1)
+        if not self._open:  # it has ended meanwhile: nobody knows whether the settlement has seen this
+            raise LeaseExpiredError("adjust_nowait() while the lease ended; the correction may be lost.")
+
+    def log_fields(self, error: Exception | None = None) -> dict[str, object]:
+        """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
+        kind = {} if error is None else {"zae_error_type": type(error).__name__}
+        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
+        return {**self._limiter._where(), **whose, **kind}
+
+    def _grants(self) -> tuple[Grant, ...]:
+        return () if self._grant is None else (self._grant, *self._extra)
+
+    def _do_without(self, error: RateLimiterUnavailable) -> None:
+        """Enter without a store, or raise, as the unavailability policy says."""
+        self._degrade(error)
+        self._delta = dict(self._cost)
+        self._open = True
+
+    def _degrade(self, error: RateLimiterUnavailable) -> None:
+        """Count against no limit, or raise ``error``, as the unavailability policy says."""
+        if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+            raise error
+        self.degraded = True
+
+    async def _enter(self) -> None:
+        """Take the tokens, or raise; without a store, as the unavailability policy says."""
+        try:
+            self._grant = await self._limiter._take(self, self._cost, self._options.max_wait_ms)
+        except RateLimiterUnavailable as error:
+            self._do_without(error)
+        self._open = True
+
+    async def _check(self) -> None:
+        try:
+            await self._limiter._check(self, self._cost)
+        except RateLimiterUnavailable as error:
+            self._degrade(error)
+
+    async def _charge(self, times: int) -> None:
+        """Charge the cost ``times`` times, to the end also if the caller is cancelled."""
+        await self._limiter._engine.finish(self._charge_whole(times))
+
+    async def _charge_whole(self, times: int) -> None:
+        deadline = self._limiter._backend.deadline(self._options.timeout)
+        await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
+
+    async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        cost = self._checked("consume", amounts, named, 0)
+        if self._grant is None:
+            self._collect(cost, 1)
+            return
+        try:
+            self._extra = (*self._extra, await self._limiter._take(self, cost, 0))
+        except RateLimiterUnavailable as error:
+            self._degrade(error)
+            self._collect(cost, 1)
+
+    async def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        await self._correct(self._checked("adjust", amounts, named, -MAX_AMOUNT, late=self._correctable), 1)
+
+    async def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
+        await self._correct(self._checked("release", amounts, named, 0, late=self._correctable), -1)
+
+    async def _correct(self, amounts: Mapping[str, int], sign: int) -> None:
+        """Collect a correction while the lease is open; afterwards write it."""
+        before = self._delta or {}
+        self._collect(amounts, sign)
+        if not self._open:
+            change = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
+            await self._limiter._settle(self, self._grants_with(before), change)
+
+    def _checked(
+        self,
+        verb: str,
+        amounts: Mapping[str, int] | None,
+        named: Mapping[str, int],
+        least: int,
+        late: bool = False,
+    ) -> dict[str, int]:
+        if not (self._open or late):
+            raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
+        checked = check_amounts(verb, {**(amounts or {}), **named}, least)
+        if self._grant is not None:
+            check_known(verb, checked, self._grant.chain.names)
+        return checked
+
+    def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
+        """Keep a correction for the end. Nobody can give back more than was taken: the rest is cut off and logged."""
+        cut = {}
+        with _CORRECTING:
+            delta = dict(self._delta or {})  # a copy: a settlement in another thread may be reading the old one
+            for name, amount in amounts.items():
+                taken = sum(grant.cost.get(name, 0) for grant in self._grants())
+                wanted = delta.get(name, 0) + sign * amount
+                delta[name] = max(wanted, -taken)
+                cut[name] = delta[name] - wanted
+            self._delta = delta
+        if any(cut.values()) and not self.degraded:
+            excess = _tokens(cut, 1)
+            message = "more was given back than was taken, %s is ignored"
+            tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
+
+    async def _exit(self, failed: bool, final: bool = True) -> None:
+        """Settle what was collected, or give everything back; whoever waits for it hears of it."""
+        self._open = False
+        self._correctable = not (failed or final)
+        try:
+            await self._end(failed)
+        finally:
+            limiter = self._limiter
+            if self._grant is not None and limiter._lines.waiting:
+                limiter._lines.stir(self._grant.chain.roots)
+            if limiter._backend.closed:  # what was written may have opened the store again
+                await limiter._backend.close()
+
+    async def _end(self, failed: bool) -> None:
+        if failed:
+            # The caller's exception matters more than a failure here.
+            grants = self._grants()
+            for error in await self._limiter._give_back(self, grants):
+                lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
+                about = {**self.log_fields(error), **lost}
+                tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
+        elif self._delta:
+            await self._limiter._settle(self, self._grants(), self._delta)
+
+    async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
+        deadline = self._limiter._backend.deadline(self._options.timeout)
+        for grant, share in shares:
+            await self._settle(grant, share, deadline)
+
+    def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
+        """The grants as if what was settled since had been taken with them: it can be given back as well."""
+        shares = {id(grant): share for grant, share in apportioned(self._grants(), delta)}
+        return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
+
+    async def _settle(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
+        """The work is done: under ALLOW a failure is only reported."""
+        try:
+            await self._limiter._settle_grant(self, grant, delta, deadline)
+        except RateLimiterUnavailable as error:
+            message = "settlement lost, the estimate stays charged: %s"
+            tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta, 1))
+            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+                raise
+
+
+def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
+    """Whole tokens of each limit."""
+    return {name: sign * amount // MILLI for name, amount in amounts.items() if amount}
+
+
+def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
+    cost, later = dict(grant.cost), dict(grant.later)
+    for name, amount in share.items():
+        cost[name] = cost.get(name, 0) + amount
+        later[name] = later.get(name, 0) - max(0, amount)
+    return grant._replace(cost=cost, later=later, settled=True)
+
+
+def apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+    """What is settled with which grant: no more is given back where it was taken than was taken there."""
+    left = dict(delta)
+    for grant in grants:
+        here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
+        left = {name: amount - here[name] for name, amount in left.items()}
+        if any(here.values()):
+            yield grant, here

@@ -1,0 +1,281 @@
+"""Connections that the tasks of an event loop share: requests are sent at once, their answers come in the same order.
+
+A caller that is cancelled leaves its request to the connection, which takes the answer when it comes. A caller whose
+time is up gets `TimeoutError`: its connection takes no new requests then, and is closed when nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from redis.exceptions import InvalidResponse
+
+from ..outcomes import NoneFree, NotSent
+from ..pools import IDLE_SECONDS
+from .resp import Reader, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    OpenLink: TypeAlias = Callable[[], Coroutine[Any, Any, "AsyncLink"]]
+
+DEPTH = 32
+"""How many calls may be under way on a connection before another one is opened."""
+
+
+class Answer(asyncio.Future[list[Any]]):
+    """What a call waits for: an answer per command."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, commands: int, deadline: float) -> None:
+        super().__init__(loop=loop)
+        self.deadline = deadline
+        self.missing = commands
+        self.found: list[Any] = []
+        self._held = False
+
+    def hold(self) -> None:
+        """Let nobody cancel it: whoever waits for it is told of a cancellation when it is there."""
+        self._held = True
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Give it up, unless it is held; the answer is taken off the connection all the same."""
+        return not self._held and super().cancel(msg)
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error in whoever still waits for it."""
+        if not self.done():
+            self.set_exception(error)
+            self.exception()  # seen, should nobody wait any more
+
+
+class AsyncLink(asyncio.Protocol):
+    """One connection of an event loop; redis-py has opened it and logged in."""
+
+    def __init__(self, connection: Any) -> None:
+        self.open = True
+        """Whether it takes new calls."""
+        self.used_at = time.monotonic()
+        self.on_change: Callable[[AsyncLink], object] = _ignore
+        """Called when calls have ended, or the connection."""
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._streams: asyncio.BaseProtocol = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+        self._reader = Reader()
+        self._waiting: deque[Answer] = deque()
+        self._writable = True
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._waiting)
+
+    @property
+    def free(self) -> bool:
+        """Whether another call may be sent."""
+        return self.open and self._writable and len(self._waiting) < DEPTH
+
+    def send(self, commands: Sequence[Sequence[Any]], deadline: float) -> Answer:
+        """Send commands, all at once; an error that the server answers with takes the place of an answer."""
+        answer = Answer(self._loop, len(commands), deadline)
+        self._waiting.append(answer)
+        self._transport.write(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
+        if self._alarm is None or deadline < self._rings_at:
+            self._set_alarm(deadline)
+        return answer
+
+    def retire(self) -> None:
+        """Take no more calls, and close the connection when nobody waits for an answer."""
+        self.open = False
+        if all(answer.done() for answer in self._waiting):
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection at once: an orderly end of TLS would wait for the other side, and the loop may end."""
+        self.open = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        with contextlib.suppress(StopIteration, RuntimeError):  # the loop may be closed already
+            self._transport.abort()
+            self._connection.disconnect(nowait=True).send(None)  # it does not suspend
+
+    def data_received(self, data: bytes) -> None:
+        """Hand answers to those who wait for them, in the order of the calls."""
+        waiting = self._waiting
+        try:
+            for value in self._reader.feed(data):
+                answer = waiting[0]
+                answer.found.append(value)
+                answer.missing -= 1
+                if not answer.missing:
+                    waiting.popleft()
+                    if not answer.done():
+                        answer.set_result(answer.found)
+        except IndexError:
+            self._fail_all("it sent more than was asked for")
+        except (InvalidResponse, ConnectionError) as error:
+            self._fail_all(str(error))
+        self.used_at = time.monotonic()
+        if not (waiting or self.open):
+            self.close()
+        self.on_change(self)
+
+    def eof_received(self) -> None:
+        """Take no more calls: the server has closed the connection."""
+        self.open = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who wait that no answer will come."""
+        self._streams.connection_lost(exc)
+        self._fail_all(str(exc) if exc else "the connection was closed")
+        self.on_change(self)
+
+    def pause_writing(self) -> None:
+        """Take no new calls while those before cannot be sent."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Take calls again."""
+        self._writable = True
+        self.on_change(self)
+
+    def _fail_all(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for answer in waiting:
+            answer.fail(ConnectionError(reason))
+        self.close()
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._rings_at = deadline
+        self._alarm = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        """Fail the calls whose time is up, and set the alarm for the next one."""
+        self._alarm = None
+        now = time.monotonic()
+        overdue = [answer for answer in self._waiting if answer.deadline <= now]
+        for answer in overdue:
+            answer.fail(TimeoutError())
+        later = min((answer.deadline for answer in self._waiting if answer.deadline > now), default=None)
+        if later is not None:
+            self._set_alarm(later)
+        if overdue:
+            self.retire()
+            self.on_change(self)
+
+
+def _ignore(link: AsyncLink) -> None:
+    """Belong to no pool yet."""
+
+
+class SharedPool:
+    """The connections of one event loop to one server; few, because calls share them."""
+
+    def __init__(self, limit: int, where: str) -> None:
+        self.ending: object = None
+        self._limit = limit
+        self._where = where
+        self._links: list[AsyncLink] = []
+        self._opening: asyncio.Task[AsyncLink] | None = None
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._over = False
+
+    async def call(
+        self,
+        commands: Sequence[Sequence[Any]],
+        deadline: float,
+        open_link: OpenLink,
+    ) -> list[Any]:
+        """Send commands and wait for all answers; raise `TimeoutError` or `OSError` where these do not come.
+
+        Raise `NotSent` where there is no connection in time. One that is being opened is for all who wait, whatever
+        becomes of the one for whom it was begun.
+        """
+        link = self._find() or await self._wait(deadline, open_link)
+        return await link.send(commands, deadline)
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use when it is done."""
+        self._over = True
+        for link in list(self._links):
+            link.retire()
+
+    def _find(self) -> AsyncLink | None:
+        """Return a connection that can take a call; close those that were idle for too long."""
+        for link in self._links:
+            if link.free:
+                if link.busy or time.monotonic() - link.used_at < IDLE_SECONDS:
+                    return link
+                link.close()
+        return None
+
+    async def _wait(self, deadline: float, open_link: OpenLink) -> AsyncLink:
+        """Wait for a connection: a new one, or one on which a call has ended."""
+        started = time.monotonic()
+        while (link := self._find()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0 and self._opening is None:
+                raise NoneFree(self._limit, deadline - started, f" to {self._where}")
+            if left <= 0:
+                raise NotSent(f"no connection to {self._where} in time")
+            if self._opening is None and len(self._links) < self._limit:
+                self._opening = asyncio.ensure_future(open_link())
+                self._opening.add_done_callback(self._add)
+            turn = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            try:
+                await asyncio.wait((turn,), timeout=left)
+            except BaseException:
+                self._withdraw(turn)
+                raise
+            if turn.done():
+                turn.result()
+            else:
+                self._withdraw(turn)
+        return link
+
+    def _withdraw(self, turn: asyncio.Future[None]) -> None:
+        """Leave the line; if it was this one's turn it is the next one's."""
+        if turn.done():
+            self._wake()
+        else:
+            self._queue.remove(turn)
+
+    def _wake(self) -> None:
+        if self._queue:
+            self._queue.popleft().set_result(None)
+
+    def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
+        """Let those who wait use the connection that was opened, or hear why there is none."""
+        self._opening = None
+        error = NotSent("the event loop is ending") if opening.cancelled() else opening.exception()
+        if error is None:
+            link = opening.result()
+            link.on_change = self._notice
+            self._links.append(link)
+            if self._over:
+                opening.get_loop().call_later(IDLE_SECONDS, link.retire)
+        while self._queue:
+            turn = self._queue.popleft()
+            if error is None:
+                turn.set_result(None)
+            else:
+                turn.set_exception(error)
+                turn.exception()  # seen, should nobody wait any more
+
+    def _notice(self, link: AsyncLink) -> None:
+        """Forget a connection that has ended, and let the next one in line look again."""
+        if self._over and not link.busy:
+            link.retire()
+        if not link.open and not link.busy and link in self._links:
+            self._links.remove(link)
+        self._wake()

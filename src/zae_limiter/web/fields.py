@@ -1,0 +1,190 @@
+"""Which header fields a response carries, and under which names limits are known outside."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TypeAlias
+
+from ..core.bucket import MILLI
+from ..core.errors import ValidationError
+from ..core.limit import Limit, whole
+from .limit_views import LimitView, merge_names, round_up_seconds
+from .profiles import PROFILES, REQUESTS, TOKENS, Line, Policy, Profile, Wait, Writer, check_profiles
+
+LEVELS = ("", "parent", "grandparent")
+"""The default names of the levels of a hierarchy, from the client upwards."""
+
+UNITS = {
+    **dict.fromkeys(("rps", "rpm", "rph", "rpd", "requests"), REQUESTS),
+    **dict.fromkeys(("tps", "tpm", "tph", "tpd", "tokens"), TOKENS),
+}
+"""The units of limits whose name says what they count; every other limit counts requests."""
+
+_EXPOSE = "Access-Control-Expose-Headers"
+_PAIR = frozenset({"ratelimit", "ratelimit-policy"})
+_MAX_WRITERS = 1024
+"""For how many sets of policies writers are kept: one per rule, and per entity with limits of its own."""
+_MAX_JITTER_SECONDS = 3_600
+_LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+_UNIT = re.compile(r"[a-z][a-z0-9-]*\Z")
+_VENDOR = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+_Policies: TypeAlias = tuple[tuple[str, Limit], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The rate limit fields of responses.
+
+    ``profiles``: the name of a profile, or several: ``ietf``, ``ietf-07``, ``x-ratelimit``, ``openai``, ``none``.
+    ``units``: what limits count, by limit name, where the name does not say so. ``levels``: the name of each level of a
+    hierarchy in policy names, the client's own first, ``""`` for no prefix; clients are told nothing of further levels.
+    ``all_units``: whether the IETF pair lists also limits that do not count requests, under units that no registry
+    knows. ``expose``: whether scripts of other origins may read the fields. ``vendor``: the prefix of vendor
+    parameters. ``jitter_seconds``: up to how many seconds later, at random, a refused client is asked to come again.
+    ``chance``: returns a whole number between two, both included, for the jitter.
+
+    >>> Fields("ietf").lines([LimitView("rpm", Limit.per_minute("rpm", 100), 50, 30_000)], 0)
+    [('RateLimit-Policy', '"rpm";q=100;w=60'), ('RateLimit', '"rpm";r=50;t=30')]
+    """
+
+    profiles: str | Sequence[str] = "ietf"
+    _: KW_ONLY
+    units: Mapping[str, str] | None = field(default=None, hash=False)
+    levels: Sequence[str] = LEVELS
+    all_units: bool = False
+    expose: bool = False
+    vendor: str = "zae"
+    jitter_seconds: int = 0
+    chance: Callable[[int, int], int] = field(default=random.randint, repr=False, compare=False)
+    _profiles: tuple[Profile, ...] = field(init=False, repr=False, compare=False)
+    _writers: dict[_Policies, tuple[Writer, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        names = check_profiles(self.profiles)
+        object.__setattr__(self, "profiles", names)
+        object.__setattr__(self, "_profiles", tuple(PROFILES[name] for name in names))
+        object.__setattr__(self, "levels", _check_levels(self.levels))
+        object.__setattr__(self, "units", _check_units(self.units))
+        if not isinstance(self.vendor, str) or not _VENDOR.match(self.vendor):
+            raise ValidationError("vendor", self.vendor, "must be lower case: a letter, then letters, digits, '_', '-'")
+        jitter = whole("jitter_seconds", self.jitter_seconds, 0, _MAX_JITTER_SECONDS, "seconds")
+        object.__setattr__(self, "jitter_seconds", jitter)
+
+    @classmethod
+    def of(cls, value: str | Sequence[str] | Fields | None) -> Fields:
+        """Return `Fields` for what a user may pass: a profile, several, `Fields`, or None for no fields."""
+        if isinstance(value, Fields):
+            return value
+        return cls("none" if value is None else value)
+
+    def policy_name(self, depth: int, limit_name: str) -> str | None:
+        """Return the name of a limit at a level of the hierarchy, 0 for the client's own; None if it is not told.
+
+        Two different limits never share a name: where a limit of the nameless level reads like one of a named level,
+        it gets a dot in front.
+
+        >>> [Fields().policy_name(depth, "rpm") for depth in (0, 1, 7)], Fields().policy_name(0, "parent.rpm")
+        (['rpm', 'parent.rpm', None], '.parent.rpm')
+        """
+        if depth >= len(self.levels):
+            return None
+        level = self.levels[depth]
+        if level or ("." in limit_name and limit_name.partition(".")[0] in self.levels):
+            return f"{level}.{limit_name}"
+        return limit_name
+
+    def unit(self, limit_name: str) -> str:
+        """Return what a limit counts: ``requests``, ``tokens`` or a unit of the user's."""
+        units = self.units or {}
+        return units.get(limit_name) or UNITS.get(limit_name, REQUESTS)
+
+    def wait(self, ms: int) -> int:
+        """Return how many milliseconds a client is asked to stay away that fits in ``ms``: those, and the jitter."""
+        jitter = self.chance(0, self.jitter_seconds) if self.jitter_seconds else 0
+        return max(1, ms) + jitter * MILLI
+
+    def retry_after(self, ms: int) -> int:
+        """Return `wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
+        return round_up_seconds(self.wait(ms))
+
+    def lines(
+        self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
+    ) -> list[Line]:
+        """Return the header lines of a response, in a fixed order, without ``Retry-After`` itself.
+
+        ``views``: the limits to tell. ``now_ms``: the present instant. ``retry_after_s``: what ``Retry-After`` says,
+        given if and only if the response refuses. ``wait_ms``: the same wait before it was rounded up, for the profiles
+        that tell milliseconds.
+        """
+        key = tuple([view[:2] for view in views])
+        try:
+            writers = self._writers[key]
+        except KeyError:
+            writers = self._compile(key)
+        if writers is None:
+            return self.lines(merge_names(views), now_ms, retry_after_s, wait_ms)
+        wait = None if retry_after_s is None else Wait(retry_after_s, wait_ms or retry_after_s * MILLI)
+        lines: list[Line] = []
+        for write in writers:
+            lines += write(views, now_ms, wait)
+        return self._add_expose(lines, wait) if self.expose else lines
+
+    def _compile(self, key: _Policies) -> tuple[Writer, ...] | None:
+        """Return the writers for these policies, None if a name is there twice."""
+        policies = [self._policy(place, name, limit) for place, (name, limit) in enumerate(key)]
+        repeated = len({policy.name for policy in policies}) < len(policies)
+        writers = None if repeated else tuple(profile(policies) for profile in self._profiles)
+        if len(self._writers) >= _MAX_WRITERS:
+            self._writers.clear()
+        self._writers[key] = writers
+        return writers
+
+    def _policy(self, place: int, name: str, limit: Limit) -> Policy:
+        unit = self.unit(limit.name)
+        burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
+        return Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst)
+
+    def _add_expose(self, lines: list[Line], wait: Wait | None) -> list[Line]:
+        names = [name for name, _ in lines]
+        if wait is not None:
+            names.insert(0, "Retry-After")
+        return [*lines, (_EXPOSE, ", ".join(names))] if names else lines
+
+
+def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:
+    """Return the lines whose fields are not in ``present``, names in lower case; of the IETF pair both or neither.
+
+    The fields that scripts may read are a list that can go on in another line, so that line always stays.
+    """
+    taken = present | _PAIR if not _PAIR.isdisjoint(present) else present
+    return [line for line in lines if line[0].lower() not in taken or line[0] == _EXPOSE]
+
+
+def _check_levels(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValidationError(
+            "levels", value, "must be a list of names, the client's own level first, e.g. ['', 'team']"
+        )
+    for name in value:
+        if not isinstance(name, str) or (name and not _LEVEL.match(name)):
+            raise ValidationError("levels", name, "must be empty or a letter, then letters, digits, '_' and '-'")
+    if len(set(value)) < len(value):
+        raise ValidationError("levels", value, "contains a name twice; give each level its own name")
+    return tuple(value)
+
+
+def _check_units(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValidationError("units", value, "must map limit names to units, e.g. {'images': 'tokens'}")
+    for unit in value.values():
+        if not isinstance(unit, str) or not _UNIT.match(unit):
+            raise ValidationError("units", unit, "must be lower case: a letter, then letters, digits and '-'")
+    return dict(value)

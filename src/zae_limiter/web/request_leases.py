@@ -1,0 +1,240 @@
+"""The leases of one request. They are settled once, when the response is done or the client has gone."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..limiter.lease_core import LeaseCore
+from ..logs import WEB_SETTLEMENT_FAILED, tell
+from .credentials import SeveralKeysError
+from .paths import PathTooLong
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
+
+    from .bound_rules import AnyLease, BoundRule
+    from .request import Request
+
+    Pending: TypeAlias = Coroutine[Any, Any, None] | None
+    """The rest of something that is still to be awaited; None where it is done."""
+
+T = TypeVar("T")
+
+LEASES = "zae_limiter.leases"
+"""The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
+REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
+"""The errors that the middleware answers by itself."""
+_UNANSWERED = 500
+"""The status with which a server answers for an app that has raised."""
+
+
+class RequestLeases:
+    """The leases of one request, and those that are charged only if it fails."""
+
+    _refundable: tuple[tuple[AnyLease, BoundRule], ...] = ()
+    _watched: tuple[tuple[AnyLease, BoundRule], ...] = ()
+    _free: Collection[AnyLease] = ()
+    _settled = False
+    _guesses = 0
+    """How many API keys were looked up, at least one, where the request is refused as it carries several."""
+    refusal: SeveralKeysError | None = None
+    """The error to raise once the request has been charged for carrying several API keys."""
+    failed: Sequence[AnyLease] = ()
+    """The leases for which the answer turned out to be a failure, as long as that is not charged."""
+
+    def __init__(self, outer: RequestLeases | None = None) -> None:
+        self.outer = outer
+        """The leases of a middleware around this one."""
+        self.leases: list[AnyLease] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was taken and nothing is charged if the request fails."""
+        return not (self.leases or self._watched)
+
+    def take_for(self, rule: BoundRule, request: Request) -> Pending:
+        """Take what a rule asks of a request; where it counts failures, only check whether that is there.
+
+        Raises as an acquire does. A request with several API keys is charged to the client's address and then refused
+        with `SeveralKeysError`.
+        """
+        if rule.rule.exempt:
+            return None
+        made: AnyLease | Awaitable[AnyLease]
+        try:
+            made = rule.make_lease(request)
+        except SeveralKeysError as error:
+            self._refuse(error)
+            made = rule.make_address_lease(request)
+        if isinstance(made, LeaseCore) and not rule.counts_failures:
+            return self.take(made, rule)
+        return self._take_later(made, rule, request)
+
+    async def _take_later(self, made: AnyLease | Awaitable[AnyLease], rule: BoundRule, request: Request) -> None:
+        try:
+            lease = made if isinstance(made, LeaseCore) else await made
+        except SeveralKeysError as error:
+            self._refuse(error)
+            lease = await rule.make_address_lease(request)
+        if not rule.counts_failures:
+            await finish(self.take(lease, rule))
+            return
+        await finish(lease.check())
+        if not lease.degraded:
+            self._watched = (*self._watched, (lease, rule))
+
+    def take(self, lease: AnyLease, rule: BoundRule | None = None) -> Pending:
+        """Enter a lease and hold it as long as the response lasts. Raises as an acquire does."""
+        if not lease.try_enter():
+            return self._take_waiting(lease, rule)
+        self._hold(lease, rule)
+        return None
+
+    async def _take_waiting(self, lease: AnyLease, rule: BoundRule | None) -> None:
+        await finish(lease.enter())
+        self._hold(lease, rule)
+
+    def _hold(self, lease: AnyLease, rule: BoundRule | None) -> None:
+        self.leases.append(lease)
+        if rule is not None and rule.rule.refund:
+            self._refundable = (*self._refundable, (lease, rule))
+        if self.refusal is not None:
+            _charge_look_ups(lease, self.refusal)
+            raise self.refusal
+        if self._settled:  # the response is done: from here on every change of the lease is a write of its own
+            lease.try_exit(final=False)
+
+    def _refuse(self, error: SeveralKeysError) -> None:
+        """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.
+
+        Each key that was looked up costs as much as a request, or a failure: into debt where need be.
+        """
+        self.refusal = error
+        leases: RequestLeases | None = self
+        while leases is not None:
+            leases._guesses = max(1, error.looked_up)
+            leases = leases.outer
+
+    def note_status(self, status: int) -> None:
+        """Note the status of the answer: with some statuses some leases cost nothing, and some are failures."""
+        if self._refundable:
+            self._free = [lease for lease, rule in self._refundable if rule.refunds(status)]
+        if self._watched:
+            self.failed = [lease for lease, rule in self._watched if self._guesses or rule.is_failure(status)]
+
+    async def charge_failure(self) -> None:
+        """Charge the failure that the answer is, once; errors are only logged."""
+        await _finish_all(self._charge_steps())
+
+    def _charge_steps(self) -> list[_Step]:
+        failed, self.failed, self._watched = self.failed, (), ()
+        times = max(1, self._guesses)
+        return [(lease, "failure not counted: %s", partial(lease.charge, times)) for lease in failed]
+
+    def try_settle(self) -> bool:
+        """Settle every lease if there is nothing to write; return whether they are settled, now or before."""
+        if not self._settled:
+            if self._free or self.failed:
+                return False
+            for lease in self.leases:
+                if not lease.try_exit(final=False):
+                    return False
+            self._settled = True
+        return True
+
+    async def settle_error(self, error: Exception, *, untouched: bool) -> None:
+        """Settle a request whose app has raised; ``untouched``: nothing was answered, and nobody has hung up.
+
+        A refusal gives everything back, unless it is for several API keys: those are charged, and they are a failure
+        even where the address has nothing left. Any other exception is charged like an answer with the status 500.
+        """
+        refused = isinstance(error, REFUSALS)
+        if untouched and self._guesses:
+            self.failed = [lease for lease, _ in self._watched]
+        elif untouched and not refused:
+            self.note_status(_UNANSWERED)
+        await self.settle(refused=untouched and refused and not isinstance(error, SeveralKeysError))
+
+    async def settle(self, *, refused: bool = False) -> None:
+        """Settle every lease, once; ``refused`` gives everything back. The answer is out: errors are only logged.
+
+        A lease can still be adjusted afterwards, with a write of its own: a handler cannot see when the response is
+        done. A background task comes after it, a generator whose client has gone is ended by the event loop at some
+        time, and a WSGI server closes a body after its last chunk.
+        """
+        if self._settled:
+            return
+        self._settled = True
+        exits: list[_Step] = [
+            (lease, "settlement failed: %s", partial(lease.exit, give_back=refused or lease in self._free, final=False))
+            for lease in reversed(self.leases)
+        ]
+        await _finish_all([*exits, *self._charge_steps()])
+
+
+if TYPE_CHECKING:
+    _Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
+    """A lease, the log message where the step fails, and the step."""
+
+
+async def finish(pending: Awaitable[T] | None) -> None:
+    """Await the rest of something. A method of a blocking lease leaves none."""
+    if pending is not None:
+        await pending
+
+
+async def _finish_all(steps: Iterable[_Step]) -> None:
+    """Take every step and log those that fail. A cancellation is raised when all have been taken."""
+    interrupted: BaseException | None = None
+    for lease, message, step in steps:
+        try:
+            await finish(step())
+        except ZAELimiterError as error:
+            tell(WEB_SETTLEMENT_FAILED, message, error, **lease.log_fields(error))
+        except BaseException as cancelled:  # raised when this step was taken; the others are, too
+            interrupted = cancelled
+    if interrupted is not None:
+        raise interrupted
+
+
+def _charge_look_ups(lease: AnyLease, refusal: SeveralKeysError) -> None:
+    """Charge as much again as the lease has taken for each key that was looked up, but the first."""
+    cost = lease.consumed
+    for _ in range(1, refusal.looked_up):
+        lease.adjust_nowait(cost)
+
+
+def find_in_request(request: Any, key: str, kind: type[T]) -> T:
+    """Return what the middleware has left under ``key`` in an ASGI scope, a WSGI environment or a request object.
+
+    Raises `ValidationError` where the request has not come through the middleware.
+    """
+    raw: MutableMapping[str, Any] | None = request if isinstance(request, dict) else None
+    for name in ("scope", "environ", "META", "raw"):
+        raw = raw if raw is not None else getattr(request, name, None)
+    found = None if raw is None else raw.get(key)
+    if not isinstance(found, kind):
+        reason = "did not pass through RateLimitMiddleware; add it to the app"
+        raise ValidationError("request", type(request).__name__, reason)
+    return found
+
+
+def find_leases(request: Any) -> RequestLeases:
+    """Return the leases of a request. Raises `ValidationError` where it has not come through the middleware."""
+    return find_in_request(request, LEASES, RequestLeases)
+
+
+def lease_of(request: Any) -> Any:
+    """Return the lease of a request, to adjust: a `Lease` on ASGI, a `SyncLease` on WSGI.
+
+    ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework. Where several leases were
+    taken it is the last one. Raises `ValidationError` where none was taken.
+    """
+    leases: RequestLeases | None = find_leases(request)
+    while leases is not None:
+        if leases.leases:
+            return leases.leases[-1]
+        leases = leases.outer
+    raise ValidationError("request", type(request).__name__, "is not limited: no rule matches, or it is exempt")

@@ -1,0 +1,75 @@
+"""The tracer counts the calls of an acquire, the same ones every time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from bench.trace import SCENARIOS, Call, Recorder, Scenario, Trace, follow
+
+import zae_limiter
+from bench import trace
+from zae_limiter import Limit, SyncRateLimiter
+
+OUTCOMES = {"steady": "granted", "cold": "granted", "refused": "refused", "race that ends in a refusal": "refused"}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(", ", "-").replace(" ", "-"))
+def test_an_acquire_takes_the_same_calls_every_time(scenario: Scenario) -> None:
+    first, second = follow(scenario), follow(scenario)
+    assert first.outcome == OUTCOMES[scenario.situation]
+    assert first.counts() == second.counts()
+    assert first.calls == second.calls
+
+
+def test_it_begins_with_acquire_and_ends_with_leaving_the_lease() -> None:
+    calls = [call.function for call in follow(Scenario("memory", "blocking", "steady")).calls if not call.depth]
+    assert calls == ["SyncRateLimiter.acquire", "SyncLease.__enter__", "SyncLease.__exit__"]
+    calls = [call.function for call in follow(Scenario("memory", "async", "steady")).calls if not call.depth]
+    assert calls == ["RateLimiter.acquire", "Lease.__aenter__", "Lease.__aexit__"]
+
+
+def test_every_call_is_of_a_function_that_stands_in_its_file() -> None:
+    source = Path(zae_limiter.__file__).parent
+    for call in follow(Scenario("memory", "blocking", "cold")).calls:
+        name = call.function.split(".")[-1]
+        text = (source / call.file).read_text(encoding="utf-8")
+        assert f"def {name}(" in text or (name == "<lambda>" and "lambda" in text), call
+
+
+def test_a_coroutine_that_goes_on_is_not_called_again() -> None:
+    calls = follow(Scenario("redis", "async", "steady")).calls
+    assert [call.function for call in calls].count("Lease.__aenter__") == 1
+
+
+def test_nothing_is_counted_outside_of_the_block() -> None:
+    limiter = SyncRateLimiter("memory://")
+    recorder = Recorder()
+    with recorder:
+        pass
+    limiter.set_system_defaults([Limit.per_day("rpm", 1)])
+    assert not recorder.calls
+    assert sys.getprofile() is None
+
+
+def test_what_is_counted() -> None:
+    calls = tuple(Call(file, "f", 0) for file in ("a.py", "a.py", "b.py", "a.py"))
+    assert Trace(calls, "granted").counts() == {"calls": 4, "files": 2, "changes": 2, "outcome": "granted"}
+
+
+def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    trace.main(["memory, blocking, steady"])
+    heading, one, two = capsys.readouterr().out.splitlines()
+    assert heading.split()[:3] == ["scenario", "calls", "files"]
+    assert one.startswith("memory, blocking, steady ")
+    assert two.startswith("memory, blocking, steady, two limits ")
+    trace.main(["memory, blocking, refused", "--json"])
+    counted = json.loads(capsys.readouterr().out)
+    assert counted["memory, blocking, refused"]["outcome"] == "refused"
+    trace.main(["memory, blocking, refused", "--list"])
+    title, first, *rest = capsys.readouterr().out.splitlines()
+    assert title == "memory, blocking, refused: refused"
+    assert first == "  sync/facade.py:SyncRateLimiter.acquire"
+    assert len(rest) + 1 == counted["memory, blocking, refused"]["calls"]

@@ -1,0 +1,246 @@
+"""The limiter against a model: each limit by itself, in whole numbers, as simply as it can be said.
+
+A bucket of several limits with different periods must decide, refuse, promise and hold exactly what the limits would
+one by one. The machine draws any sequence of acquires, settlements, failures and steps of the clock, also backwards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.laws.test_laws import START_MS, costs, limits, several_limits, steps
+from tests.support.backends import BACKENDS, Backend
+from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
+from zae_limiter.runtime.blocking import run
+from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances
+from zae_limiter.testing.conformance.room import beside, new_limiter
+from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
+
+PLAIN: dict[str, Any] = {}
+LOOKING: dict[str, Any] = {"speculative_writes": False, "refusal_ttl": 0}
+
+
+class Taken(NamedTuple):
+    """A grant, and what it left of each limit."""
+
+    at_ms: int
+    cost: dict[str, int]
+    left: dict[str, Left]
+    client: int
+
+
+class Machine(RuleBasedStateMachine):
+    """One bucket, its clients and its model."""
+
+    backend: Backend
+    clients: list[dict[str, Any]]
+
+    @initialize(given=several_limits, phase=st.integers(0, 100_000))
+    def open(self, given: tuple[Limit, ...], phase: int) -> None:
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.harness = self.stack.enter_context(self.backend.harness(folder))
+        self.clock = self.harness.clock
+        self.clock.set_ms(START_MS + phase)
+        self.limits = given
+        keeper = run(new_limiter(self.harness))
+        run(keeper.set_limits("key", given))
+        self.keeper = keeper
+        self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
+        self.pots: dict[str, ExactBucket] = {}
+        self.changed = False
+        self.leases: list[tuple[Any, list[Taken]]] = []
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            self.stack.close()
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def levels(self) -> dict[str, int]:
+        """The balances under the limits in force."""
+        if not self.pots:
+            return {limit.name: limit.capacity * 1000 for limit in self.limits}
+        return {name: pot.level(self.now_ms) for name, pot in self.pots_in_force().items()}
+
+    def pots_in_force(self) -> dict[str, ExactBucket]:
+        """The pots as they are, or as they will be when the bucket meets the changed limits."""
+        if not self.changed:
+            return self.pots
+        pots = {name: replace(pot) for name, pot in self.pots.items()}
+        for limit in self.limits:
+            pots[limit.name].change(limit, self.now_ms)
+        return pots
+
+    @rule(data=st.data())
+    def change_limits(self, data: st.DataObject) -> None:
+        """Other capacities and rates; buckets follow at the next acquire, whatever becomes of it."""
+        if len(self.limiters) > 1:
+            return  # the others would hear of it only from the bucket
+        self.limits = tuple(data.draw(limits(limit.name), label="limit") for limit in self.limits)
+        run(self.limiters[0].set_limits("key", self.limits))
+        self.changed = True
+
+    def move_to_new_limits(self) -> int:
+        """A raise keeps the tokens, a cut clamps them, and from here on the new rate makes new ones.
+
+        Return the instant as of which the acquire that does it decides: never before the newest that the bucket knows.
+        """
+        instants_ms = [self.now_ms]
+        if self.pots and self.changed:
+            instants_ms += [pot.newest_ms for pot in self.pots.values()]
+            self.pots = self.pots_in_force()
+        self.changed = False
+        return max(instants_ms)
+
+    @rule(data=st.data())
+    def pass_time(self, data: st.DataObject) -> None:
+        self.clock.advance_ms(data.draw(steps(self.limits), label="ms"))
+
+    @rule(back_ms=st.integers(1, 5_000))
+    def start_anew_with_a_clock_that_is_behind(self, back_ms: int) -> None:
+        """The processes end, their bodies fail, and new ones start whose clock is behind."""
+        for lease, taken in self.leases:
+            self.failed(lease, taken)
+        self.leases = []
+        self.clock.advance_ms(-back_ms)
+        self.limiters = [beside(self.harness, self.keeper, **options) for options in self.clients]
+
+    @rule(data=st.data(), client=st.integers(0, 2))
+    def acquire(self, data: st.DataObject, client: int) -> None:
+        cost = data.draw(costs(self.limits, spare=1), label="cost")
+        limiter = self.limiters[client % len(self.limiters)]
+        lease = limiter.acquire("key", RESOURCE, cost)
+        decided_ms = self.move_to_new_limits()
+        levels = self.levels()
+        try:
+            run(lease.__aenter__())
+        except CapacityExceeded:
+            assert any(cost.get(limit.name, 0) > limit.capacity for limit in self.limits)
+        except RateLimitExceeded as refusal:
+            self.expect_refusal(refusal, cost, levels)
+        else:
+            levels = {name: pot.level(decided_ms) for name, pot in self.pots.items()} or levels
+            assert all(levels[name] >= need * 1000 for name, need in cost.items())
+            self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters))]))
+            assert lease.available == {name: milli // 1000 for name, milli in self.levels().items()}
+
+    def expect_refusal(self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int]) -> None:
+        short = {name for name, need in cost.items() if levels[name] < need * 1000}
+        assert {status.limit_name for status in refusal.violations} == short
+        assert {status.limit_name: status.available for status in refusal.statuses} == {
+            name: milli // 1000 for name, milli in levels.items()
+        }
+        wait_ms = max(self.pots[name].missing_ms(cost[name], self.now_ms) for name in short)
+        assert refusal.retry_after_seconds == wait_ms / 1000
+
+    def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
+        if not self.pots:  # the first acquire makes the bucket
+            self.pots = {limit.name: ExactBucket.full(limit, self.now_ms) for limit in self.limits}
+        for name, need in cost.items():
+            if need:
+                self.pots[name].take(need, decided_ms)
+        return Taken(self.now_ms, cost, {name: pot.left(self.now_ms) for name, pot in self.pots.items()}, client)
+
+    @rule(data=st.data(), place=st.integers(0, 100))
+    @precondition(lambda self: self.leases)
+    def consume_more(self, data: st.DataObject, place: int) -> None:
+        lease, taken = self.leases[place % len(self.leases)]
+        cost = data.draw(costs(self.limits), label="cost")
+        decided_ms = self.move_to_new_limits()
+        levels = self.levels()
+        try:
+            run(lease.consume(cost))
+        except RateLimitExceeded as refusal:
+            self.expect_refusal(refusal, cost, levels)
+        else:
+            taken.append(self.take(cost, decided_ms, taken[0].client))
+
+    @rule(data=st.data(), place=st.integers(0, 100))
+    @precondition(lambda self: self.leases)
+    def settle(self, data: st.DataObject, place: int) -> None:
+        lease, taken = self.leases.pop(place % len(self.leases))
+        changes = {limit.name: st.integers(-2 * limit.capacity, 3 * limit.capacity) for limit in self.limits}
+        first = self.limits[0].name
+        delta = data.draw(st.fixed_dictionaries({first: changes.pop(first)}, optional=changes), label="delta")
+        run(lease.adjust(delta))
+        spent = Counter[str]()
+        for each in taken:
+            spent.update(each.cost)
+        delta = {name: max(amount, -spent[name]) for name, amount in delta.items()}
+        assert lease.consumed == {name: spent[name] + delta.get(name, 0) for name in (*spent, *delta)}
+        run(lease.__aexit__(None, None, None))
+        for each in taken:  # what goes back goes to where it was taken
+            here = {name: max(amount, -each.cost.get(name, 0)) for name, amount in delta.items()}
+            delta = {name: amount - here[name] for name, amount in delta.items()}
+            self.settled(each, {name: amount for name, amount in here.items() if amount})
+
+    def settled(self, taken: Taken, delta: dict[str, int]) -> None:
+        for name, amount in delta.items():
+            if amount > 0:
+                self.pots[name].owe(amount, taken.at_ms)
+            else:
+                self.pots[name].give_back(-amount, taken.at_ms, taken.left[name], self.now_ms, taken.client)
+
+    @rule(place=st.integers(0, 100))
+    @precondition(lambda self: self.leases)
+    def fail(self, place: int) -> None:
+        self.failed(*self.leases.pop(place % len(self.leases)))
+
+    def failed(self, lease: Any, taken: list[Taken]) -> None:
+        run(lease.__aexit__(Boom, Boom(), None))
+        for each in taken:
+            self.settled(each, {name: -amount for name, amount in each.cost.items()})
+
+    @rule(client=st.integers(0, 2))
+    def look(self, client: int) -> None:
+        found = run(self.limiters[client % len(self.limiters)].available("key", RESOURCE))
+        assert found == {name: milli // 1000 for name, milli in self.levels().items()}
+
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        if hasattr(self, "pots"):
+            found = run(balances(self.keeper, ["key"], self.now_ms))
+            assert found == {("key", RESOURCE, name): pot.level(self.now_ms) for name, pot in self.pots.items()}
+
+
+def machine(name: str, backend: Backend, clients: list[dict[str, Any]]) -> type[Machine]:
+    """A machine on a backend, with its clients."""
+    return type(name, (Machine,), {"backend": backend, "clients": clients})
+
+
+BLOCKING = {backend.kind: backend for backend in BACKENDS if backend.blocking}
+
+
+@pytest.mark.parametrize(
+    ("clients", "share"),
+    [([PLAIN], 0.8), ([LOOKING, LOOKING, LOOKING], 0.4)],
+    ids=["one client", "several clients that look first"],
+)
+@pytest.mark.parametrize("kind", list(BLOCKING))
+def test_one_limit_at_a_time(kind: str, clients: list[dict[str, Any]], share: float) -> None:
+    """Grants, refusals, promised moments and stored balances are those of the limits one by one."""
+    examples = settings.default.max_examples if settings.default else 100
+    part = share if kind == "memory" else share / 5
+    run_state_machine_as_test(
+        machine("Limiter", BLOCKING[kind], clients),
+        settings=settings(max_examples=max(3, int(examples * part)), stateful_step_count=40),
+    )

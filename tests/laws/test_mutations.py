@@ -1,0 +1,350 @@
+"""The laws have teeth: every small change of the arithmetic makes one of them fail.
+
+A mutation is a change of the source of one function, put in wherever the package uses it. Each names the check that
+has to fail by it. A mutation that survives is a hole in the laws.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.laws.toys import Distant, Toy, toys
+from tests.support.deadlines import Hangs, ends_within
+from zae_limiter.core.draw import Draw
+from zae_limiter.records.algebra import Write
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import Harness
+from zae_limiter.testing.conformance import LIMITER_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from zae_limiter import Clock
+    from zae_limiter.records.algebra import Image
+    from zae_limiter.records.level import Level
+
+CHECKS = {check.name: check for check in LIMITER_CHECKS}
+
+
+class Mutation(NamedTuple):
+    """``old`` becomes ``new`` in a function; ``killer`` is the check that must not live with it."""
+
+    function: str
+    old: str
+    new: str
+    killer: str
+    where: str = "toy"
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.old} -> {self.new}"
+
+
+def replace_everywhere(monkeypatch: pytest.MonkeyPatch, original: object, mutant: object) -> None:
+    """Put ``mutant`` wherever a module or one of its classes has ``original``, but for the oracle."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("zae_limiter", "tests") and "zae_limiter.testing.conformance" not in name:
+            for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
+                for attribute, value in list(vars(owner).items()):
+                    if value is original:
+                        monkeypatch.setattr(owner, attribute, mutant)
+
+
+def original_of(mutation: Mutation) -> Any:
+    """The function as it is."""
+    module, _, name = mutation.function.rpartition(".")
+    package, _, owner = module.rpartition(".")
+    if owner[0].isupper():
+        return getattr(getattr(import_module(f"zae_limiter.{package}"), owner), name)
+    return getattr(import_module(f"zae_limiter.{module}"), name)
+
+
+def mutant_of(mutation: Mutation) -> Any:
+    """The function with its source changed, in the namespace of its module."""
+    original = original_of(mutation)
+    source = textwrap.dedent(inspect.getsource(original))
+    assert mutation.old in source, f"no longer there: {mutation}"
+    changed = source.replace(mutation.old, mutation.new)
+    code = compile(changed, "<mutant>", "exec", flags=__future__.annotations.compiler_flag)
+    made: dict[str, Any] = {}
+    exec(code, vars(sys.modules[original.__module__]), made)
+    return made[original.__name__]
+
+
+def memory_harness() -> Harness:
+    """The memory store, which lends its records."""
+    shared: list[MemoryStore] = []
+
+    def opened(clock: Clock, blocking: bool) -> MemoryStore:
+        shared[:] = shared or [MemoryStore(clock)]
+        return shared[0]
+
+    return Harness(opened, blocking=True)
+
+
+HARNESSES: dict[str, Callable[[], Harness]] = {
+    "toy": lambda: toys(Toy, True),
+    "memory": memory_harness,
+    "distant": lambda: toys(Distant, True),
+    "distant, async": lambda: toys(Distant, False),
+}
+
+IDLE = "lawful.law_1_after_an_idle_time"
+OVER = "lawful.law_1_never_over_admit"
+EXACT = "lawful.law_2_refill_is_exact"
+PROMISE = "lawful.law_3_the_promised_moment"
+SLOW_PROMISE = "lawful.law_3_for_a_slow_limit"
+NOTHING = "lawful.law_4_all_or_nothing"
+NEVER = "lawful.law_5_never_and_not_yet"
+BACK = "lawful.law_6_time_never_runs_backwards"
+LEAK = "lawful.law_7_nothing_leaks"
+CHANGED = "levels.changed_limits_apply"
+NEWS = "levels.old_rates_do_not_linger"
+COUNTED = "leases.consumption_is_counted"
+CEILING = "leases.never_beyond_the_ceiling"
+BAND = "settlements.give_back_beside_others"
+OVERLAP = "settlements.overlapping_give_backs"
+STALE = "settlements.overlapping_give_backs_unseen"
+ORDER = "settlements.failures_in_any_order"
+SHARED = "settlements.returns_share_the_room"
+UNDONE = "settlements.undone_at_once"
+MOVED = "settlements.give_back_after_a_reset_and_changed_limits"
+ANEW = "settlements.give_back_to_a_bucket_made_since"
+CUT = "settlements.give_back_after_a_cut_capacity"
+RAISED = "settlements.give_back_after_a_raised_rate"
+PAST = "settlements.the_past_is_not_rated_again"
+DEBT = "settlements.nothing_of_a_limit_in_debt"
+UNSEEN = "settlements.a_draw_that_met_more_than_was_seen"
+SPENT = "leases.give_back_leaves_what_others_took"
+TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
+AT_ONCE = "leases.exactly_as_many"
+USAGE = "accounts.usage_is_what_was_consumed"
+TURN = "accounts.usage_at_the_turn_of_an_hour"
+LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
+OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
+MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
+SINCE = "(now_ms * amount + phase) // period - base"
+SINCE_OF = "(now_ms * self.amount + self.phase) // self.period - self.base"
+LOWER = "min(old.capacity, rule.capacity)"
+CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
+INSIDE = '(tk, "between", (drawn.low, drawn.high))'
+BIG = "need > limit.capacity * MILLI"
+
+MUTATIONS = [
+    # What a rate has made by an instant.
+    Mutation("core.bucket.produced", MADE, "instant_ms // 1000 * 1000 * rule.amount // rule.period", PROMISE),
+    Mutation("core.bucket.produced", MADE, "instant_ms * (rule.amount // rule.period)", EXACT),
+    Mutation("core.bucket.produced", MADE, "2 * instant_ms * rule.amount // rule.period", EXACT),
+    Mutation("core.bucket.produced", MADE, "-(-instant_ms * rule.amount // rule.period)", SLOW_PROMISE),
+    Mutation("core.bucket.produced", MADE, "round(instant_ms * rule.amount / rule.period)", SLOW_PROMISE),
+    # The first instant at which a cost fits.
+    Mutation("core.bucket.first_instant", CEIL, "target * rule.period // rule.amount", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "-1 - (-target * rule.period // rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
+    Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
+    Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
+    Mutation("core.bucket.limit_status", "held < need", "held <= need", "leases.refusal_tells_which"),
+    # The ceiling, and taking to the last millitoken.
+    Mutation(
+        "core.bucket.level",
+        "min(rule.capacity, tokens_milli + between(rule, anchor_ms, now_ms))",
+        "tokens_milli + between(rule, anchor_ms, now_ms)",
+        "leases.never_beyond_the_ceiling",
+    ),
+    Mutation("core.draw.draw_all", "if tokens + since < capacity else capacity", "", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held - since - need", "tokens - need", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
+    Mutation("core.draw.draw", "room + shift - need", "tk + shift - need", IDLE),
+    Mutation("core.draw.draw", "Draw(False, low, high, shift", "Draw(False, low, 2**60, shift", TWICE),
+    Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
+    Mutation("core.draw.draw", "low = need - since", "low = need - since - 1", SLOW_PROMISE),
+    Mutation("core.draw.draw", "low = need - since", "low = need - since + 1", PROMISE),
+    Mutation("core.draw.draw", "low = need - since", "low = -(2**60)", OVER),
+    Mutation("core.draw.draw", "if need <= ceiling else None", "", NEVER),
+    Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
+    # Charging.
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "-(-now_ms * self.amount // self.period) - self.base", SLOW_PROMISE
+    ),
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "(now_ms + 1) * self.amount // self.period - self.base", PROMISE
+    ),
+    Mutation(
+        "core.draw.AnchoredLimit.since", SINCE_OF, "max(0, now_ms * self.amount // self.period - self.base)", BACK
+    ),
+    Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
+    Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
+    Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
+    Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
+    Mutation("core.draw._bound", "(mark - 1, False)", "(ceiling - since - 1, False)", UNSEEN),
+    Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
+    Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", -since))', "pass", DEBT),
+    Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),
+    Mutation("records.charging.charge", "return None", "continue", OVER),
+    Mutation("records.charging.charge", "add[limit.tc] = need", "pass", COUNTED),
+    Mutation("core.draw.draw_all", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
+    Mutation("core.draw.draw_all", "changed[tc] = image[tc] + need", "pass", COUNTED, "memory"),
+    Mutation("core.draw.draw_all", "changed[hi] = image[hi] + 1", "pass", BAND, "memory"),
+    Mutation(
+        "records.charging.create",
+        "= capacity - taken",
+        "= capacity",
+        "leases.estimate_is_taken_first",
+    ),
+    Mutation(
+        "records.charging.create",
+        "expires = now_ms + level.lifetime_ms",
+        "expires = now_ms + 1",
+        "leases.default_buckets_expire",
+    ),
+    Mutation("records.charging.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
+    # Settling.
+    Mutation("core.give_back.give_back", "if room >= amount", "if True", SPENT),
+    Mutation("core.give_back.give_back", "- credited + made_up", "+ made_up", OVERLAP),
+    Mutation("core.give_back.give_back", "+ made_up", "", ORDER),
+    Mutation("core.give_back.give_back", "- since", "", OVERLAP),
+    Mutation("core.give_back.give_back", "and upper_draws == after.upper_draws", "", BAND),
+    Mutation("core.give_back.give_back", "if after.tokens == tk == after.base + credited", "if after.tokens", OVERLAP),
+    Mutation("core.give_back.owed_to_new", "- max(0, produced)", "", "settlements.debt_that_was_repaid"),
+    Mutation("records.settlement._give_back", "add[tk] = add[cr] = found", "add[tk] = found", OVERLAP),
+    Mutation("records.settlement._give_back", 'guards.append((cr, "<=", found.most_credited))', "pass", STALE),
+    Mutation("records.settlement._give_back", "image.get(MADE, 0) != charge.made or", "", ANEW),
+    Mutation("core.give_back.give_back", "- (credited - (after.tokens - after.base))", "", SHARED),
+    Mutation("records.settlement.settle", 'add.get(attribute(name, "cr"), 0)', "counted", UNDONE),
+    Mutation("records.reshaping.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
+    Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
+    Mutation("records.settlement.settle", 'add[attribute(name, "tc")] = amount', "pass", COUNTED),
+    Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
+    Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
+    Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
+    Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
+    # Changed limits.
+    Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
+    Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
+    Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
+    Mutation("records.reshaping.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation("records.reshaping._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
+    Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
+    Mutation(
+        "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+    ),
+    Mutation(
+        "records.charging.spend",
+        "if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI",
+        "if True",
+        "leases.debt_is_not_forgotten",
+        "memory",
+    ),
+    Mutation("records.reshaping.keep_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
+    Mutation(
+        "records.charging.charge",
+        "expires_ms = now_ms + level.lifetime_ms",
+        "expires_ms = now_ms + 1",
+        "leases.default_buckets_expire",
+    ),
+    # Usage.
+    Mutation("records.ledger.with_usage", "now_ms < image", "now_ms <= image", TURN, "memory"),
+    Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", USAGE, "memory"),
+    Mutation("records.ledger.book", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
+    Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
+    Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
+    Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
+    Mutation("records.charging.charge", "{CHANGES: changes} if level.usage_days else {}", "{}", USAGE, "memory"),
+    Mutation("records.settlement.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
+    Mutation("records.charging.spend", "new[CHANGES] += 1", "pass", USAGE, "memory"),
+    Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
+    Mutation("repository.bookkeeping.forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
+    # Deciding.
+    Mutation("core.decide.refusal", BIG, "False", NEVER),
+    Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
+    Mutation("core.decide.fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation("core.decide.fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
+    Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation(
+        "limiter.committing._undo",
+        "shard, back, charge",
+        "shard, {}, charge",
+        "levels.any_level_refuses",
+        "distant",
+    ),
+]
+
+
+def fails(mutation: Mutation) -> bool:
+    """Whether the killer notices, by an AssertionError or by never coming to an end."""
+    try:
+        with ends_within(10):
+            CHECKS[mutation.killer].run(HARNESSES[mutation.where]())
+    except (AssertionError, Hangs):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not fails(mutation), "the check passes without the mutation"
+    replace_everywhere(monkeypatch, original_of(mutation), mutant_of(mutation))
+    assert fails(mutation), f"survives: {mutation}"
+
+
+# The formulas that other limiters use, as whole functions.
+
+
+def stamping(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+    """Refill what is due, drop the fraction, and stamp the instant, at every write."""
+    return _refilled(level, image, cost, now_ms, now_ms)
+
+
+def drifting(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
+    """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
+    rule = next(iter(level.slots.values())).rule
+    made = max(0, now_ms - image["rf"]) * rule.amount // rule.period
+    return _refilled(level, image, cost, now_ms, image["rf"] + made * rule.period // rule.amount)
+
+
+def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int) -> Write | None:
+    put: dict[str, Any] = {"rf": stamp_ms}
+    for name, slot in level.slots.items():
+        made = max(0, now_ms - image["rf"]) * slot.rule.amount // slot.rule.period
+        tokens = min(slot.rule.capacity, image[slot.tk] + made)
+        need = cost.get(name, 0)
+        if 0 < need > tokens:
+            return None
+        put[slot.tk] = tokens - need
+    return Write(level.key, (("rf", "=", image["rf"]),), put)
+
+
+def swallowing(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
+    """Take from what has accrued beyond the ceiling, as a single conditional add does."""
+    cost = cost or 0
+    low = cost - since
+    return Draw(False, low, 2**60, (0 if after is None else since - after) - cost, True) if tk >= low else None
+
+
+@pytest.mark.parametrize(
+    ("function", "mutant", "killer"),
+    [
+        ("records.charging.charge", stamping, EXACT),
+        ("records.charging.charge", drifting, EXACT),
+        ("core.draw.draw", swallowing, IDLE),
+    ],
+)
+def test_the_formulas_of_others_are_killed(
+    function: str, mutant: Callable[..., Any], killer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation = Mutation(function, "", "", killer)
+    replace_everywhere(monkeypatch, original_of(mutation), mutant)
+    assert fails(mutation), f"survives: {mutant.__doc__}"

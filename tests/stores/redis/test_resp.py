@@ -1,0 +1,60 @@
+"""The protocol: answers come in whatever pieces the network makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from redis.exceptions import InvalidResponse, ResponseError
+
+from zae_limiter.stores.redis.resp import Reader, packed
+
+ANSWERS: list[tuple[bytes, Any]] = [
+    (b"$1\r\n=\r\n", b"="),
+    (b"$0\r\n\r\n", b""),
+    (b"$-1\r\n", None),
+    (b"$6\r\n\r\n$1\r\n\r\n", b"\r\n$1\r\n"),
+    (b":-7\r\n", -7),
+    (b"+OK\r\n", b"OK"),
+    (b"*-1\r\n", None),
+    (b"*0\r\n", []),
+    (b"*3\r\n$2\r\nab\r\n:1\r\n*1\r\n$-1\r\n", [b"ab", 1, [None]]),
+    (b"$100000\r\n" + b"x" * 100_000 + b"\r\n", b"x" * 100_000),
+]
+
+
+@given(
+    wanted=st.lists(st.sampled_from(ANSWERS), max_size=6),
+    cuts=st.lists(st.integers(1, 40) | st.integers(1, 70_000), min_size=1),
+)
+def test_answers_are_the_same_in_whatever_pieces_they_come(wanted: list[tuple[bytes, Any]], cuts: list[int]) -> None:
+    data = b"".join(sent for sent, _ in wanted)
+    reader, found, turn = Reader(), [], 0
+    while data:
+        size = cuts[turn % len(cuts)] if turn < 200 else len(data)
+        found += reader.feed(data[:size])
+        data = data[size:]
+        turn += 1
+    assert found == [value for _, value in wanted]
+
+
+def test_an_error_takes_the_place_of_an_answer() -> None:
+    first, second = Reader().feed(b"-MOVED 7 host:1\r\n:1\r\n")
+    assert isinstance(first, ResponseError)
+    assert (str(first), second) == ("MOVED 7 host:1", 1)
+
+
+@pytest.mark.parametrize("data", [b"?\r\n", b"$x\r\n", b"*1\r\n!\r\n", b"\r\n", b":1.5\r\n", b"HTTP/1.1 400\r\n"])
+def test_what_is_no_answer_is_an_error(data: bytes) -> None:
+    with pytest.raises(InvalidResponse):
+        Reader().feed(data)
+
+
+def test_a_server_with_too_many_clients_ends_the_connection() -> None:
+    with pytest.raises(ConnectionError, match="max number of clients"):
+        Reader().feed(b"-ERR max number of clients reached\r\n")
+
+
+def test_a_command_is_counted_in_bytes() -> None:
+    assert packed(("SET", "ä", b"\xff", 12)) == b"*4\r\n$3\r\nSET\r\n$2\r\n\xc3\xa4\r\n$1\r\n\xff\r\n$2\r\n12\r\n"
