@@ -256,7 +256,7 @@ class LeaseCore:
             self._delta = delta
         if any(cut.values()) and not self.degraded:
             excess = _tokens(cut, 1)
-            message = "more was given back than was taken, %s is ignored"
+            message = "more tokens were returned than taken, the excess %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
     async def _exit(self, failed: bool, final: bool = True) -> None:
@@ -279,7 +279,7 @@ class LeaseCore:
             for error in await self._limiter._give_back(self, grants):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
                 about = {**self.log_fields(error), **lost}
-                tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
+                tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **about)
         elif self._delta:
             await self._limiter._settle(self, self._grants(), self._delta)
 
