@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import redis
 from tests.support.redis.server import Server
 
-import redis
 from bench.sides import Side
 
 MONITORED, COUNTED = 96, 480

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from zae_limiter import SyncRateLimiter, SyncRepository
-from zae_limiter.cli.demo import closing, scenario
+from zae_limiter.cli.demo import results, scenario
 from zae_limiter.cli.demo.pace import at_once, play
 from zae_limiter.cli.demo.screen import FRAME_MS, ScreenView
 from zae_limiter.cli.demo.simulation import Simulation
@@ -42,9 +42,9 @@ def _screen(console: Console) -> RenderableType:
                 shown.append(view.picture())
 
         play(run, at_once(clock), FRAME_MS, frame)
-        result = closing.close(run, limiter, SEED)
+        result = results.judge_run(run, limiter, SEED)
     mark = {True: ("✓ ", "bold green"), False: ("✗ ", "bold red")}
-    verdicts = [Text.assemble(mark[good], text) for good, text in closing.verdicts(result)]
+    verdicts = [Text.assemble(mark[good], text) for good, text in results.verdicts(result)]
     return Group(*shown, Text(), *verdicts)
 
 

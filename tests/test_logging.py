@@ -20,7 +20,7 @@ from tests.web.scripted import SERVE, Site, adjust, limiter_for
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
 from zae_limiter.records.version import Deployed
-from zae_limiter.repository.compatibility import warn_of_aggregator
+from zae_limiter.repository.compatibility import log_aggregator_warning
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
@@ -186,7 +186,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "ignored header": (ignored_header, ["web.header_ignored"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
     "skewed process": (skewed_process, ["clock.skewed"]),
-    "old aggregator": (lambda: warn_of_aggregator(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
+    "old aggregator": (lambda: log_aggregator_warning(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
     "refused client": (refused_client, ["kv.refused"]),
     "reset client": (reset_client, ["kv.reset"]),
     "failing client": (failing_client, ["kv.unavailable"]),

@@ -17,10 +17,10 @@ from pyrate_limiter import (
     TokenBucket,
     WallClock,
 )
+from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from bench.rivals.port import Cost, Quota, Rival
-from redis import Redis
 
 
 class PerKey(BucketFactory):  # type: ignore[misc]  # the rival is not installed where types are checked

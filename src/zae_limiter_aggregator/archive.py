@@ -1,6 +1,6 @@
-"""The archive: audit events at the end of their time, as compressed lines of JSON in S3, a folder per day.
+"""Archive expired audit events as compressed JSON lines in S3, one folder per day.
 
-An object is named after the first event in it, so a batch that is delivered again writes the same objects again.
+An object is named after its first event, so a batch that is delivered again writes the same objects again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from zae_limiter.records import audit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from .stream import Expired
+    from .stream import ExpiredEvent
 
 
-def objects(events: Iterable[Expired]) -> Iterator[tuple[str, bytes]]:
-    """The objects that hold the expired events, by name."""
-    days: dict[str, list[Expired]] = {}
+def archive_objects(events: Iterable[ExpiredEvent]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each object for these events."""
+    days: dict[str, list[ExpiredEvent]] = {}
     for event in events:
         days.setdefault(_day(event), []).append(event)
     for day, expired in days.items():
@@ -30,16 +30,16 @@ def objects(events: Iterable[Expired]) -> Iterator[tuple[str, bytes]]:
         yield name, gzip.compress("".join(map(_line, expired)).encode(), mtime=0)
 
 
-def _day(event: Expired) -> str:
-    """The day of an event; of its expiry, where an upgrade has brought it here without a time."""
+def _day(event: ExpiredEvent) -> str:
+    """Return the day of an event, or of its expiry if an upgrade has moved it here without a time."""
     try:
         return date.fromisoformat(str(event.image.get("timestamp"))[:10]).isoformat()
     except ValueError:
         return datetime.fromtimestamp(event.instant_ms // 1000, UTC).date().isoformat()
 
 
-def _line(event: Expired) -> str:
-    """An event as a line; one that lacks something with what it has: its neighbours must not be lost for it."""
+def _line(event: ExpiredEvent) -> str:
+    """Return an event as a JSON line; an incomplete one with the fields that it has, so that no other event is lost."""
     namespace_id = event.key.pk.partition("/")[0]
     try:
         fields = asdict(audit.decode(event.image))
@@ -55,13 +55,13 @@ class Archive:
         self._bucket = bucket
         self._client: Any = None
 
-    def keep(self, events: Sequence[Expired]) -> None:
-        """Store the expired events; doing it again changes nothing."""
+    def keep(self, events: Sequence[ExpiredEvent]) -> None:
+        """Store the events. Repeating it changes nothing."""
         if self._client is None:
             from botocore.session import Session
 
             self._client = Session().create_client("s3")
-        for name, content in objects(events):
+        for name, content in archive_objects(events):
             self._client.put_object(
                 Bucket=self._bucket, Key=name, Body=content, ContentType="application/x-ndjson", ContentEncoding="gzip"
             )

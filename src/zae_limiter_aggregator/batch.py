@@ -1,7 +1,7 @@
-"""One batch of stream records: count, look after, archive, and say from where on it has to be delivered again.
+"""Process one batch of stream records: count, maintain, archive, and report where to deliver again from.
 
-Whatever is counted carries its mark and an archived event has its place, so every record may come any number of times.
-A record that is damaged is told of and passed over: it would be damaged at every delivery, and hold up all behind it.
+Counts are marked and archived events have fixed names, so every record may be delivered any number of times. A damaged
+record is reported and skipped: it would fail at every delivery and hold up all records behind it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.runtime.blocking import run
 
-from .consumption import Used, consumed, tallies
+from .consumption import Used, build_tallies, measure_change
 from .counting import count
-from .report import Report, complain, tell
-from .stream import Change, by_record, change_of, sequence_of
-from .upkeep import Kept, look_after
+from .report import BatchReport, print_failure, print_report
+from .stream import StreamChange, group_by_record, parse_change, sequence_of
+from .upkeep import UpkeepResult, maintain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from zae_limiter.stores.port import Store
 
     from .archive import Archive
-    from .settings import Settings
+    from .settings import AggregatorSettings
 
 _SIDE_BY_SIDE = 8
 _LAST = "~"
 """Behind every sequence number."""
 
 
-class Counted(NamedTuple):
-    """What became of some changes; ``failed`` is the place from which on they have to come again."""
+class CountResult(NamedTuple):
+    """The result of counting some changes. ``failed`` is the position from which they must be delivered again."""
 
     new: int = 0
     known: int = 0
@@ -42,26 +42,26 @@ class Counted(NamedTuple):
 
 
 class Aggregator:
-    """What turns batches into snapshots; it is made once and serves many."""
+    """Turns batches into snapshots. One instance serves many batches."""
 
-    def __init__(self, store: Store, settings: Settings, archive: Archive | None) -> None:
+    def __init__(self, store: Store, settings: AggregatorSettings, archive: Archive | None) -> None:
         self._store = store
         self._settings = settings
         self._archive = archive
 
     def process(self, records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
-        """Take in a batch; the answer names the first record that has to be delivered again, with all after it."""
+        """Process a batch. The answer names the first record that must be delivered again, with all after it."""
         started = time.perf_counter()
-        changes = _understood(records)
-        buckets = list(by_record(change for change in changes if change.is_of_bucket).values())
+        changes = _parse_changes(records)
+        buckets = list(group_by_record(change for change in changes if change.is_of_bucket).values())
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            counted = list(pool.map(self._counted, buckets))
-            kept = list(pool.map(self._kept, buckets))
+            counted = list(pool.map(self._count, buckets))
+            kept = list(pool.map(self._maintain, buckets))
         failed = [each.failed for each in counted if each.failed]
-        archived = self._archived([each for each in changes if each.sequence < min(failed, default=_LAST)])
+        archived = self._archive_expired([each for each in changes if each.sequence < min(failed, default=_LAST)])
         if archived.failed:
             failed.append(archived.failed)
-        report = Report(
+        report = BatchReport(
             records=len(records),
             counted=sum(each.new for each in counted),
             repeated=sum(each.known for each in counted),
@@ -71,66 +71,66 @@ class Aggregator:
             refills=sum(each.refills for each in kept),
             failures=len(failed),
         )
-        tell(report, self._settings.table, started)
-        return {"batchItemFailures": _named(records, min(failed)) if failed else []}
+        print_report(report, self._settings.table, started)
+        return {"batchItemFailures": _name_failure(records, min(failed)) if failed else []}
 
-    def _counted(self, changes: list[Change]) -> Counted:
+    def _count(self, changes: list[StreamChange]) -> CountResult:
         new = known = 0
-        used = _readable(changes)
+        used = _measure_changes(changes)
         damaged = len(changes) - len(used)
         try:
-            for tally in tallies(used, self._settings.windows):
+            for tally in build_tallies(used, self._settings.windows):
                 added = run(count(self._store, tally, self._settings.retention_days))
                 new += added
                 known += len(tally.parts) - added
         except Exception as error:
-            complain("not counted", error, bucket=changes[0].key.pk, sequence=changes[0].sequence)
-            return Counted(new, known, damaged, changes[0].sequence)
-        return Counted(new, known, damaged)
+            print_failure("not counted", error, bucket=changes[0].key.pk, sequence=changes[0].sequence)
+            return CountResult(new, known, damaged, changes[0].sequence)
+        return CountResult(new, known, damaged)
 
-    def _kept(self, changes: list[Change]) -> Kept:
+    def _maintain(self, changes: list[StreamChange]) -> UpkeepResult:
         try:
-            return run(look_after(self._store, changes))
+            return run(maintain(self._store, changes))
         except Exception as error:
-            complain("not looked after", error, bucket=changes[0].key.pk)
-            return Kept()
+            print_failure("not looked after", error, bucket=changes[0].key.pk)
+            return UpkeepResult()
 
-    def _archived(self, changes: Sequence[Change]) -> Counted:
-        """Archive the events among changes that expired; those behind a failure come again with it."""
+    def _archive_expired(self, changes: Sequence[StreamChange]) -> CountResult:
+        """Archive the expired events among the changes."""
         expired = [event for change in changes if (event := change.expired_event)]
         if not expired or self._archive is None:
-            return Counted()
+            return CountResult()
         try:
             self._archive.keep(expired)
         except Exception as error:
-            complain("not archived", error, sequence=expired[0].sequence)
-            return Counted(failed=expired[0].sequence)
-        return Counted(len(expired))
+            print_failure("not archived", error, sequence=expired[0].sequence)
+            return CountResult(failed=expired[0].sequence)
+        return CountResult(len(expired))
 
 
-def _understood(records: Sequence[dict[str, Any]]) -> list[Change]:
-    """The changes, without the damaged ones."""
-    changes: list[Change] = []
+def _parse_changes(records: Sequence[dict[str, Any]]) -> list[StreamChange]:
+    """Return the changes, without damaged records."""
+    changes: list[StreamChange] = []
     for record in records:
         try:
-            changes.append(change_of(record))
+            changes.append(parse_change(record))
         except CorruptRecordError as error:
-            complain("damaged", error, sequence=sequence_of(record))
+            print_failure("damaged", error, sequence=sequence_of(record))
     return changes
 
 
-def _readable(changes: Sequence[Change]) -> list[Used]:
-    """What the changes of one bucket have consumed, without the damaged ones."""
+def _measure_changes(changes: Sequence[StreamChange]) -> list[Used]:
+    """Return what the changes of one bucket have consumed, without damaged records."""
     used: list[Used] = []
     for change in changes:
         try:
-            used.append(Used(change, consumed(change)))
+            used.append(Used(change, measure_change(change)))
         except CorruptRecordError as error:
-            complain("damaged", error, bucket=change.key.pk, sequence=change.sequence)
+            print_failure("damaged", error, bucket=change.key.pk, sequence=change.sequence)
     return used
 
 
-def _named(records: Sequence[dict[str, Any]], sequence: str) -> list[dict[str, str]]:
-    """A place in the stream as Lambda wants it named."""
+def _name_failure(records: Sequence[dict[str, Any]], sequence: str) -> list[dict[str, str]]:
+    """Return a position in the stream in Lambda's format."""
     names = (str(record["dynamodb"]["SequenceNumber"]) for record in records if sequence_of(record) == sequence)
     return [{"itemIdentifier": next(names)}]

@@ -1,7 +1,7 @@
-"""Consumption: what the changes of one bucket have used, window by window.
+"""Measure what the changes of one bucket have consumed, window by window.
 
-A bucket counts what was ever consumed (``tc``). The difference that a change makes is what was consumed then: the
-refill does not show in it, and what is given back makes it negative.
+A bucket counts its total consumption (``tc``). The difference that a change makes is what it has consumed: a refill
+does not change it, and tokens that are given back make it negative.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
     from zae_limiter.records.algebra import Image, Key
 
-    from .stream import Change
+    from .stream import StreamChange
 
 
 class Used(NamedTuple):
-    """A change, and millitokens per limit that it has used."""
+    """A change, and the millitokens that it has consumed per limit."""
 
-    change: Change
+    change: StreamChange
     amounts: dict[str, int]
 
 
-class Part(NamedTuple):
-    """What one change has consumed, in millitokens."""
+class TallyPart(NamedTuple):
+    """The consumption of one change, in millitokens."""
 
     sequence: str
     used: dict[str, int]
 
 
 class Tally(NamedTuple):
-    """What the changes of one shard of a bucket have consumed in one window, in the order of the stream."""
+    """The consumption of one shard of a bucket in one window, in the order of the stream."""
 
     whose: usage.Subject
     window: usage.Window
     shard: int
-    parts: tuple[Part, ...]
+    parts: tuple[TallyPart, ...]
 
     def after(self, sequence: str) -> Tally:
-        """What is left of it after a place in the stream."""
+        """Return the part of the tally after a position in the stream."""
         return self._replace(parts=tuple(part for part in self.parts if part.sequence > sequence))
 
     def total(self) -> dict[str, int]:
-        """All parts added up."""
+        """Return the sum of all parts."""
         total: dict[str, int] = {}
         for part in self.parts:
             for name, amount in part.used.items():
@@ -57,8 +57,8 @@ class Tally(NamedTuple):
         return total
 
 
-def consumed(change: Change) -> dict[str, int]:
-    """Millitokens per limit that a change of a bucket has used; nothing where it only moved or was made."""
+def measure_change(change: StreamChange) -> dict[str, int]:
+    """Return the millitokens per limit that a change of a bucket has consumed."""
     new = change.new
     if new is None or _is_migration(change.old, new) or _is_passing(change.key, new):
         return {}
@@ -76,25 +76,25 @@ def consumed(change: Change) -> dict[str, int]:
 
 
 def _is_passing(key: Key, new: Image) -> bool:
-    """Return whether it is the bucket of an address without limits of its own: no usage is kept of these."""
+    """Return whether it is the bucket of an address without limits of its own, of which no usage is kept."""
     return TTL in new and is_address(keys.parse_bucket_pk(key.pk).entity_id)
 
 
 def _is_migration(old: Image | None, new: Image) -> bool:
-    """Whether an upgrade has made the record, here or from one of another layout in the same place."""
+    """Return whether an upgrade has written the record."""
     return MIGRATED_FROM in new and (old is None or MIGRATED_FROM not in old)
 
 
 def _starts_anew(key: Key, old: Image, new: Image) -> bool:
-    """Whether the bucket was made by this change, over the remains of one that had expired, or of a shard left over."""
+    """Return whether this change created the bucket, replacing an expired one or a leftover shard."""
     if old.get(ANCHOR) == new[ANCHOR]:
         return False
     return pressure.is_first_write(new) or splitting.is_newborn(keys.parse_bucket_pk(key.pk).shard_id, new)
 
 
-def tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:
-    """The tallies of what the changes of one bucket record have used."""
-    found: dict[usage.Window, list[Part]] = {}
+def build_tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:
+    """Yield the tallies of the changes of one bucket record."""
+    found: dict[usage.Window, list[TallyPart]] = {}
     windows = tuple(windows)
     whose = None
     for change, amounts in used:
@@ -102,7 +102,7 @@ def tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:
         if amounts:
             for window_type in windows:
                 window = usage.window_of(window_type, change.instant_ms)
-                found.setdefault(window, []).append(Part(change.sequence, amounts))
+                found.setdefault(window, []).append(TallyPart(change.sequence, amounts))
     for window, parts in found.items():
         assert whose is not None  # there were changes
         yield Tally(usage.Subject(*whose[:3]), window, whose.shard_id, tuple(parts))

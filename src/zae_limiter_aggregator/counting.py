@@ -1,7 +1,7 @@
-"""Counting: tallies into usage snapshots, each change exactly once however often it is delivered.
+"""Add tallies to usage snapshots, each change exactly once however often it is delivered.
 
-A snapshot has a mark per shard of the bucket: the last change that it counts. Changes of one record are delivered in
-order, so those up to the mark are counted and the others are not. Mark and counters change in one write.
+A snapshot stores per shard the last change that it counts. Changes of one record are delivered in order, so those up to
+this mark are counted and the others are not. Mark and counters change in one write.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _DAY_MS = 86_400_000
 
 
 async def count(store: Store, tally: Tally, retention_days: int) -> int:
-    """Add what is not counted yet; returns how many changes that were.
+    """Add the changes that are not counted yet and return their number.
 
-    The first try takes it that the snapshot counts earlier changes of the same shard: the usual case, in one call.
+    The first attempt assumes that the snapshot counts earlier changes of the same shard: the usual case, in one call.
     """
     write = _write(tally, (Guard(usage.mark(tally.shard), "<", tally.parts[0].sequence),))
     for _ in range(_TRIES):
-        outcome = await _committed(store, write)
+        outcome = await _commit_twice(store, write)
         if isinstance(outcome, Committed):
             return len(tally.parts)
         image = outcome.images[write.key]
-        tally = tally.after(_marked(image, tally.shard))
+        tally = tally.after(_last_counted(image, tally.shard))
         if not tally.parts:
             return 0
         expires_at_ms = usage.end_ms(tally.window) + retention_days * _DAY_MS if image is None else None
-        write = _write(tally, (_as_seen(image, tally.shard),), expires_at_ms)
-    raise RateLimiterUnavailable(f"Lost {_TRIES} races for {write.key} in a row.")
+        write = _write(tally, (_unchanged_guard(image, tally.shard),), expires_at_ms)
+    raise RateLimiterUnavailable(f"Too much contention on {write.key}: lost {_TRIES} races in a row.")
 
 
-async def _committed(store: Store, write: Write) -> Committed | Conflict:
-    """A commit that is tried once more if it fails: if it did take effect, the mark says so."""
+async def _commit_twice(store: Store, write: Write) -> Committed | Conflict:
+    """Commit, and try once more if that fails: if the first attempt took effect, the mark shows it."""
     try:
         return await store.commit([write])
     except RateLimiterUnavailable:
@@ -60,13 +60,13 @@ def _write(tally: Tally, guards: Guards, expires_at_ms: int | None = None) -> Wr
     )
 
 
-def _marked(image: Image | None, shard: int) -> str:
-    """The last change of a shard that a snapshot counts."""
+def _last_counted(image: Image | None, shard: int) -> str:
+    """Return the last change of a shard that a snapshot counts."""
     return "" if image is None else str(image.get(usage.mark(shard), ""))
 
 
-def _as_seen(image: Image | None, shard: int) -> Guard:
-    """The guard that lets a write through if nobody has counted changes of this shard since."""
+def _unchanged_guard(image: Image | None, shard: int) -> Guard:
+    """Return the guard that holds if no changes of this shard have been counted since."""
     if image is None:
         return ABSENT
     marked = image.get(usage.mark(shard))

@@ -1,4 +1,4 @@
-"""What the aggregator tells: one line of JSON per batch that CloudWatch also reads as metrics, and one per failure."""
+"""Print a JSON line per batch, which CloudWatch also reads as metrics, and one per failure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NAMESPACE = "ZaeLimiter/Aggregator"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What became of one batch."""
+class BatchReport:
+    """The result of one batch."""
 
     records: int = 0
     counted: int = 0
@@ -27,7 +27,7 @@ class Report:
     failures: int = 0
 
 
-def tell(report: Report, table: str, started: float) -> None:
+def print_report(report: BatchReport, table: str, started: float) -> None:
     """Print the report of a batch, in the embedded metric format."""
     figures = {**asdict(report), "duration_ms": round((time.perf_counter() - started) * 1000, 1)}
     metrics = [{"Name": name, "Unit": "Milliseconds" if name == "duration_ms" else "Count"} for name in figures]
@@ -36,8 +36,8 @@ def tell(report: Report, table: str, started: float) -> None:
     _print(level="INFO", message="batch", table=table, **figures, _aws=head)
 
 
-def complain(what: str, error: Exception, **where: Any) -> None:
-    """Print that something failed."""
+def print_failure(what: str, error: Exception, **where: Any) -> None:
+    """Print a failure."""
     _print(level="ERROR", message=what, error=type(error).__name__, reason=str(error), **where)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the function, from its environment."""
+"""AggregatorSettings of the function, from its environment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Settings(NamedTuple):
-    """What the stack says."""
+class AggregatorSettings(NamedTuple):
+    """The settings that the stack passes to the function."""
 
     table: str
     windows: tuple[str, ...] = ("hourly", "daily")
@@ -19,14 +19,14 @@ class Settings(NamedTuple):
     bucket: str | None = None
 
 
-def settings(environment: Mapping[str, str]) -> Settings:
-    """Read them; a wrong one fails at the first batch, which is then delivered again."""
+def read_settings(environment: Mapping[str, str]) -> AggregatorSettings:
+    """Read the settings. Raise `ValueError` for an invalid one: the first batch fails and is delivered again."""
     named = environment.get("ZAE_LIMITER_SNAPSHOT_WINDOWS", "hourly,daily").split(",")
     windows = tuple(window.strip() for window in named if window.strip())
     unknown = set(windows) - set(WINDOWS)
     if unknown:
         raise ValueError(f"ZAE_LIMITER_SNAPSHOT_WINDOWS names {sorted(unknown)}; known are {', '.join(WINDOWS)}")
-    return Settings(
+    return AggregatorSettings(
         table=environment["ZAE_LIMITER_TABLE"],
         windows=windows,
         retention_days=int(environment.get("ZAE_LIMITER_USAGE_RETENTION_DAYS", "90")),

@@ -1,4 +1,4 @@
-"""Stream records: what DynamoDB says has changed, as values."""
+"""Parse stream records of DynamoDB."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _EXPIRY = "dynamodb.amazonaws.com"
 """Who deletes what has expired."""
 
 
-class Change(NamedTuple):
-    """One change of one record; ``sequence`` grows with each change of the same record."""
+class StreamChange(NamedTuple):
+    """One change of one record. ``sequence`` grows with each change of the same record."""
 
     key: Key
     sequence: str
@@ -33,19 +33,19 @@ class Change(NamedTuple):
 
     @property
     def is_of_bucket(self) -> bool:
-        """Whether a bucket was written; those of an older layout are not counted before an upgrade has moved them."""
+        """Whether a bucket was written. Those of an older layout are counted after an upgrade only."""
         return self.key.sk == keys.STATE and self.new is not None and CONFIG_VERSION in self.new
 
     @property
-    def expired_event(self) -> Expired | None:
-        """The audit event that has come to the end of its time by this change, if it is such a change."""
+    def expired_event(self) -> ExpiredEvent | None:
+        """The audit event that this change has removed because it expired, or None."""
         if self.old is None or not self.by_expiry or not self.key.sk.startswith(keys.AUDIT_PREFIX):
             return None
-        return Expired(self.key, self.sequence, self.instant_ms, self.old)
+        return ExpiredEvent(self.key, self.sequence, self.instant_ms, self.old)
 
 
-class Expired(NamedTuple):
-    """An audit event that is no more in the table, and when it went."""
+class ExpiredEvent(NamedTuple):
+    """An audit event that has been removed from the table, and when."""
 
     key: Key
     sequence: str
@@ -54,19 +54,19 @@ class Expired(NamedTuple):
 
 
 def sequence_of(record: Mapping[str, Any]) -> str:
-    """The place of a record in the stream, as a text that sorts."""
+    """Return the position of a record in the stream, as a text that sorts."""
     return str(record["dynamodb"]["SequenceNumber"]).zfill(_DIGITS)
 
 
-def change_of(record: Mapping[str, Any]) -> Change:
-    """The change that a record describes."""
+def parse_change(record: Mapping[str, Any]) -> StreamChange:
+    """Return the change that a record describes. Raise `CorruptRecordError` if the old image is missing."""
     body = record["dynamodb"]
     who = record.get("userIdentity") or {}
     if record.get("eventName") == "MODIFY" and "OldImage" not in body:
         raise CorruptRecordError(
             "the stream does not tell what a record was before: its view is not NEW_AND_OLD_IMAGES"
         )
-    return Change(
+    return StreamChange(
         key=key_of(body["Keys"]),
         sequence=sequence_of(record),
         instant_ms=int(float(body["ApproximateCreationDateTime"]) * 1000),
@@ -76,9 +76,9 @@ def change_of(record: Mapping[str, Any]) -> Change:
     )
 
 
-def by_record(changes: Iterable[Change]) -> dict[Key, list[Change]]:
-    """Changes of the same record put together, in the order in which they happened."""
-    found: dict[Key, list[Change]] = {}
+def group_by_record(changes: Iterable[StreamChange]) -> dict[Key, list[StreamChange]]:
+    """Return the changes by record, each in the order in which they happened."""
+    found: dict[Key, list[StreamChange]] = {}
     for change in changes:
         found.setdefault(change.key, []).append(change)
     for group in found.values():

@@ -1,7 +1,6 @@
-"""Upkeep of busy buckets, before a client has to: splitting those that are written too often, bringing the other shards
-to the same count, and refilling what has moved far from its anchor.
+"""Maintain busy buckets before clients have to: split them, bring all shards to the same count, move far anchors.
 
-All of it is help that a client can do without: what fails here is tried again with the next change.
+Clients can do without this help: what fails here is tried again with the next change.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
 from zae_limiter.records.level import SHARDS, Level
 
-from .consumption import consumed
+from .consumption import measure_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,36 +24,36 @@ if TYPE_CHECKING:
     from zae_limiter.records.algebra import Image, Key
     from zae_limiter.stores.port import Store
 
-    from .stream import Change
+    from .stream import StreamChange
 
 
-class Kept(NamedTuple):
-    """What was done for a bucket."""
+class UpkeepResult(NamedTuple):
+    """The work that was done for a bucket."""
 
     splits: int = 0
     refills: int = 0
 
 
-async def look_after(store: Store, changes: Sequence[Change]) -> Kept:
-    """Look after one record of a bucket, given its changes; most need nothing."""
+async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
+    """Maintain one record of a bucket, given its changes. Most need nothing."""
     key, image, first = changes[-1].key, changes[-1].new, changes[0].old or changes[0].new
     if image is None or first is None:
-        return Kept()
+        return UpkeepResult()
     inspect(key, image)
     shard, now_ms = keys.parse_bucket_pk(key.pk).shard_id, store.clock.now_ms()
     busy = pressure.sustained(store.capabilities.partition_writes, first, image)
     leads = shard == 0 and any(map(_was_split, changes))
     far = reshaping.far_from_anchor(image, shard, now_ms)
     if not (busy or leads or far):
-        return Kept()
+        return UpkeepResult()
     level = level_of(store, key, image)
-    splits = await relieve(store, level, image, _largest(changes)) if busy else 0
+    splits = await relieve(store, level, image, _largest_costs(changes)) if busy else 0
     splits += await spread(store, level) if leads else 0
-    return Kept(splits, await refill(store, level, image, now_ms) if far else 0)
+    return UpkeepResult(splits, await refill(store, level, image, now_ms) if far else 0)
 
 
 def level_of(store: Store, key: Key, image: Image) -> Level:
-    """A bucket record under the limits that it was written under, as far as they are limits of today."""
+    """Return a bucket record under the limits that it was written with, as far as they are valid today."""
     whose = keys.parse_bucket_pk(key.pk)
     rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
     limits = tuple(
@@ -79,38 +78,38 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
 
 
 async def relieve(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
-    """Split a bucket that takes four fifths of the writes that its partition can; returns the new shards."""
+    """Split a bucket that takes four fifths of the writes that its partition can. Return the number of new shards."""
     if not splitting.worthwhile(level, image, cost):
         return 0
     if level.shard:
-        root = await _root(store, level)
+        root = await _read_root(store, level)
         if root is None or root[1][SHARDS] <= image[SHARDS]:
             return 0 if root is None else await _split(store, *root)
     return await _split(store, level, image)
 
 
-def _largest(changes: Sequence[Change]) -> Mapping[str, int]:
-    """The most that a change took of each limit."""
+def _largest_costs(changes: Sequence[StreamChange]) -> Mapping[str, int]:
+    """Return the most that a change took of each limit."""
     most: dict[str, int] = {}
     for change in changes:
-        for name, amount in consumed(change).items():
+        for name, amount in measure_change(change).items():
             most[name] = max(amount, most.get(name, 0))
     return most
 
 
 async def spread(store: Store, root: Level) -> int:
-    """Split the other shards of a bucket until they are at the count of the first; returns the new shards."""
+    """Split the other shards of a bucket up to the count of the first. Return the number of new shards."""
     made = 0
     for _ in range(splitting.MAX_SHARDS.bit_length()):
-        behind = await _behind(store, root)
+        behind = await _shards_behind(store, root)
         if not behind:
             break
         made += sum([await _split(store, shard, image) for shard, image in behind])
     return made
 
 
-async def _behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
-    """The shards that have been split less often than the first one."""
+async def _shards_behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
+    """Return the shards that have been split less often than the first one."""
     shards = [root.at(shard, root.shard_count) for shard in range(1, root.shard_count // 2)]
     images = await store.read([shard.key for shard in shards])
     return [
@@ -120,11 +119,11 @@ async def _behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
     ]
 
 
-def _was_split(change: Change) -> bool:
+def _was_split(change: StreamChange) -> bool:
     return change.old is not None and change.new is not None and change.old.get(SHARDS, 1) < change.new[SHARDS]
 
 
-async def _root(store: Store, level: Level) -> tuple[Level, Image] | None:
+async def _read_root(store: Store, level: Level) -> tuple[Level, Image] | None:
     first = level.at(0, level.shard_count)
     (image,) = await store.read([first.key])
     return None if image is None else (level.at(0, image[SHARDS]), image)
@@ -135,10 +134,10 @@ async def _split(store: Store, level: Level, image: Image) -> int:
 
 
 async def refill(store: Store, level: Level, image: Image, now_ms: int) -> int:
-    """Move a bucket that has produced much since its anchor to a new one, holding what it holds.
+    """Move the anchor of a bucket that has produced much since it, keeping its balance. Return 1 if it was moved.
 
-    The anchor is the lock: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
-    alone: a client computes what they have refilled, and would have to look again were the anchor moved.
+    The guard is the anchor: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
+    alone, because a client would have to read them again.
     """
     write = reshaping.reshape(level, image, {}, now_ms)
     return int(write is not None and isinstance(await store.commit([write]), Committed))

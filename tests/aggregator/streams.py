@@ -13,7 +13,7 @@ from zae_limiter.stores.dynamodb.values import encode_item, encode_key
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock
 from zae_limiter_aggregator.batch import Aggregator
-from zae_limiter_aggregator.settings import Settings
+from zae_limiter_aggregator.settings import AggregatorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def stream_record(number: int, key: Key, old: Image | None, new: Image | None, n
 
 def aggregator(store: StreamedStore, archive: Archive | None = None, windows: tuple[str, ...] = WINDOWS) -> Aggregator:
     """An aggregator over the table, as the deployed function has it."""
-    return Aggregator(store, Settings("table", windows), archive)
+    return Aggregator(store, AggregatorSettings("table", windows), archive)
 
 
 def snapshots(store: StreamedStore) -> dict[Key, Image]:

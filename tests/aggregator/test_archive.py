@@ -16,8 +16,8 @@ from zae_limiter.records import keys
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRepository
 from zae_limiter.testing import Fault, ManualClock
-from zae_limiter_aggregator.archive import Archive, objects
-from zae_limiter_aggregator.stream import change_of
+from zae_limiter_aggregator.archive import Archive, archive_objects
+from zae_limiter_aggregator.stream import parse_change
 
 DAY = 86_400
 
@@ -31,7 +31,7 @@ class Shelf(Archive):
         self.failures = 0
 
     def keep(self, changes: Any) -> None:
-        for name, content in objects(changes):
+        for name, content in archive_objects(changes):
             if self.failures:
                 self.failures -= 1
                 raise OSError("no route to the shelf")
@@ -161,8 +161,8 @@ def test_a_failing_archive_is_delivered_again_from_its_first_event() -> None:
 
 def test_the_same_events_make_the_same_bytes() -> None:
     store = StreamedStore(ManualClock())
-    events = [event for record in history(store, 5) if (event := change_of(record).expired_event)]
-    assert dict(objects(events)) == dict(objects(events))
+    events = [event for record in history(store, 5) if (event := parse_change(record).expired_event)]
+    assert dict(archive_objects(events)) == dict(archive_objects(events))
     assert len(events) == 5
 
 

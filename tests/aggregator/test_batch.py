@@ -16,7 +16,7 @@ from zae_limiter.records.level import MIGRATED_FROM
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 from zae_limiter.testing import Fault, ManualClock
-from zae_limiter_aggregator.settings import Settings, settings
+from zae_limiter_aggregator.settings import AggregatorSettings, read_settings
 from zae_limiter_aggregator.upkeep import level_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_failure_of_our_own_making_is_delivered_again(monkeypatch: pytest.Monk
     store = StreamedStore(ManualClock())
     records = traffic(store, "a", "b")
     with monkeypatch.context() as patched:
-        patched.setattr("zae_limiter_aggregator.batch.tallies", lambda *_: 1 / 0)
+        patched.setattr("zae_limiter_aggregator.batch.build_tallies", lambda *_: 1 / 0)
         assert place(records, aggregator(store).process(records)) == 0
     assert place(records, aggregator(store).process(records)) == 2
     assert counted(store) == {key: {"rpm": 1, "tpm": 500} for key in "ab"}
@@ -218,13 +218,13 @@ def test_an_empty_batch_is_fine() -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    assert settings({"ZAE_LIMITER_TABLE": "t"}) == Settings("t")
+    assert read_settings({"ZAE_LIMITER_TABLE": "t"}) == AggregatorSettings("t")
     given = {
         "ZAE_LIMITER_TABLE": "t",
         "ZAE_LIMITER_SNAPSHOT_WINDOWS": "monthly, daily",
         "ZAE_LIMITER_USAGE_RETENTION_DAYS": "7",
         "ZAE_LIMITER_ARCHIVE_BUCKET": "b",
     }
-    assert settings(given) == Settings("t", ("monthly", "daily"), 7, "b")
+    assert read_settings(given) == AggregatorSettings("t", ("monthly", "daily"), 7, "b")
     with pytest.raises(ValueError, match="weekly"):
-        settings({"ZAE_LIMITER_TABLE": "t", "ZAE_LIMITER_SNAPSHOT_WINDOWS": "weekly"})
+        read_settings({"ZAE_LIMITER_TABLE": "t", "ZAE_LIMITER_SNAPSHOT_WINDOWS": "weekly"})

@@ -18,7 +18,7 @@ from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 from zae_limiter.testing import ManualClock
 from zae_limiter_aggregator import upkeep
-from zae_limiter_aggregator.stream import by_record, change_of
+from zae_limiter_aggregator.stream import group_by_record, parse_change
 
 if TYPE_CHECKING:
     from zae_limiter.records.algebra import Image
@@ -71,7 +71,7 @@ class Busy:
         assert run(divide(self.store, level, image, 0, lambda *_: None))
 
 
-def look_after(busy: Busy) -> int:
+def maintain(busy: Busy) -> int:
     """How many records the aggregator changes when it is delivered everything that has happened."""
     before = len(busy.store.records)
     aggregator(busy.store, windows=()).process(list(busy.store.records))
@@ -83,7 +83,7 @@ def test_a_bucket_is_split_above_four_fifths_of_what_its_partition_takes() -> No
     busy.spend(1_300, every_ms=1 / 0.85)
     assert busy.counts() == [1], "clients wait longer than this"
     before = busy.levels()
-    assert look_after(busy) == 2
+    assert maintain(busy) == 2
     assert busy.counts() == [2, 2]
     assert busy.levels() == before
 
@@ -92,7 +92,7 @@ def test_a_bucket_is_split_above_four_fifths_of_what_its_partition_takes() -> No
 def test_a_bucket_below_four_fifths_is_left_alone(times: int, every_ms: float) -> None:
     busy = Busy()
     busy.spend(times, every_ms)
-    assert look_after(busy) == 0
+    assert maintain(busy) == 0
 
 
 def test_a_bucket_whose_shards_could_hold_few_requests_is_not_split() -> None:
@@ -100,7 +100,7 @@ def test_a_bucket_whose_shards_could_hold_few_requests_is_not_split() -> None:
     for _ in range(1_300):
         run(busy.take(rpm=1, tpm=1_000_000 if _ == 600 else 0))
         busy.clock.advance(1 / 850)
-    assert look_after(busy) == 0
+    assert maintain(busy) == 0
 
 
 def test_a_shard_other_than_the_first_is_split_after_the_first() -> None:
@@ -111,10 +111,12 @@ def test_a_shard_other_than_the_first_is_split_after_the_first() -> None:
     level = upkeep.level_of(busy.store, busy.key(1), second)
     assert level.shard == 1
     pressed = busy.store.records
-    changes = [change._replace(key=busy.key(1), old=second, new=_pressed(second)) for change in map(change_of, pressed)]
-    assert run(upkeep.look_after(busy.store, changes[-1:])).splits == 1
+    changes = [
+        change._replace(key=busy.key(1), old=second, new=_pressed(second)) for change in map(parse_change, pressed)
+    ]
+    assert run(upkeep.maintain(busy.store, changes[-1:])).splits == 1
     assert busy.counts() == [4, 2, 4], "the first shard knows the highest count"
-    assert run(upkeep.look_after(busy.store, changes[-1:])).splits == 1
+    assert run(upkeep.maintain(busy.store, changes[-1:])).splits == 1
     assert busy.counts() == [4, 4, 4, 4]
 
 
@@ -131,18 +133,18 @@ def test_the_other_shards_follow_the_first() -> None:
     before = busy.levels(after_ms=1_234)
     assert sorted(busy.shards()) == [0, 1, 2, 4]
     assert busy.counts() == [8, 2, 4, 8]
-    look_after(busy)
+    maintain(busy)
     assert busy.counts() == [8] * 8
     assert busy.levels(after_ms=1_234) == before
-    assert look_after(busy) == 0, "delivered again it changes nothing"
+    assert maintain(busy) == 0, "delivered again it changes nothing"
 
 
 def test_a_split_that_a_client_was_faster_with_is_as_good() -> None:
     busy = Busy()
     busy.spend(1_300, every_ms=1 / 0.85)
-    changes = by_record(map(change_of, busy.store.records))[busy.key()]
+    changes = group_by_record(map(parse_change, busy.store.records))[busy.key()]
     busy.split(0)
-    assert run(upkeep.look_after(busy.store, changes)) == upkeep.Kept()
+    assert run(upkeep.maintain(busy.store, changes)) == upkeep.UpkeepResult()
     assert busy.counts() == [2, 2]
 
 
@@ -159,20 +161,20 @@ def test_a_bucket_far_from_its_anchor_is_refilled() -> None:
     busy = far_from_its_anchor()
     anchor = busy.shards()[0][ANCHOR]
     later = [busy.levels(after_ms) for after_ms in (0, 1, 99, 1_000)]
-    assert look_after(busy) == 1
+    assert maintain(busy) == 1
     image = busy.shards()[0]
     assert image[ANCHOR] == busy.clock.now_ms() > anchor
     assert [busy.levels(after_ms) for after_ms in (0, 1, 99, 1_000)] == later
-    assert look_after(busy) == 0, "near its anchor it is left alone"
+    assert maintain(busy) == 0, "near its anchor it is left alone"
 
 
 def test_a_refill_loses_to_a_client_that_has_moved_the_anchor() -> None:
     busy = far_from_its_anchor()
-    changes = by_record(map(change_of, busy.store.records))[busy.key()]
+    changes = group_by_record(map(parse_change, busy.store.records))[busy.key()]
     busy.limits = (Limit.per_second("rpm", 20), HUGE)
     run(busy.take(rpm=1))
     before = busy.shards()[0]
-    assert run(upkeep.look_after(busy.store, changes)) == upkeep.Kept()
+    assert run(upkeep.maintain(busy.store, changes)) == upkeep.UpkeepResult()
     assert busy.shards()[0] == before
 
 
@@ -182,7 +184,7 @@ def test_a_refill_between_requests_changes_nothing_that_is_granted(spent: list[i
     plain, looked_after = far_from_its_anchor(), far_from_its_anchor()
     for n, amount in enumerate(spent):
         if n == refills_after:
-            look_after(looked_after)
+            maintain(looked_after)
         for busy in (plain, looked_after):
             busy.clock.advance(0.3)
             try:

@@ -85,10 +85,10 @@ def client(service: str, url: str, keys: Keys = ROOT) -> Any:
 def deployed(url: str, stack: str, options: StackOptions) -> Account:
     """The account with a stack of the template in it."""
     cloudformation = client("cloudformation", url)
-    parameters = template.parameters(stack, options)
+    parameters = template.encode_parameters(stack, options)
     cloudformation.create_stack(
         StackName=stack,
-        TemplateBody=template.body(),
+        TemplateBody=template.read_template(),
         Capabilities=["CAPABILITY_NAMED_IAM"],
         Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
     )

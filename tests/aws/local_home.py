@@ -16,7 +16,7 @@ from zae_limiter.aws.local import home, installation, lifecycle, record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zae_limiter.aws.local.lifecycle import Found
+    from zae_limiter.aws.local.lifecycle import StartResult
     from zae_limiter.aws.local.processes import Process
 
 SCRIPTS = Path(sys.executable).parent
@@ -31,15 +31,15 @@ class Place:
         self.said: list[str] = []
         self._processes: set[Process] = set()
 
-    def up(self, **wish: float) -> Found:
+    def up(self, **wish: float) -> StartResult:
         """Start, or find."""
         try:
-            asked = lifecycle.Wish(port=self.port, patience=wish.get("patience", lifecycle.PATIENCE))
+            asked = lifecycle.StartOptions(port=self.port, patience=wish.get("patience", lifecycle.PATIENCE))
             return lifecycle.up(self.home, asked, self.said.append)
         finally:
             self.note()
 
-    def down(self, *, purge: bool = False) -> record.Running | None:
+    def down(self, *, purge: bool = False) -> record.RunningEngine | None:
         """Stop."""
         return lifecycle.down(self.home, purge=purge, say=self.said.append)
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.aws import old_tables
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool
 from zae_limiter import BucketState, Limit, OnUnavailable
-from zae_limiter.aws.upgrade.runner import Report, Runner
+from zae_limiter.aws.upgrade.runner import MoveReport, Runner
 from zae_limiter.core.bucket import Rule, level
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Key
@@ -136,7 +136,7 @@ def fill(table: OldTable, items: Sequence[Item]) -> None:
         table.put_raw({"PK": pk, "SK": sk, "resources": {"SS": ["gpt-4"]}})
 
 
-def upgrade(table: OldTable, **options: Any) -> Report:
+def upgrade(table: OldTable, **options: Any) -> MoveReport:
     return run(Runner(table.store(), **options).run())
 
 

@@ -15,7 +15,7 @@ from tests.support.backends import dynamodb_client
 from zae_limiter.core.bucket import Rule
 from zae_limiter.records.algebra import Image, Key
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.table import definition
+from zae_limiter.stores.dynamodb.table import table_definition
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.testing import ManualClock
 
@@ -240,7 +240,7 @@ def old_table(*, shaped: bool = True) -> Iterator[OldTable]:
     """A table; not ``shaped``: with the two indexes of the oldest one, no stream and no expiry."""
     name = f"old-{os.getpid()}-{next(_COUNT)}"
     with contextlib.closing(Plain(engine.endpoint())) as direct:
-        status, answer = direct.call("CreateTable", **(definition(name) if shaped else _oldest(name)))
+        status, answer = direct.call("CreateTable", **(table_definition(name) if shaped else _oldest(name)))
         assert status == HTTPStatus.OK, answer
         table = OldTable(name, direct)
         try:
@@ -251,7 +251,7 @@ def old_table(*, shaped: bool = True) -> Iterator[OldTable]:
 
 
 def _oldest(name: str) -> dict[str, Any]:
-    request = definition(name)
+    request = table_definition(name)
     del request["StreamSpecification"]
     request["GlobalSecondaryIndexes"] = request["GlobalSecondaryIndexes"][:2]
     for index in request["GlobalSecondaryIndexes"]:

@@ -13,7 +13,7 @@ from tests.support.aws import engine
 from zae_limiter import InfrastructureNotFoundError, StackOperationError
 from zae_limiter.aws import removal, stack, tags
 from zae_limiter.aws.calls import Aws
-from zae_limiter.aws.stack import Wanted
+from zae_limiter.aws.stack import DesiredStack
 
 REGION = "us-east-1"
 _COUNT = itertools.count()
@@ -59,9 +59,9 @@ def named() -> Iterator[str]:
         removal.delete(aws(), name)
 
 
-def wanted(template: str, ours: bool = True, **parameters: str) -> Wanted:
+def wanted(template: str, ours: bool = True, **parameters: str) -> DesiredStack:
     """A stack of a small template."""
-    return Wanted(template, parameters, tags.of_stack(None) if ours else {"team": "other"})
+    return DesiredStack(template, parameters, tags.stack_tags(None) if ours else {"team": "other"})
 
 
 def open_gate(name: str) -> None:

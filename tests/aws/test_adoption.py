@@ -21,7 +21,7 @@ from zae_limiter import (
     SyncRepository,
 )
 from zae_limiter.aws import adoption, deployment, removal, stack, template
-from zae_limiter.aws.stack import Wanted, Watch
+from zae_limiter.aws.stack import DesiredStack, FollowOptions
 
 LIMITS = [Limit.per_minute("rpm", 10)]
 
@@ -49,8 +49,8 @@ def standing(name: str) -> None:
     assert used(name) == 3
 
 
-def wanted(name: str) -> Wanted:
-    return Wanted(template.body(), template.parameters(name, StackOptions()), {})
+def wanted(name: str) -> DesiredStack:
+    return DesiredStack(template.read_template(), template.encode_parameters(name, StackOptions()), {})
 
 
 def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
@@ -73,10 +73,10 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
 def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
     standing(name)
     if imported:
-        adoption.adopt(aws(), name, wanted(name), Watch())
+        adoption.adopt(aws(), name, wanted(name), FollowOptions())
         assert status(name) == "IMPORT_COMPLETE"
     else:
-        adoption._propose(aws(), name, wanted(name))
+        adoption._create_proposal(aws(), name, wanted(name))
         assert status(name) == stack.REVIEWED
     assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "updated"
     assert used(name) > 3
@@ -92,9 +92,9 @@ def test_what_follows_the_import_may_fail_and_is_repeated(name: str, monkeypatch
 
 
 def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) -> None:
-    stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), Watch())
+    stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), FollowOptions())
     for attempt in (deployment.deploy, lambda here, stack, _: removal.delete(here, stack)):
-        with pytest.raises(StackAlreadyExistsError, match="is not a stack of zae-limiter"):
+        with pytest.raises(StackAlreadyExistsError, match="is not a zae-limiter stack"):
             attempt(aws(), name, StackOptions())
     aws().call("cloudformation", "delete_stack", StackName=name)
     until(lambda: stack.describe(aws(), name) is None, "the stack is gone")

@@ -32,7 +32,7 @@ from zae_limiter import (
     ZAELimiterError,
 )
 from zae_limiter.aws import code, deployment, template
-from zae_limiter.aws.calls import Aws, code_of, translated
+from zae_limiter.aws.calls import Aws, code_of, translate
 
 UNMAKABLE = """
   Unmakable:
@@ -54,10 +54,10 @@ def name() -> Iterator[str]:
 @contextlib.contextmanager
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The template with one resource more than can be made."""
-    body = template.body()
+    body = template.read_template()
     assert body.count("\nOutputs:\n") == 1
     with monkeypatch.context() as patched:
-        patched.setattr(template, "body", lambda: body.replace("\nOutputs:\n", UNMAKABLE))
+        patched.setattr(template, "read_template", lambda: body.replace("\nOutputs:\n", UNMAKABLE))
         yield
 
 
@@ -88,14 +88,14 @@ def test_a_failed_change_leaves_what_worked(name: str, monkeypatch: pytest.Monke
     with broken(monkeypatch), pytest.raises(StackOperationError, match=r"not updated: Unmakable .* rolled back\.$"):
         deployment.deploy(aws(), name, replace(SMALL, pitr_recovery_days=7))
     assert status(name) == "UPDATE_ROLLBACK_COMPLETE"
-    assert deployment.options_now(aws(), name) == SMALL
+    assert deployment.read_options(aws(), name) == SMALL
     assert usable(name, "other")
 
 
 def test_what_a_failed_creation_wanted_is_forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with broken(monkeypatch), pytest.raises(StackOperationError):
         deployment.deploy(aws(), name, SMALL)
-    assert deployment.options_now(aws(), name) == StackOptions()
+    assert deployment.read_options(aws(), name) == StackOptions()
 
 
 def make_table(name: str) -> None:
@@ -115,7 +115,7 @@ def test_a_table_of_that_name_is_not_touched(name: str) -> None:
     shown = run(*flags(name), "deploy", "--json")
     assert shown.exit_code == 16
     assert f"The DynamoDB table '{name}' exists in us-east-1" in shown.stderr
-    with pytest.raises(StackAlreadyExistsError, match="Give another name, or take it in with --adopt"):
+    with pytest.raises(StackAlreadyExistsError, match="Choose another name, or import it with --adopt"):
         deployment.deploy(aws(), name, SMALL)
     assert inventory() == before
     aws().call("dynamodb", "delete_table", TableName=name)
@@ -131,7 +131,7 @@ def test_other_names_that_are_taken_are_told_too(name: str, kind: str) -> None:
         group = {"logGroupName": f"/aws/lambda/{name}-aggregator"}
         aws().call("logs", "create_log_group", **group)
         undo = ("logs", "delete_log_group", group)
-    with pytest.raises(StackAlreadyExistsError, match=f"The {kind} .* belongs to no stack of zae-limiter"):
+    with pytest.raises(StackAlreadyExistsError, match=f"The {kind} .* is not part of a zae-limiter stack"):
         deployment.deploy(aws(), name, StackOptions())
     aws().call(undo[0], undo[1], **undo[2])
 
@@ -247,7 +247,7 @@ NAMES = [f"{code_of(error) or type(error).__name__} {number}" for number, (error
 
 @pytest.mark.parametrize(("error", "kind"), TRANSLATIONS, ids=NAMES)
 def test_what_aws_says_is_one_of_our_errors(error: Exception, kind: type[ZAELimiterError]) -> None:
-    found = translated(error, "cloudformation:create_stack")
+    found = translate(error, "cloudformation:create_stack")
     assert type(found) is kind
     assert str(found).startswith("cloudformation:CreateStack: ")
     assert "\n" not in str(found)

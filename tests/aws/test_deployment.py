@@ -88,9 +88,9 @@ def test_it_works_and_doing_it_again_changes_nothing(name: str) -> None:
 
 def test_its_options_can_be_read_back(name: str) -> None:
     options = replace(SMALL, usage_retention_days=7, pitr_recovery_days=3, tags={"team": "limits"})
-    assert deployment.options_now(aws(), name) == StackOptions()
+    assert deployment.read_options(aws(), name) == StackOptions()
     deployment.deploy(aws(), name, options)
-    assert deployment.options_now(aws(), name) == options
+    assert deployment.read_options(aws(), name) == options
     found = stack.describe(aws(), name)
     assert found is not None
     assert found.tags == {
@@ -144,7 +144,7 @@ def test_it_leaves_nothing_behind(name: str) -> None:
 
 def archived(name: str) -> str:
     """The archive of a deployment, with an event in it."""
-    (bucket,) = removal.buckets(aws(), removal.present(aws(), name))
+    (bucket,) = removal.list_archives(aws(), removal.require_stack(aws(), name))
     aws().call("s3", "put_object", Bucket=bucket, Key="audit/year=2026/x.jsonl.gz", Body=b"x")
     return bucket
 
@@ -156,7 +156,7 @@ def test_an_archive_that_holds_something_is_not_dropped_by_the_way(name: str, le
     with pytest.raises(StackOperationError, match=f"{bucket}.*holds audit events"):
         deployment.deploy(aws(), name, less)
     assert status(name) == "CREATE_COMPLETE"
-    removal.empty(aws(), bucket)
+    removal.empty_bucket(aws(), bucket)
     assert deployment.deploy(aws(), name, less).stack == "updated"
 
 

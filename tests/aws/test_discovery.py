@@ -13,7 +13,7 @@ from tests.cli.terminal import run
 from zae_limiter import LimiterInfo, StackOperationError, __version__
 from zae_limiter.aws import discovery, stack
 from zae_limiter.aws.calls import Aws
-from zae_limiter.aws.stack import Watch
+from zae_limiter.aws.stack import FollowOptions
 from zae_limiter.records.namespace import SCHEMA_VERSION
 
 HANDLE = "Resources: {Handle: {Type: AWS::CloudFormation::WaitConditionHandle}}"
@@ -42,11 +42,11 @@ def test_nothing_deployed_says_what_to_type(account: Aws) -> None:
 
 
 def test_ours_are_found_among_all_others(account: Aws) -> None:
-    stack.apply(account, "zebra", wanted(QUEUE), Watch())
+    stack.apply(account, "zebra", wanted(QUEUE), FollowOptions())
     for number in range(OTHERS):
-        stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), Watch(), wait=False)
+        stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), FollowOptions(), wait=False)
     with pytest.raises(StackOperationError):
-        stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), Watch())
+        stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), FollowOptions())
     assert discovery.find(account) == [
         LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),
         LimiterInfo("zebra", REGION, "CREATE_COMPLETE", __version__, SCHEMA_VERSION),

@@ -21,7 +21,7 @@ from zae_limiter import InfrastructureNotFoundError, StackOptions, ValidationErr
 from zae_limiter.aws import deployment, health, package, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.health import AggregatorHealth, Health, StackHealth, Versions
-from zae_limiter.aws.stack import Watch
+from zae_limiter.aws.stack import FollowOptions
 from zae_limiter.records import version
 from zae_limiter.records.namespace import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run as blocking
@@ -31,7 +31,7 @@ from zae_limiter.stores.memory import MemoryStore
 
 
 def look(name: str) -> Health:
-    return health.look(DynamoStore(dynamodb_client(name, blocking=True)))
+    return health.check_health(DynamoStore(dynamodb_client(name, blocking=True)))
 
 
 def status(name: str, *flags: str, url: str | None = None, **env: str) -> tuple[int, str]:
@@ -100,14 +100,14 @@ def test_a_table_without_a_stack_has_none() -> None:
         found = look(made)
         assert (found.available, found.stack, found.aggregator, found.dead_letters) == (True, None, None, None)
         assert found.versions == Versions(__version__)
-        assert "made without one" in lines(status(made)[1])["stack"]
+        assert "created without one" in lines(status(made)[1])["stack"]
 
 
 def test_a_table_whose_name_no_stack_can_have() -> None:
     client = dynamodb_client(f"no.stack_{os.getpid()}", blocking=True)
     blocking(create_table(client))
     try:
-        found = health.look(DynamoStore(client))
+        found = health.check_health(DynamoStore(client))
         assert (found.available, found.stack, found.troubles) == (True, None, {})
     finally:
         blocking(client.call("DeleteTable", {"TableName": client.table}))
@@ -132,12 +132,12 @@ def test_nothing_there_is_not_found() -> None:
 
 def test_a_stack_of_somebody_else_is_not_shown() -> None:
     with named() as made:
-        stack.apply(aws(), f"{made}-x", wanted(QUEUE, ours=False), Watch())
+        stack.apply(aws(), f"{made}-x", wanted(QUEUE, ours=False), FollowOptions())
         with pytest.raises(InfrastructureNotFoundError):
             look(f"{made}-x")
         found = stack.describe(aws(), f"{made}-x")
         assert found is not None
-        stack.remove(aws(), found, Watch())
+        stack.remove(aws(), found, FollowOptions())
 
 
 def test_silence_is_told_with_its_reason() -> None:
@@ -157,7 +157,7 @@ def test_other_stores_tell_their_reason_too() -> None:
 
 def test_only_dynamodb_has_such_a_health() -> None:
     with pytest.raises(ValidationError, match="memory"):
-        health.look(MemoryStore())
+        health.check_health(MemoryStore())
 
 
 @pytest.fixture(scope="module")

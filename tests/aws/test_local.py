@@ -20,8 +20,8 @@ from tests.support.aws import engine as tested
 from tests.support.deadlines import PATIENCE
 from zae_limiter import RateLimiterUnavailable, StackOperationError, ValidationError
 from zae_limiter.aws.local import engine, home, installation, lifecycle, logs, record
+from zae_limiter.aws.local.lock import hold_lock
 from zae_limiter.aws.local.processes import Process, birth
-from zae_limiter.aws.local.turn import turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +56,8 @@ def pretending(folder: Path, script: str) -> str:
     return str(program)
 
 
-def recorded(process: Process, port: int = 1) -> record.Running:
-    return record.Running(process, port, "us-east-1", time.time())
+def recorded(process: Process, port: int = 1) -> record.RunningEngine:
+    return record.RunningEngine(process, port, "us-east-1", time.time())
 
 
 def test_it_starts_once_and_stops_once(place: Place) -> None:
@@ -65,13 +65,13 @@ def test_it_starts_once_and_stops_once(place: Place) -> None:
     assert (first.started, second.started) == (True, False)
     assert first.running == second.running
     assert first.version == second.version == engine.version(place.port)
-    health = lifecycle.health(place.home)
+    health = lifecycle.read_health(place.home)
     assert health is not None
     assert (health.running, health.version) == (first.running, first.version)
     assert place.down() == first.running
     assert not first.running.process.alive
     assert engine.version(place.port) is None
-    assert lifecycle.health(place.home) is None
+    assert lifecycle.read_health(place.home) is None
     assert place.down() is None
     assert not place.home.scratch.exists()
 
@@ -80,15 +80,15 @@ def test_nothing_is_made_where_nothing_ran(place: Place) -> None:
     assert place.down(purge=True) is None
     assert not place.home.folder.exists()
     with pytest.raises(RateLimiterUnavailable, match="zae-limiter local up"):
-        lifecycle.required(place.home)
+        lifecycle.require_running(place.home)
 
 
 def test_another_port_is_no_second_engine(place: Place) -> None:
     found = place.up()
-    for wish in (lifecycle.Wish(), lifecycle.Wish(place.port)):
+    for wish in (lifecycle.StartOptions(), lifecycle.StartOptions(place.port)):
         assert lifecycle.up(place.home, wish, place.said.append).running == found.running
     with pytest.raises(StackOperationError, match=f"on port {place.port} already, not on 1: .* local down"):
-        lifecycle.up(place.home, lifecycle.Wish(1), place.said.append)
+        lifecycle.up(place.home, lifecycle.StartOptions(1), place.said.append)
     assert found.running.process.alive
 
 
@@ -103,7 +103,7 @@ def test_a_port_that_is_taken_is_named(place: Place) -> None:
 
 def test_a_region_is_checked_before_anything_is_done(place: Place) -> None:
     with pytest.raises(ValidationError, match="region"):
-        lifecycle.up(place.home, lifecycle.Wish(place.port, "Ireland!"), place.said.append)
+        lifecycle.up(place.home, lifecycle.StartOptions(place.port, "Ireland!"), place.said.append)
     assert not place.home.folder.exists()
 
 
@@ -121,13 +121,13 @@ def test_a_crash_at_the_start_is_told_with_the_last_words(
 def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(installation.COMMAND, pretending(tmp_path, "exec sleep 600"))
     seen: list[Process] = []
-    keep = record.keep
+    keep = record.save
 
-    def watched(where: home.Home, running: record.Running) -> None:
+    def watched(where: home.Home, running: record.RunningEngine) -> None:
         keep(where, running)
         seen.append(running.process)
 
-    monkeypatch.setattr(record, "keep", watched)
+    monkeypatch.setattr(record, "save", watched)
     with pytest.raises(StackOperationError, match=f"does not answer on port {place.port}"):
         place.up(patience=0.3)
     assert len(seen) == 1
@@ -136,10 +136,10 @@ def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypat
 
 
 def test_an_engine_whose_starter_was_killed_is_taken_up(place: Place) -> None:
-    plan = engine.Plan(place.port, "eu-west-1")
+    plan = engine.EngineConfig(place.port, "eu-west-1")
     place.home.folder.mkdir()
     orphan = engine.start(place.home, [tested.command()], plan)
-    record.keep(place.home, orphan)
+    record.save(place.home, orphan)
     found = place.up()
     assert (found.started, found.running) == (False, orphan)
     assert found.running.region == "eu-west-1"
@@ -150,9 +150,9 @@ def test_a_killed_engine_is_not_believed_and_replaced(place: Place) -> None:
     os.kill(killed.process.pid, signal.SIGKILL)
     while killed.process.alive:
         time.sleep(0.01)
-    assert lifecycle.health(place.home) is None
+    assert lifecycle.read_health(place.home) is None
     with pytest.raises(RateLimiterUnavailable):
-        lifecycle.required(place.home)
+        lifecycle.require_running(place.home)
     found = place.up()
     assert found.started
     assert found.running.process != killed.process
@@ -169,8 +169,8 @@ def test_a_damaged_record_is_none(place: Place, text: str) -> None:
 def test_a_recycled_pid_is_neither_believed_nor_killed(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
-        record.keep(place.home, recorded(other._replace(birth="before"), place.port))
-        assert lifecycle.health(place.home) is None
+        record.save(place.home, recorded(other._replace(birth="before"), place.port))
+        assert lifecycle.read_health(place.home) is None
         assert place.down(purge=True) is None
         other._replace(birth="before").end(10)
         assert other.alive
@@ -179,7 +179,7 @@ def test_a_recycled_pid_is_neither_believed_nor_killed(place: Place) -> None:
 def test_a_stale_record_gives_way(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
-        record.keep(place.home, recorded(other._replace(birth="before"), place.port))
+        record.save(place.home, recorded(other._replace(birth="before"), place.port))
         found = place.up()
         assert found.started
         assert other.alive
@@ -220,12 +220,12 @@ def test_turns_follow_each_other_even_when_the_lock_is_purged(place: Place) -> N
     waiting, order = threading.Event(), []
 
     def second() -> None:
-        with turn(place.home, lambda text: waiting.set()):
+        with hold_lock(place.home, lambda text: waiting.set()):
             order.append("second")
             assert place.home.lock.exists()
 
     other = threading.Thread(target=second)
-    with turn(place.home, place.said.append):
+    with hold_lock(place.home, place.said.append):
         other.start()
         assert waiting.wait(PATIENCE)
         order.append("first")
@@ -238,14 +238,14 @@ def test_turns_follow_each_other_even_when_the_lock_is_purged(place: Place) -> N
 def test_a_folder_that_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ValidationError, match=home.HOME):
-        lifecycle.up(home.Home(tmp_path / "file" / "below"), lifecycle.Wish(), print)
+        lifecycle.up(home.Home(tmp_path / "file" / "below"), lifecycle.StartOptions(), print)
 
 
 def test_following_a_log_ends_with_the_engine(place: Place) -> None:
     place.home.folder.mkdir()
     assert logs.last(place.home, 5) == []
     with bystander() as other, place.home.log.open("w", encoding="utf-8", buffering=1) as log:
-        record.keep(place.home, recorded(other))
+        record.save(place.home, recorded(other))
         log.write("one\ntwo\nthree\n")
         assert logs.last(place.home, 2) == ["two", "three"]
         lines = logs.follow(place.home, 1)
@@ -263,7 +263,7 @@ def test_following_a_log_ends_with_the_engine(place: Place) -> None:
 def test_the_engine_knows_nothing_of_the_user_s_account(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_PROFILE", "PERSIST_STATE", "USE_SSL", "PYTHONPATH", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "1")
-    made = engine.environment(place.home, engine.Plan(4600, "eu-west-1"))
+    made = engine.environment(place.home, engine.EngineConfig(4600, "eu-west-1"))
     assert not made.keys() & {"AWS_PROFILE", "USE_SSL", "PYTHONPATH", "HTTPS_PROXY"}
     assert (made["BIND_HOST"], made["GATEWAY_PORT"], made["PERSIST_STATE"]) == ("127.0.0.1", "4600", "0")
     assert {made["HOME"], made["TMPDIR"]} == {str(place.home.scratch)}

@@ -45,9 +45,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a long policy": ({"policy_name_format": "x" * 114 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
     "tag of AWS": ({"tags": {"AWS:x": "1"}}, "tags", "reserved"),
     "tag of ours": ({"tags": {"zae-limiter:managed": "no"}}, "tags", "reserved"),
-    "empty tag": ({"tags": {"": "1"}}, "tags", "key of a tag"),
-    "long value": ({"tags": {"a": "1" * 257}}, "tags", "value of a tag"),
-    "odd tag": ({"tags": {"a<b": "1"}}, "tags", "key of a tag"),
+    "empty tag": ({"tags": {"": "1"}}, "tags", "valid tag key"),
+    "long value": ({"tags": {"a": "1" * 257}}, "tags", "valid tag value"),
+    "odd tag": ({"tags": {"a<b": "1"}}, "tags", "valid tag key"),
     "no mapping": ({"tags": ["a=b"]}, "tags", "map keys to values"),
     "48 tags": ({"tags": {str(n): "1" for n in range(48)}}, "tags", "room for 47"),
     "roles without iam": (
@@ -148,21 +148,21 @@ def stack_options(draw: st.DrawFn) -> StackOptions:
 
 @given(stack_options())
 def test_parameters_say_the_same_as_options(wanted: StackOptions) -> None:
-    said = template.parameters("my-app", wanted)
-    assert template.options(said) == wanted
+    said = template.encode_parameters("my-app", wanted)
+    assert template.decode_options(said) == wanted
     assert all(isinstance(value, str) for value in said.values())
 
 
 def test_a_stack_of_an_older_template_has_the_defaults_for_what_it_lacks() -> None:
-    assert template.options({}) == StackOptions()
-    assert template.options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
+    assert template.decode_options({}) == StackOptions()
+    assert template.decode_options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
 
 
 def test_a_format_that_changes_nothing_is_none() -> None:
-    said = template.parameters("my-app", StackOptions(role_name_format="{}"))
-    assert template.options(said).role_name_format is None
+    said = template.encode_parameters("my-app", StackOptions(role_name_format="{}"))
+    assert template.decode_options(said).role_name_format is None
 
 
 def test_wrong_options_make_no_parameters() -> None:
     with pytest.raises(ValidationError):
-        template.parameters("my-app", StackOptions(lambda_timeout=0))
+        template.encode_parameters("my-app", StackOptions(lambda_timeout=0))

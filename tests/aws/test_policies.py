@@ -18,10 +18,10 @@ from zae_limiter.records import keys
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter_aggregator.archive import objects
+from zae_limiter_aggregator.archive import archive_objects
 from zae_limiter_aggregator.batch import Aggregator
-from zae_limiter_aggregator.settings import Settings
-from zae_limiter_aggregator.stream import Expired
+from zae_limiter_aggregator.settings import AggregatorSettings
+from zae_limiter_aggregator.stream import ExpiredEvent
 
 STACK = "policies-stack"
 TABLES = f"arn:aws:dynamodb:{REGION}:000000000000:table/"
@@ -238,7 +238,7 @@ def test_the_aggregators_role_allows_what_it_asks_for_and_no_more(account: Accou
     records = [each for each in stream_records(account) if each["dynamodb"]["Keys"]["SK"]["S"] == keys.STATE]
     with acting_as(ROOT), Wire(account.url) as wire:
         store = DynamoStore(open_client(STACK, blocking=True, region=REGION, endpoint_url=wire.url))
-        answer = Aggregator(store, Settings(STACK), None).process([delivered(record) for record in records])
+        answer = Aggregator(store, AggregatorSettings(STACK), None).process([delivered(record) for record in records])
         run(store.close())
         wanted = asked(wire.calls())
     assert answer == {"batchItemFailures": []}
@@ -259,7 +259,7 @@ def test_the_aggregators_role_may_put_archives_and_nothing_else(account: Account
     policy = account.role_document(f"{STACK}-aggr", "aggregate")
     bucket = f"arn:aws:s3:::{account.outputs['ArchiveBucket']}"
     event = {"timestamp": "2030-01-02T03:04:05Z", "event_id": "1", "action": "limits_set", "entity_id": "key"}
-    ((name, _),) = objects([Expired(keys.audit("ns", "key", "1"), "1", 0, event)])
+    ((name, _),) = archive_objects([ExpiredEvent(keys.audit("ns", "key", "1"), "1", 0, event)])
     assert allows(policy, Ask("s3:PutObject", f"{bucket}/{name}"))
     assert not allows(policy, Ask("s3:PutObject", f"{bucket}/other/{name}"))
     assert not allows(policy, Ask("s3:GetObject", f"{bucket}/{name}"))

@@ -18,7 +18,7 @@ from zae_limiter.aws import options, template
 from zae_limiter.cli.app import root
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
-from zae_limiter.stores.dynamodb.table import definition
+from zae_limiter.stores.dynamodb.table import table_definition
 
 PATH = str(resources.files("zae_limiter.aws").joinpath("template.yaml"))
 
@@ -40,17 +40,17 @@ def test_cfn_lint_finds_nothing() -> None:
 
 
 def test_it_can_be_sent_as_it_is() -> None:
-    assert len(template.body().encode()) < 51_200
-    assert template.body() == Path(PATH).read_text(encoding="utf-8")
+    assert len(template.read_template().encode()) < 51_200
+    assert template.read_template() == Path(PATH).read_text(encoding="utf-8")
 
 
 def test_it_names_no_partition() -> None:
-    assert "arn:aws" not in template.body()
+    assert "arn:aws" not in template.read_template()
 
 
 def test_its_table_is_the_one_that_is_made_without_a_stack(parsed: Any) -> None:
     table = parsed["Resources"]["Table"]["Properties"]
-    wanted = definition("name")
+    wanted = table_definition("name")
     del wanted["TableName"]
     wanted["StreamSpecification"] = {"StreamViewType": wanted["StreamSpecification"]["StreamViewType"]}
     assert {name: table[name] for name in wanted} == wanted
@@ -64,7 +64,7 @@ def test_nothing_is_retained(parsed: Any) -> None:
 
 def test_its_parameters_are_the_options(parsed: Any) -> None:
     declared = parsed["Parameters"]
-    given = template.parameters("my-app", StackOptions())
+    given = template.encode_parameters("my-app", StackOptions())
     defaults = {name: str(each["Default"]) for name, each in declared.items()}
     assert defaults.pop("ManagedBy") != given.pop("ManagedBy") == "zae-limiter"
     assert defaults == given
@@ -105,11 +105,11 @@ def test_recovery_is_for_as_many_days_as_were_asked_for(parsed: Any) -> None:
 
 def test_the_command_prints_it(tmp_path: Path) -> None:
     runner = CliRunner()
-    assert runner.invoke(root, ["cfn-template"]).stdout == template.body()
-    assert json.loads(runner.invoke(root, ["cfn-template", "--json"]).stdout) == {"template": template.body()}
+    assert runner.invoke(root, ["cfn-template"]).stdout == template.read_template()
+    assert json.loads(runner.invoke(root, ["cfn-template", "--json"]).stdout) == {"template": template.read_template()}
     target = tmp_path / "template.yaml"
     assert runner.invoke(root, ["cfn-template", "--output", str(target)]).exit_code == 0
-    assert target.read_text(encoding="utf-8") == template.body()
+    assert target.read_text(encoding="utf-8") == template.read_template()
     again = runner.invoke(root, ["cfn-template", "--output", str(target)])
     assert (again.exit_code, "--force" in again.stderr) == (2, True)
     assert runner.invoke(root, ["cfn-template", "--output", str(target), "--force"]).exit_code == 0

@@ -226,9 +226,9 @@ def test_the_table_is_protected_if_that_was_asked_for(plain: Account, rich: Acco
 
 def test_a_stack_says_which_options_it_was_made_with(rich: Account) -> None:
     (found,) = rich.client("cloudformation").describe_stacks(StackName=rich.stack)["Stacks"]
-    again = template.options({each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]})
+    again = template.decode_options({each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]})
     assert (again.lambda_duration_threshold_pct, again.role_name_format) == (50, "pb-{}-x")
-    assert template.parameters(rich.stack, again) == {
+    assert template.encode_parameters(rich.stack, again) == {
         each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]
     }
 
@@ -238,6 +238,6 @@ def test_without_iam_the_template_itself_demands_a_role() -> None:
     with pytest.raises(ClientError, match="AggregatorRoleArn"):
         client("cloudformation", engine.endpoint()).create_stack(
             StackName="template-refused",
-            TemplateBody=template.body(),
+            TemplateBody=template.read_template(),
             Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()],
         )

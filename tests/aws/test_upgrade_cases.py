@@ -18,8 +18,8 @@ from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import ServiceError
-from zae_limiter.stores.dynamodb.reshaping import missing, reshape, steps
-from zae_limiter.stores.dynamodb.table import check_existing, definition
+from zae_limiter.stores.dynamodb.reshaping import missing_steps, plan_changes, reshape
+from zae_limiter.stores.dynamodb.table import check_existing, table_definition
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 
 
@@ -216,7 +216,7 @@ def test_an_old_table_gets_its_shape_one_index_at_a_time() -> None:
     with old_table(shaped=False) as table:
         table.put(old_tables.version(), old_tables.entity("key", parent_id="team"), old_tables.entity("team"))
         client = table.store().client
-        planned = run(missing(client))
+        planned = run(missing_steps(client))
         told: list[str] = []
         assert run(reshape(client, told.append)) == planned
         assert planned == [
@@ -225,7 +225,7 @@ def test_an_old_table_gets_its_shape_one_index_at_a_time() -> None:
         ]  # fmt: skip
         assert told == planned[:-1]
         run(check_existing(client))
-        assert run(missing(client)) == []
+        assert run(missing_steps(client)) == []
         assert run(reshape(client)) == []
         upgrade(table)
         assert [each.id for each in run(BlockingRepository(table.store()).get_children("team"))] == ["key"]
@@ -255,13 +255,13 @@ def test_the_progress_ends_with_all_records() -> None:
 @pytest.mark.parametrize("billing", ["PAY_PER_REQUEST", "PROVISIONED"])
 def test_the_steps_are_ones_that_the_service_takes(billing: str) -> None:
     described = {
-        **definition("my-app"),
+        **table_definition("my-app"),
         "GlobalSecondaryIndexes": [],
         "StreamSpecification": None,
         "BillingModeSummary": {"BillingMode": billing},
         "ProvisionedThroughput": {"ReadCapacityUnits": 7, "WriteCapacityUnits": 9},
     }
-    found = steps(described)
+    found = plan_changes(described)
     assert len(found) == 5
     for step in found:
         assert list(complaints("UpdateTable", {"TableName": "my-app", **step.change})) == []
@@ -270,9 +270,9 @@ def test_the_steps_are_ones_that_the_service_takes(billing: str) -> None:
 
 
 def test_a_table_of_somebody_else_is_left_alone() -> None:
-    described = {**definition("my-app"), "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}
-    with pytest.raises(IncompatibleSchemaError, match="none of ours"):
-        steps(described)
+    described = {**table_definition("my-app"), "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}
+    with pytest.raises(IncompatibleSchemaError, match="is not a zae-limiter table"):
+        plan_changes(described)
 
 
 class Slow:
@@ -282,8 +282,10 @@ class Slow:
     region = "us-east-1"
 
     def __init__(self) -> None:
-        indexes = [{**index, "IndexStatus": "ACTIVE"} for index in definition("my-app")["GlobalSecondaryIndexes"][:3]]
-        self.description = {**definition("my-app"), "TableStatus": "ACTIVE", "GlobalSecondaryIndexes": indexes}
+        indexes = [
+            {**index, "IndexStatus": "ACTIVE"} for index in table_definition("my-app")["GlobalSecondaryIndexes"][:3]
+        ]
+        self.description = {**table_definition("my-app"), "TableStatus": "ACTIVE", "GlobalSecondaryIndexes": indexes}
         self.pauses = 0
         self.refusals = 2
 

@@ -10,17 +10,17 @@ from tests.aws.old_layouts import LAYOUTS
 from tests.aws.old_tables import NOW, OTHER, Item, Pool
 from tests.support.charges import charge
 from zae_limiter import Limit
-from zae_limiter.aws.upgrade.batches import batches, together
-from zae_limiter.aws.upgrade.items import Move, Old, Place, Refused, moved, unchanged
-from zae_limiter.aws.upgrade.partition import Partition, outcomes
-from zae_limiter.aws.upgrade.sharded import adopt
+from zae_limiter.aws.upgrade.batches import merge_writes, split_batches
+from zae_limiter.aws.upgrade.items import Move, Old, PartitionKey, RejectedRecord, plan_move, unchanged_guards
+from zae_limiter.aws.upgrade.partition import Partition, plan_partition
+from zae_limiter.aws.upgrade.sharded import merge_shards
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level
-from zae_limiter_aggregator.consumption import consumed
-from zae_limiter_aggregator.stream import Change
+from zae_limiter_aggregator.consumption import measure_change
+from zae_limiter_aggregator.stream import StreamChange
 
 NS = "ns-1"
 COUNTS = st.integers(1, 10**12)
@@ -28,10 +28,10 @@ COUNTS = st.integers(1, 10**12)
 
 def convert(*items: Item, now_ms: int = NOW) -> list[Move]:
     """The moves of one partition; nothing may be refused."""
-    place = Place.of(items[0].key.pk)
+    place = PartitionKey.of(items[0].key.pk)
     assert place is not None
     olds = [Old(*item) for item in items]
-    found = outcomes(Partition(place, place.namespace_id or NS, olds, now_ms))
+    found = plan_partition(Partition(place, place.namespace_id or NS, olds, now_ms))
     moves = [each for each in found if isinstance(each, Move)]
     assert len(moves) == len(found), found
     return moves
@@ -78,11 +78,11 @@ def test_a_bucket_of_items_per_limit_keeps_every_balance(held: list[Pool], later
 
 @given(st.lists(pools, min_size=1, max_size=4, unique_by=lambda pool: pool.limit), instants)
 def test_a_composite_bucket_keeps_every_balance(held: list[Pool], later: int) -> None:
-    together = [each._replace(refilled=held[0].refilled) for each in held]
-    table = carried_out([old_tables.composite_bucket("key", "gpt-4", together)])
+    merge_writes = [each._replace(refilled=held[0].refilled) for each in held]
+    table = carried_out([old_tables.composite_bucket("key", "gpt-4", merge_writes)])
     key = keys.bucket(NS, "key", "gpt-4")
     assert table.keys() == {key}
-    check(key, table[key], together, later)
+    check(key, table[key], merge_writes, later)
 
 
 def check(key: Key, image: Image, held: list[Pool], later: int) -> None:
@@ -125,7 +125,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     held = Pool("rpm", 20_000, NOW, 60_000, 60_000, 60_000, consumed=40_000)
     table = carried_out([old_tables.per_limit_bucket("key", "gpt-4", held, nested=True)])
     ((key, image),) = table.items()
-    assert consumed(Change(key, "1", NOW, None, image, False)) == {}
+    assert measure_change(StreamChange(key, "1", NOW, None, image, False)) == {}
     bucket = Level(
         NS,
         "key",
@@ -142,7 +142,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
         assert write is not None
         after = applied(before, write)
         assert after is not None
-        assert consumed(Change(key, "2", NOW, before, after, False)) == {"rpm": 3_000}
+        assert measure_change(StreamChange(key, "2", NOW, before, after, False)) == {"rpm": 3_000}
         before = after
 
 
@@ -150,13 +150,13 @@ def test_shards_that_are_put_together_have_consumed_nothing_by_that() -> None:
     part = Pool("rpm", 20_000, NOW, 60_000, 60_000, 60_000, consumed=7_000)
     parts = [part._replace(refilled=NOW - 1 + shard) for shard in (0, 1)]
     items = [old_tables.sharded_bucket("key", "gpt-4", [each], shard, 2) for shard, each in enumerate(parts)]
-    move = adopt({shard: Old(*item) for shard, item in enumerate(items)}, NOW)
+    move = merge_shards({shard: Old(*item) for shard, item in enumerate(items)}, NOW)
     assert move is not None
     before, (first, gone) = items[0].image, move.writes
     after = applied(before, first)
     assert after is not None
     assert (after["b_rpm_tc"], gone.delete, gone.key) == (14_000, True, items[1].key)
-    assert consumed(Change(first.key, "1", NOW, before, after, False)) == {}
+    assert measure_change(StreamChange(first.key, "1", NOW, before, after, False)) == {}
 
 
 REFUSALS: list[tuple[str, Item, str]] = [
@@ -175,17 +175,17 @@ REFUSALS: list[tuple[str, Item, str]] = [
         image={"window": "hourly", "rpm": 0.5}), "rpm is 0.5"),
     ("start", old_tables.usage("a", "x", "hourly", "noon"), "noon"),
     ("subject", old_tables.event("a#b", "01H"), "must not contain '#'"),
-    ("unknown", Item(Key("ENTITY#a", "#LOCK"), {}), "no known layout"),
-    ("place", Item(Key("BUCKET#a#b#0", "#STATE"), {}), "no known layout"),
+    ("unknown", Item(Key("ENTITY#a", "#LOCK"), {}), "not a record of any known layout"),
+    ("place", Item(Key("BUCKET#a#b#0", "#STATE"), {}), "not a record of any known layout"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("item", "reason"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
 def test_what_cannot_be_is_refused_with_its_reason(item: Item, reason: str) -> None:
-    place = Place.of(item.key.pk)
+    place = PartitionKey.of(item.key.pk)
     assert place is not None
-    (found,) = outcomes(Partition(place, NS, [Old(*item)], NOW))
-    assert isinstance(found, Refused)
+    (found,) = plan_partition(Partition(place, NS, [Old(*item)], NOW))
+    assert isinstance(found, RejectedRecord)
     assert found.key == item.key
     assert reason in found.reason
 
@@ -202,20 +202,20 @@ def test_events_stay_in_their_order_beside_those_of_today() -> None:
 
 def test_a_move_guards_what_changes_with_every_write_and_skips_what_does_not_compare() -> None:
     image = {"rf": 5, "list": [1], "half": 0.5, "none": None, "map": {"a": 1, "b": None}, "odd": {"a": [1]}}
-    move = moved("bucket", [Old(Key("a", "b"), image)], Key("c", "d"), {}, NOW)
+    move = plan_move("bucket", [Old(Key("a", "b"), image)], Key("c", "d"), {}, NOW)
     assert move is not None
     _, gone = move.writes
     assert {(attr, value) for attr, _, value in gone.guards if attr != "map"} == {("rf", 5)}
     assert ("map", "=", {"a": 1, "b": None}) in gone.guards
     many = {f"x{number}": number for number in range(200)} | {"b_z_tk": 1, "b_z_tc": 2, "rf": 3}
-    guards = unchanged(many)
+    guards = unchanged_guards(many)
     assert {attr for attr, _, _ in guards[:3]} == {"b_z_tk", "b_z_tc", "rf"}
     assert len(guards) < 100
 
 
 def a_move(number: int, *counted: str) -> Move:
     old = Old(Key(f"old{number}", ""), {"a": 1})
-    made = moved(
+    made = plan_move(
         "x",
         [old],
         Key(f"new{number}", ""),
@@ -229,10 +229,10 @@ def a_move(number: int, *counted: str) -> Move:
 
 def test_commits_are_full_but_not_too_full_and_count_once() -> None:
     moves = [a_move(number, "list") for number in range(120)]
-    found = list(batches(moves))
+    found = list(split_batches(moves))
     assert [move for batch in found for move in batch] == moves
     for batch in found:
-        writes = together(batch)
+        writes = merge_writes(batch)
         assert len(writes) <= 100
         assert len({write.key for write in writes}) == len(writes)
         (counted,) = [write for write in writes if write.add]
@@ -242,16 +242,16 @@ def test_commits_are_full_but_not_too_full_and_count_once() -> None:
 
 def test_a_record_that_is_changed_twice_goes_into_two_commits() -> None:
     first, second = a_move(1), a_move(2, "new1")
-    assert [len(batch) for batch in batches([first, second])] == [1, 1]
-    assert [len(batch) for batch in batches([first, first])] == [1, 1]
+    assert [len(batch) for batch in split_batches([first, second])] == [1, 1]
+    assert [len(batch) for batch in split_batches([first, first])] == [1, 1]
 
 
 @pytest.mark.parametrize("pk", ["", "x", "GROUP#a", "a/b/ENTITY#c", "a#b/ENTITY#c"])
 def test_other_keys_are_nobodys(pk: str) -> None:
-    assert Place.of(pk) is None
+    assert PartitionKey.of(pk) is None
 
 
 def test_the_parts_of_a_key() -> None:
-    assert Place.of("ENTITY#a/b") == (None, "ENTITY", "a/b")
-    assert Place.of("n-1/ENTITY#a/ENTITY#b") == ("n-1", "ENTITY", "a/ENTITY#b")
-    assert Place.of("SYSTEM#") == (None, "SYSTEM", "")
+    assert PartitionKey.of("ENTITY#a/b") == (None, "ENTITY", "a/b")
+    assert PartitionKey.of("n-1/ENTITY#a/ENTITY#b") == ("n-1", "ENTITY", "a/ENTITY#b")
+    assert PartitionKey.of("SYSTEM#") == (None, "SYSTEM", "")

@@ -88,7 +88,7 @@ def test_the_store_is_accepted_anywhere_and_the_nearest_wins(terminal: Terminal,
 
 def test_a_new_file_and_memory_are_remarked_on(terminal: Terminal, tmp_path: Path) -> None:
     new = terminal.raw("entity", "list", "--url", f"sqlite:///{tmp_path / 'new.db'}")
-    assert "new.db is new." in new.stderr
+    assert "new.db is created." in new.stderr
     assert "keeps nothing" in terminal.raw("entity", "create", "k", "--url", "memory://").stderr
     assert terminal.raw("entity", "create", "k", "--url", "memory://", "--json").stderr == ""
 

@@ -20,13 +20,12 @@ from rich.console import Console
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.cli.app import root
-from zae_limiter.cli.demo import bars, closing, command, scenario
-from zae_limiter.cli.demo.events import Kind
+from zae_limiter.cli.demo import bars, command, results, scenario
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.oracle import Entry, examine
 from zae_limiter.cli.demo.pace import at_once, in_real_time, play
 from zae_limiter.cli.demo.screen import ScreenView
-from zae_limiter.cli.demo.simulation import Simulation
+from zae_limiter.cli.demo.simulation import EventKind, Simulation
 from zae_limiter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def test_the_oracle_finds_what_looking_at_every_window_finds(entries: list[Entry
 # A run.
 
 
-def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> closing.Closing:
+def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> results.DemoResult:
     """A run in memory on a manual clock; ``limits`` are set behind the back of the demo."""
     clock = ManualClock()
     with SyncRepository("memory://", clock=clock) as repository:
@@ -160,7 +159,7 @@ def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | No
             limiter.set_limits(entity_id, given_limits, scenario.RESOURCE)
         run = Simulation(limiter, clock, seed, seconds)
         assert play(run, at_once(clock), 100, lambda: _looked(run))
-        return closing.close(run, limiter, seed)
+        return results.judge_run(run, limiter, seed)
 
 
 def _looked(run: Simulation) -> None:
@@ -188,7 +187,10 @@ def test_a_limiter_with_looser_limits_is_caught(looser: str) -> None:
         for limit in party.limits
     ]
     caught = {
-        line.account.entity_id for seed in range(6) for line in simulate(seed, 20, {looser: loose}).lines if line.passed
+        line.account.entity_id
+        for seed in range(6)
+        for line in simulate(seed, 20, {looser: loose}).lines
+        if line.is_exceeded
     }
     assert caught == {looser}
 
@@ -198,14 +200,14 @@ def test_a_log_that_is_over_fails_the_closing() -> None:
     for call in range(20):
         ledger.grant(call, "web", {"rpm": 1, "tpm": 400}, 0, 0)
     counted = {name: account.used for name, account in ledger.accounts.items()}
-    result = closing.Closing(closing.judge(ledger, counted, 1000), 1.0, 0, "")
+    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
     assert not result.ok
-    assert {line.account.entity_id for line in result.lines if line.passed} == {"web", "chat", "acme"}
-    good, text = closing.verdicts(result)[0]
+    assert {line.account.entity_id for line in result.lines if line.is_exceeded} == {"web", "chat", "acme"}
+    good, text = results.verdicts(result)[0]
     assert not good
     assert text == "OVER THE LIMIT: acme rpm charged 20 in 0.000 s, allowed are 14.000."
     console = Console(file=io.StringIO(), width=120)
-    console.print(closing.table(result, 120))
+    console.print(results.build_table(result, 120))
     assert "YES" in console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
 
 
@@ -213,13 +215,13 @@ def test_a_store_that_counts_otherwise_fails_the_closing() -> None:
     ledger = Ledger()
     ledger.grant(1, "web", {"rpm": 1, "tpm": 400}, 0, 0)
     counted = {name: account.used for name, account in ledger.accounts.items()} | {("chat", "tpm"): 399}
-    result = closing.Closing(closing.judge(ledger, counted, 1000), 1.0, 0, "")
+    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
     assert not result.ok
-    assert (False, "The store and the log disagree about what was used: chat tpm.") in closing.verdicts(result)
+    assert (False, "The store and the log disagree about what was used: chat tpm.") in results.verdicts(result)
 
 
 def test_a_violation_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closing, "count", lambda limiter: {("web", "tpm"): -1})
+    monkeypatch.setattr(results, "read_counts", lambda limiter: {("web", "tpm"): -1})
     result = demo("--fast", "--seed", "1", "--seconds", "2")
     assert result.exit_code == 20
     assert "✗ The store and the log disagree" in result.stdout
@@ -274,7 +276,7 @@ def test_a_narrow_terminal_gets_a_narrow_table() -> None:
     result = simulate(1)
     for width in (40, 80, 103, 115, 200):
         console = Console(file=io.StringIO(), width=width)
-        console.print(closing.table(result, width))
+        console.print(results.build_table(result, width))
         shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
         assert "…" not in shown
         assert shown.count(" never") == 2 * len(scenario.PARTIES)
@@ -375,7 +377,7 @@ def test_bars_are_as_wide_as_told(available: int, capacity: int, width: int, deb
 def test_it_runs_on_a_file_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'demo.db'}"
     clock = ManualClock()
-    monkeypatch.setattr(command, "_time", lambda fast: (clock, at_once(clock)))
+    monkeypatch.setattr(command, "_choose_clock", lambda fast: (clock, at_once(clock)))
     result = demo("--url", url, "--seconds", "3", "--seed", "1")
     assert result.exit_code == 0, result.output
     assert url in result.stdout
@@ -407,14 +409,14 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
         run = Simulation(limiter, clock, 1, 12)
 
         def frame() -> None:
-            if run.counts[Kind.GRANTED] >= 5:
+            if run.counts[EventKind.GRANTED] >= 5:
                 signal.raise_signal(signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
         assert not play(run, at_once(clock), 100, frame)
         assert signal.getsignal(signal.SIGINT) is before
         assert run.elapsed_ms < 12_000
-        result = closing.close(run, limiter, 1)
+        result = results.judge_run(run, limiter, 1)
     assert result.ok
 
 
@@ -432,4 +434,4 @@ def test_real_time_waits_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
     in_real_time(clock)(1_250)
     in_real_time(clock)(900)
     assert slept == [0.25, 0.0]
-    assert command._time(False)[0].now_ms() > 1_700_000_000_000
+    assert command._choose_clock(False)[0].now_ms() > 1_700_000_000_000

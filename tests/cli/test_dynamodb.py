@@ -64,4 +64,4 @@ def test_a_url_of_a_wrong_region_says_the_same(elsewhere: tuple[str, ...]) -> No
 def test_a_region_without_limiters_says_which_it_is() -> None:
     result = run("list", "--region", "ap-south-1", "--endpoint-url", engine.endpoint())
     assert result.exit_code == 0
-    assert "No limiter is deployed in ap-south-1. --region names another region" in result.stderr
+    assert "No limiter is deployed in ap-south-1. Choose another region with --region" in result.stderr

@@ -52,7 +52,7 @@ def test_no_store_given_names_the_fix(command: str, env: str | None) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["entity", "show", "nobody"], 6, "Create it first with `zae-limiter entity create`."),
+        (["entity", "show", "nobody"], 6, "create it first. `zae-limiter entity create` creates it."),
         (["entity", "delete", "nobody", "--yes"], 6, "'nobody' does not exist"),
         (["entity", "create", "k", "--parent", "nobody"], 6, "'nobody' does not exist"),
         (["entity", "create", "a#b"], 2, "must not contain '#'"),
@@ -81,7 +81,7 @@ def test_errors_of_the_library_are_one_line(url: str, words: list[str], code: in
     [
         (["acquire", "k", "r", "-c", "rpm:1", "-l", "rpm:5/fortnight"], "'fortnight'"),
         (["acquire", "k", "r", "-c", "rpm"], "NAME:NUMBER"),
-        (["acquire", "k", "r", "-c", "rpm:1", "-c", "rpm:2"], "'rpm' is given twice"),
+        (["acquire", "k", "r", "-c", "rpm:1", "-c", "rpm:2"], "'rpm' is passed twice"),
         (["acquire", "k", "r"], "Missing option"),
         (["acquire", "k", "r", "-c", "rpm:1", "--max-wait", "-1"], "--max-wait"),
         (["entity", "create", "k", "-m", "novalue"], "KEY=VALUE"),
@@ -113,7 +113,7 @@ def test_an_existing_entity(url: str) -> None:
         (["--name", "my app"], "my app"),
         (["--url", "postgres://x"], "unknown scheme"),
         (["--url", "sqlite:///x.db", "--region", "us-east-1"], "DynamoDB only"),
-        (["--url", "sqlite:///x.db", "--name", "my-app"], "give one of them"),
+        (["--url", "sqlite:///x.db", "--name", "my-app"], "pass one of them"),
         (["--url", "sqlite://"], "needs a path"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_store_that_is_down(tmp_path: Path) -> None:
 
     allowed = run(*gone, *asking, "--on-unavailable", "allow")
     assert allowed.exit_code == 0
-    assert "without any limit" in allowed.stderr
+    assert "without checking limits" in allowed.stderr
     assert "cannot be opened" in allowed.stderr
     answer = run(*gone, *asking, "--on-unavailable", "allow", "--json")
     assert answer.stderr == ""
@@ -171,7 +171,7 @@ def test_a_session_in_processes_of_their_own(tmp_path: Path) -> None:
     env = {"ZAE_LIMITER_URL": f"sqlite:///{tmp_path / 'limits.db'}"}
     first = process("system", "set-defaults", "-l", "rpm:2/day", **env)
     assert first.returncode == 0
-    assert "is new" in first.stderr
+    assert "is created" in first.stderr
     assert process("acquire", "k", "gpt-4", "-c", "rpm:2", **env).returncode == 0
     refused = process("acquire", "k", "gpt-4", "-c", "rpm:1", **env)
     assert (refused.returncode, refused.stdout) == (3, "")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.terminal import Terminal, fresh
 from zae_limiter.cli.completion import SHELLS, VARIABLE
-from zae_limiter.cli.output import end_once
+from zae_limiter.cli.output import drop_double_stop
 from zae_limiter.core.errors import quote
 
 
@@ -129,7 +129,7 @@ def test_a_name_that_ends_with_a_full_stop_gets_no_second_one(terminal: Terminal
     ("text", "ended"), [("a..", "a."), ("a.", "a."), ("a", "a"), ("wait ...", "wait ..."), ("../x.", "../x."), ("", "")]
 )
 def test_one_full_stop_at_the_end(text: str, ended: str) -> None:
-    assert end_once(text) == ended
+    assert drop_double_stop(text) == ended
 
 
 def test_an_error_in_a_sentence_loses_its_full_stop() -> None:

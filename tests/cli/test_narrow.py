@@ -9,7 +9,7 @@ import pytest
 from tests.cli.terminal import Terminal, fresh
 from tests.cli.test_usage import on_a_terminal
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.cli.output import Grid
+from zae_limiter.cli.grid import Grid
 from zae_limiter.cli.tables import draw_table, fit_table, measure, shorten
 
 KEY = "customer-7f3a9b2c-1d4e-4f5a-9b8c-tenant-key-000001"

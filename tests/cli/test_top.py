@@ -107,15 +107,15 @@ def test_what_is_shown_and_in_which_order(terminal: Terminal) -> None:
 def test_it_says_when_it_was_cut_and_when_there_is_nothing(terminal: Terminal) -> None:
     cut = terminal.run("top", "--once", "--max-records", "2")
     assert "4 limits in 2 records" in cut.stdout
-    assert "only the first 2 records were looked at" in cut.stderr
+    assert "only the first 2 records were read" in cut.stderr
     assert looks(terminal.run("top", "--once", "--json", "--max-records", "2").stdout)[0]["complete"] is False
     empty = terminal.run("top", "--once", "--resource", "none")
     assert "resource none: 0 limits in 0 records" in empty.stdout
-    assert "nothing was consumed here yet" in empty.stderr
+    assert "nothing has been consumed yet" in empty.stderr
 
 
 def test_bad_input(terminal: Terminal) -> None:
-    assert "not both" in terminal.run("top", "--once", "--count", "3").stderr
+    assert "cannot be combined" in terminal.run("top", "--once", "--count", "3").stderr
     for line in ("--interval 0", "--count 0", "--limit 0", "--sort name", "--max-records 0"):
         assert terminal.run("top", *line.split()).exit_code == 2, line
     assert terminal.run("top", "--once", "--resource", "a b").exit_code == 2

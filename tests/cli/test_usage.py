@@ -24,7 +24,7 @@ from tests.support.backends import REGION, dynamodb_table
 from tests.support.deadlines import PATIENCE
 from zae_limiter import SyncRepository, UsageSnapshot
 from zae_limiter.cli import usage_query
-from zae_limiter.cli.charts import PIPE_WIDTH, load_plotext, print_charts, series_of
+from zae_limiter.cli.charts import PIPE_WIDTH, group_series, load_plotext, print_charts
 from zae_limiter.cli.moments import parse_moment
 from zae_limiter.cli.usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS
 from zae_limiter.records import usage
@@ -100,7 +100,7 @@ def test_list_pages_and_says_where_it_stopped(terminal: Terminal, monkeypatch: p
     for asked, count in (([], 100), (["--limit", "7"], 7), (["--limit", "80"], 80)):
         result = terminal.run("usage", "list", "-e", "key", *asked)
         assert len(result.stdout.splitlines()) == 2 + count
-        assert f"{count:,} windows are shown, and there may be more: --all" in result.stderr
+        assert f"{count:,} windows are shown, there may be more: use --all" in result.stderr
     for asked in (["--all"], ["--limit", "120"]):
         result = terminal.run("usage", "list", "-e", "key", *asked)
         assert (len(result.stdout.splitlines()), result.stderr) == (2 + 120, "")
@@ -163,7 +163,7 @@ def test_nothing_found_says_what_to_check(terminal: Terminal) -> None:
         for form in ([], ["--plot"]):
             result = terminal.run("usage", command, "-e", "key", *form)
             assert (result.exit_code, result.stdout) == (0, "")
-            assert "No hourly usage of key is on record" in result.stderr
+            assert "No hourly usage of key has been recorded" in result.stderr
             assert "usage_retention_days" in result.stderr
         header = ",".join(SNAPSHOT_COLUMNS if command == "list" else SUMMARY_COLUMNS)
         assert terminal.run("usage", command, "-e", "key", "--csv").stdout == f"{header}\n"
@@ -176,16 +176,16 @@ def test_nothing_found_on_dynamodb_asks_for_the_aggregator() -> None:
         store = ("--name", name, "--region", REGION, "--endpoint-url", engine.endpoint())
         result = run_command(*store, "usage", "list", "-e", "key")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "`zae-limiter status` tells whether it is deployed" in result.stderr
+    assert "`zae-limiter status` shows whether it is deployed" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("-e key --json --csv", "Give one of --json, --csv"),
-        ("-e key --plot --csv", "Give one of --csv, --plot"),
-        ("-e key --plot --json", "Give one of --json, --plot"),
-        ("--start 24h", "Give --entity ID, --resource NAME or both"),
+        ("-e key --json --csv", "--json and --csv cannot be combined"),
+        ("-e key --plot --csv", "--csv and --plot cannot be combined"),
+        ("-e key --plot --json", "--json and --plot cannot be combined"),
+        ("--start 24h", "Pass --entity ID, --resource NAME or both"),
         ("-e key --start 2026-02-01 --end 2026-02-01", "--start must be before --end"),
         ("-e key --start 1h --end 2h", "--start must be before --end"),
         ("-e key --start yesterday", "'yesterday' is not a moment; write 2026-11-16T12:00:00Z"),
@@ -205,7 +205,7 @@ def test_bad_input_opens_no_store(tmp_path: Path, command: str, line: str, reaso
 
 
 def test_limit_and_all_exclude_each_other(terminal: Terminal) -> None:
-    assert "not both" in terminal.run("usage", "list", "-e", "key", "--limit", "5", "--all").stderr
+    assert "cannot be combined" in terminal.run("usage", "list", "-e", "key", "--limit", "5", "--all").stderr
 
 
 def test_moments() -> None:
@@ -250,7 +250,9 @@ def test_a_series_has_every_window_between_the_first_and_the_last() -> None:
         return UsageSnapshot(entity, "gpt-4", start, "", "monthly", counters, 1)
 
     january, april = "2026-01-01T00:00:00Z", "2026-04-01T00:00:00Z"
-    found = series_of([snapshot("b", april, tpm=5), snapshot("a", january, rpm=1, tpm=2), snapshot("a", april, tpm=1)])
+    found = group_series(
+        [snapshot("b", april, tpm=5), snapshot("a", january, rpm=1, tpm=2), snapshot("a", april, tpm=1)]
+    )
     assert [(each.limit_name, each.consumed) for each in found] == [("rpm", [1]), ("tpm", [2, 0, 0, 6])]
     assert [start[:7] for start in found[1].starts] == ["2026-01", "2026-02", "2026-03", "2026-04"]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 import redis.asyncio
 
-import redis
 from tests.kv.support import Mode, somebody
 from tests.support.redis import shared
 from zae_limiter import ValidationError

@@ -59,9 +59,9 @@ async def test_namespaces_of_one_store_see_nothing_of_each_other(harness: Harnes
 
 async def test_an_unregistered_namespace_is_an_error_and_the_default_one_is_not(harness: Harness) -> None:
     repo = harness.repository(namespace="red")
-    with pytest.raises(NamespaceNotFoundError, match="register_namespace"):
+    with pytest.raises(NamespaceNotFoundError, match="register it first"):
         await repo.get_entity("key")
-    with pytest.raises(NamespaceNotFoundError, match="register_namespace"):
+    with pytest.raises(NamespaceNotFoundError, match="register it first"):
         await repo.set_system_defaults(RPM)
     await repo.register_namespace("red")
     assert await repo.get_entity("key") is None

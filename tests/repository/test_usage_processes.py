@@ -20,7 +20,7 @@ from tests.support.redis import shared
 from zae_limiter import SyncRateLimiter, SyncRepository, UsageSnapshot
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter_aggregator.batch import Aggregator
-from zae_limiter_aggregator.settings import Settings
+from zae_limiter_aggregator.settings import AggregatorSettings
 
 
 def url_of(kind: str, folder: Path) -> str:
@@ -104,7 +104,7 @@ def test_eight_processes_on_dynamodb(tmp_path: Path) -> None:
         clients.prepare(limiter)
         used = eight_processes(url)
         table = url.partition("://")[2].partition("?")[0]
-        function = Aggregator(limiter.repository.store, Settings(table, ("hourly", "daily"), 90, None), None)
+        function = Aggregator(limiter.repository.store, AggregatorSettings(table, ("hourly", "daily"), 90, None), None)
         assert function.process(stream(table)) == {"batchItemFailures": []}
         found = snapshots(limiter)
     for window in ("hourly", "daily"):

@@ -18,7 +18,7 @@ from zae_limiter import (
 )
 from zae_limiter.records import keys, version
 from zae_limiter.records.algebra import Key, Write
-from zae_limiter.repository.compatibility import judge
+from zae_limiter.repository.compatibility import check_compatibility
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.sync import BlockingRepository
@@ -46,7 +46,7 @@ def test_numbers_decide(left: list[int], right: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1..2", "1.0.0!", "-1", "1.2.3.4.5", None, 1, "1.0 ", "9" * 50])
 def test_what_is_no_version(text: object) -> None:
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="is not a version"):
         version.order(text)
 
 
@@ -127,7 +127,7 @@ async def test_data_without_a_namespace_are_not_started_beside(harness: Harness)
         with pytest.raises(VersionMismatchError, match="before namespaces"):
             await harness.repository().register_namespace(name)
     assert (await store.read([keys.namespace("default")])) == [None]
-    verdict = await judge(store.read, "default")
+    verdict = await check_compatibility(store.read, "default")
     assert isinstance(verdict.problem, VersionMismatchError)
 
 
@@ -143,7 +143,7 @@ async def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harn
 
 async def test_looking_registers_nothing(harness: Harness) -> None:
     repo = harness.repository()
-    verdict = await judge(repo._backend.store.read, "default")
+    verdict = await check_compatibility(repo._backend.store.read, "default")
     assert verdict == (version.Deployed(), None)
     with pytest.raises(NamespaceNotFoundError):
         await repo.get_namespace("default")

@@ -18,7 +18,7 @@ from tests.support.redis import shared
 from zae_limiter.stores.dynamodb.client import Client, open_client
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.table import definition
+from zae_limiter.stores.dynamodb.table import table_definition
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.stores.redis.settings import parse
@@ -60,7 +60,7 @@ def dynamodb_table() -> Iterator[str]:
     """A fresh table of ours in the engine under test; it is gone afterwards."""
     name = f"zae-test-{os.getpid()}-{next(_COUNT)}"
     with contextlib.closing(Plain(engine.endpoint())) as direct:
-        status, answer = direct.call("CreateTable", **definition(name))
+        status, answer = direct.call("CreateTable", **table_definition(name))
         assert status == HTTPStatus.OK, answer
         try:
             yield name

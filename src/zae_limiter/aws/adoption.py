@@ -1,7 +1,7 @@
-"""Taking a table that was made without a stack into one, with all it holds.
+"""Import a table that was created without a stack, with all its data, into a new stack.
 
-CloudFormation imports the table into a stack of its own; the usual update then adds what belongs around it. An
-import sets no tags, so until that update such a stack is known by its parameter `ManagedBy`.
+CloudFormation imports the table into a stack of its own; the usual update then adds the other resources. An import
+sets no tags, so until that update such a stack is recognised by its parameter `ManagedBy`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 from ..core.errors import InfrastructureNotFoundError, StackOperationError
 from ..stores.dynamodb.table import check_table
 from . import template
-from .calls import one_line
+from .calls import join_lines, poll
 from .events import Journal
-from .stack import REVIEWED, describe, failure, follow, request
+from .stack import REVIEWED, describe, follow, operation_error, stack_request
 
 if TYPE_CHECKING:
     from .calls import Aws
-    from .stack import Wanted, Watch
+    from .stack import DesiredStack, FollowOptions
 
 _CHANGE_SET = "zae-limiter-adopt"
 _IMPORTED = "IMPORT_COMPLETE"
-_LOOKS = 600
+_LOOKS = 150
+"""With pauses that grow to two seconds: five minutes."""
 _PAUSE = 0.5
 
 
-def adopt(aws: Aws, name: str, wanted: Wanted, watch: Watch) -> None:
-    """Import the table of this name into a new stack; nothing where there is a stack already, or no table."""
+def adopt(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
+    """Import the table called ``name`` into a new stack. Do nothing if the stack exists or the table does not."""
     found = describe(aws, name)
     if found is not None and found.status != REVIEWED:
         return
@@ -36,20 +37,20 @@ def adopt(aws: Aws, name: str, wanted: Wanted, watch: Watch) -> None:
         return
     check_table(table)
     if found is None:
-        _propose(aws, name, wanted)
-    stack_id = _proposed(aws, name, watch)
+        _create_proposal(aws, name, wanted)
+    stack_id = _await_proposal(aws, name, watch)
     journal = Journal(aws, stack_id)
     journal.skip()
     aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
     end = follow(aws, stack_id, journal, watch)
     if end.status != _IMPORTED:
-        raise failure(name, "made of the table", end)
+        raise operation_error(name, "made of the table", end)
 
 
-def _propose(aws: Aws, name: str, wanted: Wanted) -> None:
+def _create_proposal(aws: Aws, name: str, wanted: DesiredStack) -> None:
     identity = {"TableName": name}
     table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table", "ResourceIdentifier": identity}
-    alone = request(name, wanted._replace(template=template.of_table(), tags={}))
+    alone = stack_request(name, wanted._replace(template=template.table_template(), tags={}))
     aws.call(
         "cloudformation",
         "create_change_set",
@@ -60,15 +61,16 @@ def _propose(aws: Aws, name: str, wanted: Wanted) -> None:
     )
 
 
-def _proposed(aws: Aws, name: str, watch: Watch) -> str:
-    """The id of the stack to be, once CloudFormation has looked at the proposal."""
-    for _ in range(_LOOKS):
+def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
+    """Wait until CloudFormation has checked the change set. Return the id of the new stack."""
+
+    def look() -> str | None:
         found = aws.call("cloudformation", "describe_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-        if found["Status"] == "CREATE_COMPLETE":
-            return str(found["StackId"])
         if found["Status"] == "FAILED":
             aws.call("cloudformation", "delete_stack", StackName=name)
-            reason = one_line(found.get("StatusReason", "CloudFormation gives no reason"))
-            raise StackOperationError(f"The table {name!r} cannot be taken into a stack: {reason}")
-        watch.pause(_PAUSE)
-    raise StackOperationError(f"CloudFormation still looks at the table {name!r}; repeat the command to wait on.")
+            reason = join_lines(found.get("StatusReason", "CloudFormation gives no reason"))
+            raise StackOperationError(f"Table {name!r} cannot be imported into a stack: {reason}")
+        return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
+
+    busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
+    return poll(look, watch.pause, busy, first=_PAUSE, looks=_LOOKS)

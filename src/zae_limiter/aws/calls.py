@@ -1,13 +1,14 @@
-"""Calls of AWS's control plane through botocore, and what its errors mean here.
+"""Call AWS's control plane through botocore and translate its errors.
 
-One region, one endpoint, one set of credentials, found as the store finds its own. Clients are made at their first use.
+One region, one endpoint and one set of credentials, resolved as the DynamoDB store resolves its own. Clients are
+created on first use.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from .._version import __version__
 from ..core.errors import (
@@ -23,9 +24,12 @@ from ..stores.dynamodb.credentials import CredentialSource, open_session
 from ..stores.dynamodb.settings import Settings, check_endpoint, check_region, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
+T = TypeVar("T")
+
+_LONGEST_PAUSE = 2.0
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
 _ATTEMPTS = 4
@@ -50,42 +54,42 @@ class Aws:
 
     @property
     def region(self) -> str:
-        """The region that is asked."""
+        """The region of all calls."""
         return self.settings.region
 
     @property
     def settings(self) -> Settings:
         """Region and endpoint of DynamoDB, resolved on first use."""
         if self._settings is None:
-            self._settings = resolve(self._given_region, self.endpoint_url, self._opened)
+            self._settings = resolve(self._given_region, self.endpoint_url, self._open_session)
         return self._settings
 
     def client(self, service: str) -> Any:
-        """The botocore client of a service; one per service."""
+        """Return the botocore client of ``service``, created on first use."""
         if service not in self._clients:
-            self._clients[service] = self._connected(service)
+            self._clients[service] = self._connect(service)
         return self._clients[service]
 
     def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
-        """One call, ``operation`` named as botocore's method; its errors are ours."""
+        """Call ``operation`` (botocore's method name) and return its answer. Raise our errors, not botocore's."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         client = self.client(service)
         try:
             answer: dict[str, Any] = getattr(client, operation)(**request)
         except (ClientError, BotoCoreError) as error:
-            raise translated(error, f"{service}:{operation}") from error
+            raise translate(error, f"{service}:{operation}") from error
         return answer
 
     def pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
-        """The pages of a listing, one call each."""
+        """Iterate over the pages of a listing, one call each."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         client = self.client(service)
         try:
             yield from client.get_paginator(operation).paginate(**request)
         except (ClientError, BotoCoreError) as error:
-            raise translated(error, f"{service}:{operation}") from error
+            raise translate(error, f"{service}:{operation}") from error
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
@@ -100,25 +104,27 @@ class Aws:
     ) -> None:
         self.close()
 
-    def _opened(self) -> Any:
+    def _open_session(self) -> Any:
         if self._session is None:
             self._session = open_session(self.profile)
-            self._session.register_component("data_loader", _loader(self._session.get_config_variable("data_path")))
+            self._session.register_component(
+                "data_loader", _load_service_models(self._session.get_config_variable("data_path"))
+            )
         return self._session
 
-    def _signed_in(self) -> Any:
-        """The session, once it is known that it has credentials; it renews them by itself."""
-        session = self._opened()
+    def _sign_in(self) -> Any:
+        """Return the session after making sure that it has credentials. It renews them itself."""
+        session = self._open_session()
         if not self._clients:
-            found = CredentialSource(self._opened, local=lambda: self.settings.is_local).ask()
+            found = CredentialSource(self._open_session, local=lambda: self.settings.is_local).ask()
             if session.get_credentials() is None:  # an engine on this host takes any
                 session.set_credentials(*found)
         return session
 
-    def _connected(self, service: str) -> Any:
+    def _connect(self, service: str) -> Any:
         from botocore.config import Config
 
-        session, local = self._signed_in(), self.settings.is_local
+        session, local = self._sign_in(), self.settings.is_local
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,
@@ -129,83 +135,74 @@ class Aws:
         return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
 
 
+def poll(
+    look: Callable[[], T | None],
+    pause: Callable[[float], object],
+    busy: StackOperationError,
+    first: float = 0.05,
+    looks: int = 100,
+) -> T:
+    """Call ``look`` until it returns something other than None, and return that.
+
+    Pauses grow from ``first`` to 2 seconds. After ``looks`` calls raise ``busy``.
+    """
+    for number in range(looks):
+        found = look()
+        if found is not None:
+            return found
+        pause(min(_LONGEST_PAUSE, first * 1.5**number))
+    raise busy
+
+
 @cache
-def _loader(data_path: str | None) -> Any:
-    """The descriptions of the services: megabytes of JSON, which a process reads once."""
+def _load_service_models(data_path: str | None) -> Any:
+    """Return botocore's loader. Its service models are megabytes of JSON, which a process reads once."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
 
-class Meaning(NamedTuple):
-    """What an error code of AWS is here."""
+class AwsMeaning(NamedTuple):
+    """Our error class and wording for an error code of AWS."""
 
     kind: type[InfrastructureError]
     reason: str
 
 
-_DENIED = Meaning(AccessDeniedError, "access is denied")
-_INVALID = Meaning(AccessDeniedError, "the credentials are not valid (any more); check them, or log in again")
-_MISSING = Meaning(InfrastructureNotFoundError, "it does not exist")
-_BUSY = Meaning(RateLimiterUnavailable, "AWS throttles its callers; try again later")
-_FAILED = Meaning(RateLimiterUnavailable, "AWS failed")
-_SILENT = Meaning(RateLimiterUnavailable, "AWS cannot be reached")
-_TAKEN = Meaning(StackAlreadyExistsError, "it exists already")
-_REFUSED = Meaning(StackOperationError, "the request was refused")
+_DENIED = AwsMeaning(AccessDeniedError, "access is denied")
+_INVALID = AwsMeaning(AccessDeniedError, "the credentials are invalid or expired; check them, or log in again")
+_MISSING = AwsMeaning(InfrastructureNotFoundError, "it does not exist")
+_BUSY = AwsMeaning(RateLimiterUnavailable, "AWS is throttling requests; try again later")
+_FAILED = AwsMeaning(RateLimiterUnavailable, "AWS failed")
+_SILENT = AwsMeaning(RateLimiterUnavailable, "AWS cannot be reached")
+_TAKEN = AwsMeaning(StackAlreadyExistsError, "it exists already")
+_REFUSED = AwsMeaning(StackOperationError, "the request was refused")
 
-MEANINGS: dict[str, Meaning] = {
-    **dict.fromkeys(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"), _DENIED),
-    **dict.fromkeys(
-        (
-            "ExpiredToken",
-            "ExpiredTokenException",
-            "InvalidClientTokenId",
-            "InvalidAccessKeyId",
-            "UnrecognizedClientException",
-            "SignatureDoesNotMatch",
-            "IncompleteSignature",
-            "MissingAuthenticationToken",
-            "NoCredentialsError",
-            "PartialCredentialsError",
-            "CredentialRetrievalError",
-            "SSOError",
-            "TokenRetrievalError",
-        ),
-        _INVALID,
-    ),
-    **dict.fromkeys(
-        (
-            "ResourceNotFoundException",
-            "StackNotFoundException",
-            "NoSuchBucket",
-            "NoSuchEntity",
-            "AWS.SimpleQueueService.NonExistentQueue",
-            "QueueDoesNotExist",
-            "404",
-        ),
-        _MISSING,
-    ),
-    **dict.fromkeys(
-        ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException", "SlowDown"), _BUSY
-    ),
-    **dict.fromkeys(
-        ("ServiceUnavailable", "InternalFailure", "InternalError", "InternalServerError", "ServiceException"), _FAILED
-    ),
-    **dict.fromkeys(("HTTPClientError", "ConnectionError", "ResponseParserError"), _SILENT),
-    "AlreadyExistsException": _TAKEN,
+_CODES = {
+    _DENIED: "AccessDenied AccessDeniedException UnauthorizedOperation Forbidden 403",
+    _INVALID: "ExpiredToken ExpiredTokenException InvalidClientTokenId InvalidAccessKeyId UnrecognizedClientException "
+    "SignatureDoesNotMatch IncompleteSignature MissingAuthenticationToken NoCredentialsError PartialCredentialsError "
+    "CredentialRetrievalError SSOError TokenRetrievalError",
+    _MISSING: "ResourceNotFoundException StackNotFoundException NoSuchBucket NoSuchEntity "
+    "AWS.SimpleQueueService.NonExistentQueue QueueDoesNotExist 404",
+    _BUSY: "Throttling ThrottlingException RequestLimitExceeded TooManyRequestsException SlowDown",
+    _FAILED: "ServiceUnavailable InternalFailure InternalError InternalServerError ServiceException",
+    _SILENT: "HTTPClientError ConnectionError ResponseParserError",
+    _TAKEN: "AlreadyExistsException",
 }
+MEANINGS: dict[str, AwsMeaning] = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 """The one table from AWS's error codes, and the names of botocore's own errors, to ours."""
 
 
-def translated(error: Exception, action: str) -> InfrastructureError:
-    """The error of ours, in one line; what AWS said stays its cause."""
+def translate(error: Exception, action: str) -> InfrastructureError:
+    """Return our error for an error of botocore, in one line. ``action`` is ``service:operation``."""
     service, _, operation = action.partition(":")
-    meaning = _meaning(error)
+    meaning = _find_meaning(error)
     spoken = f"{service}:{''.join(word.title() for word in operation.split('_'))}"
-    return meaning.kind(f"{spoken}: {meaning.reason}: {one_line(_message(error))}")
+    return meaning.kind(f"{spoken}: {meaning.reason}: {join_lines(_message(error))}")
 
 
-def _meaning(error: Exception) -> Meaning:
+def _find_meaning(error: Exception) -> AwsMeaning:
     code, message = code_of(error), _message(error)
     if code == "ValidationError" and message.endswith("does not exist"):  # how CloudFormation says it of a stack
         return _MISSING
@@ -219,18 +216,18 @@ def _meaning(error: Exception) -> Meaning:
 
 
 def code_of(error: BaseException | None) -> str:
-    """The error code of AWS behind an error of ours, or of botocore's; empty where there is none."""
+    """Return the AWS error code behind an error of ours or of botocore; empty if there is none."""
     response = getattr(error, "response", None) or getattr(getattr(error, "__cause__", None), "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 
 
-def said(error: BaseException) -> str:
-    """What AWS said itself, in one line."""
-    return one_line(_message(error.__cause__ or error))
+def aws_message(error: BaseException) -> str:
+    """Return AWS's own message behind an error, in one line."""
+    return join_lines(_message(error.__cause__ or error))
 
 
-def one_line(text: str) -> str:
-    """A text without line breaks."""
+def join_lines(text: str) -> str:
+    """Return ``text`` without line breaks."""
     return " ".join(text.split())
 
 

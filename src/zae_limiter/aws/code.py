@@ -1,4 +1,4 @@
-"""The aggregator's code: uploaded where the function has another, so that a stack never needs a bucket for it."""
+"""The aggregator's code, uploaded to the function directly, so that a stack needs no bucket for it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import StackOperationError
 from . import package
-from .calls import code_of
+from .calls import code_of, poll
 from .resources import function_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .calls import Aws
 
 UPLOADED, UNCHANGED = "uploaded", "unchanged"
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
-_LOOKS = 100
 
 
 class Package(NamedTuple):
@@ -30,19 +27,19 @@ class Package(NamedTuple):
 
 
 @cache
-def packed() -> Package:
-    """This version's code; what is installed does not change while a process runs."""
+def build_package() -> Package:
+    """Build the package of the installed version, once per process."""
     made = package.build()
     return Package(made, package.sha256(made))
 
 
 def upload(aws: Aws, name: str, *, pause: Callable[[float], object] = time.sleep) -> str:
-    """Give the aggregator this version's code, unless it has it."""
+    """Upload this version's code unless the function has it. Return `UPLOADED` or `UNCHANGED`."""
     function = function_name(name)
-    if is_current(_when_quiet(aws, function, pause)):
+    if is_current(_wait_until_idle(aws, function, pause)):
         return UNCHANGED
     _send(aws, function, pause)
-    found = _when_quiet(aws, function, pause)
+    found = _wait_until_idle(aws, function, pause)
     if "Failed" in (found.get("State"), found.get("LastUpdateStatus")):
         reason = found.get("LastUpdateStatusReason") or found.get("StateReason") or "AWS gives no reason"
         raise StackOperationError(f"The code of Lambda function {function!r} could not be changed: {reason}")
@@ -50,35 +47,31 @@ def upload(aws: Aws, name: str, *, pause: Callable[[float], object] = time.sleep
 
 
 def is_current(configuration: dict[str, Any]) -> bool:
-    """Whether a function has this version's code."""
-    return bool(configuration["CodeSha256"] == packed().sha256)
+    """Return whether a function has this version's code."""
+    return bool(configuration["CodeSha256"] == build_package().sha256)
 
 
 def _send(aws: Aws, function: str, pause: Callable[[float], object]) -> None:
-    for wait in _pauses():
+    def attempt() -> object:
         try:
-            aws.call("lambda", "update_function_code", FunctionName=function, ZipFile=packed().zip)
-            return
+            return aws.call("lambda", "update_function_code", FunctionName=function, ZipFile=build_package().zip)
         except StackOperationError as error:
-            if code_of(error) != "ResourceConflictException":  # somebody else changes it at this moment
+            if code_of(error) != "ResourceConflictException":  # somebody else is changing it
                 raise
-        pause(wait)
-    raise _still_busy(function)
+            return None
+
+    poll(attempt, pause, _contention_error(function))
 
 
-def _when_quiet(aws: Aws, function: str, pause: Callable[[float], object]) -> dict[str, Any]:
-    """The function's configuration once no change of it is under way."""
-    for wait in _pauses():
+def _wait_until_idle(aws: Aws, function: str, pause: Callable[[float], object]) -> dict[str, Any]:
+    """Return the function's configuration once no change of it is in progress."""
+
+    def look() -> dict[str, Any] | None:
         found = aws.call("lambda", "get_function_configuration", FunctionName=function)
-        if found.get("State") != "Pending" and found.get("LastUpdateStatus") != "InProgress":
-            return found
-        pause(wait)
-    raise _still_busy(function)
+        return None if found.get("State") == "Pending" or found.get("LastUpdateStatus") == "InProgress" else found
+
+    return poll(look, pause, _contention_error(function))
 
 
-def _pauses() -> Iterator[float]:
-    return (min(_LONGEST_PAUSE, _FIRST_PAUSE * 1.5**look) for look in range(_LOOKS))
-
-
-def _still_busy(function: str) -> StackOperationError:
-    return StackOperationError(f"Lambda function {function!r} is being changed all the time; deploy again later.")
+def _contention_error(function: str) -> StackOperationError:
+    return StackOperationError(f"Too much contention on Lambda function {function!r}; deploy again later.")

@@ -1,4 +1,4 @@
-"""A whole deployment: the stack, the aggregator's code, the version record. Doing it again changes nothing."""
+"""Deploy the stack, the aggregator's code and the version record. Repeating a deployment changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.values import StackOptions
 from ..stores.dynamodb.store import DynamoStore
 from . import adoption, code, options as stack_options, preflight, removal, stack, tags, template
 from .calls import Aws
-from .stack import Wanted, Watch
+from .stack import DesiredStack, FollowOptions
 from .stamping import stamp
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Deployment(NamedTuple):
-    """What a deployment has done."""
+    """The result of a deployment."""
 
     name: str
     region: str
@@ -47,18 +47,26 @@ def deploy(
     wait: bool = True,
     adopt: bool = False,
 ) -> Deployment:
-    """Make the deployment what ``options`` say, whatever is there now; ``progress`` hears of each stack event.
+    """Create or update the deployment so that it matches ``options``. Return what was changed.
 
-    Without ``wait`` only the stack is begun: a later `deploy` uploads the code. ``adopt`` takes a table that exists
-    into the stack; otherwise such a table is refused.
+    Args:
+        aws: The account and region.
+        name: The name of the stack and of its table.
+        options: The options of the stack.
+        progress: Called with each event of the stack.
+        pause: Called with the seconds to wait between two looks at the stack.
+        wait: If False, only start the stack operation; a later `deploy` uploads the code.
+        adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
     stack_options.check(name, options)
     if not (options.enable_aggregator and options.enable_audit_archival):
-        removal.check_dispensable(aws, name)
+        removal.check_archive_empty(aws, name)
     preflight.check_role(aws, options)
     free = partial(preflight.check_names, aws, name, options)
-    wanted = Wanted(template.body(), template.parameters(name, options), tags.of_stack(options.tags), free)
-    watch = Watch(pause=pause) if progress is None else Watch(progress, pause)
+    wanted = DesiredStack(
+        template.read_template(), template.encode_parameters(name, options), tags.stack_tags(options.tags), free
+    )
+    watch = FollowOptions(pause=pause) if progress is None else FollowOptions(progress, pause)
     if adopt:
         adoption.adopt(aws, name, wanted, watch)
     done = stack.apply(aws, name, wanted, watch, wait=wait)
@@ -66,34 +74,34 @@ def deploy(
         return Deployment(name, aws.region, done, None, {})
     uploaded = code.upload(aws, name, pause=pause) if options.enable_aggregator else None
     stamp(aws, name, options)
-    found = stack.own(aws, name)
+    found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
 
 
 def deploy_store(store: Store, options: StackOptions) -> Deployment:
-    """Deploy what a store needs, where it expects it."""
-    told = _told(store, options)
+    """Deploy the stack that ``store`` needs, under the store's own name and region."""
+    told = _client_options(store, options)
     with Aws(told.region, told.endpoint_url, told.profile) as aws:
         return deploy(aws, told.table, options)
 
 
 def check_store(store: Store, options: StackOptions) -> None:
-    """Refuse options that cannot be deployed for a store; nobody is asked."""
-    stack_options.check(_told(store, options).table, options)
+    """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
+    stack_options.check(_client_options(store, options).table, options)
 
 
-def _told(store: Store, options: StackOptions) -> Options:
+def _client_options(store: Store, options: StackOptions) -> Options:
     if not isinstance(store, DynamoStore):
-        raise ValidationError("stack_options", options, f"does not fit the {store.capabilities.name} store")
+        raise ValidationError("stack_options", options, f"is not supported on the {store.capabilities.name} store")
     return store.client.options
 
 
-def options_now(aws: Aws, name: str) -> StackOptions:
-    """The options of a deployment as it is; the usual ones where there is none."""
-    found = stack.own(aws, name)
+def read_options(aws: Aws, name: str) -> StackOptions:
+    """Return the options of the deployed stack, or the defaults if there is none."""
+    found = stack.find_own(aws, name)
     return StackOptions() if found is None or found.is_dead else options_of(found)
 
 
 def options_of(found: Stack) -> StackOptions:
-    """The options that a stack was deployed with."""
-    return replace(template.options(found.parameters), tags=tags.of_user(found.tags))
+    """Return the options that a stack was deployed with."""
+    return replace(template.decode_options(found.parameters), tags=tags.user_tags(found.tags))

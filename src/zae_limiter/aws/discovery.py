@@ -1,11 +1,11 @@
-"""Which limiters there are: all stacks that have our tag."""
+"""Find deployed limiters: all stacks that carry our tag."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..core.values import LimiterInfo
-from .stack import described
+from .stack import parse_stack
 from .tags import SCHEMA, VERSION
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def find(aws: Aws) -> list[LimiterInfo]:
-    """The limiters of this account and region, by name."""
-    stacks = [described(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]]
+    """Return the limiters of this account and region, sorted by name."""
+    stacks = [parse_stack(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]]
     found = [
         LimiterInfo(each.name, aws.region, each.status, each.tags.get(VERSION), each.tags.get(SCHEMA))
         for each in stacks
-        if each.managed
+        if each.is_managed
     ]
     return sorted(found, key=lambda each: each.stack_name)

@@ -1,11 +1,11 @@
-"""What CloudFormation does to a stack: its events, each told once, and which of them was the one that failed."""
+"""Read the events of a stack, each once, and find the one that made an operation fail."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import InfrastructureError
-from .calls import one_line
+from .calls import join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ _FOLLOWS = ("cancelled", "canceled")
 
 
 class Event(NamedTuple):
-    """One step: a resource, its type, its new status, and why."""
+    """One event of a stack: a resource, its type, its new status and the reason."""
 
     id: str
     resource: str
@@ -29,68 +29,68 @@ class Event(NamedTuple):
     """Whether it is about the stack as a whole."""
 
     @property
-    def failed(self) -> bool:
-        """Whether something went wrong."""
+    def has_failed(self) -> bool:
+        """Whether the step failed."""
         return self.status.endswith("_FAILED")
 
 
 class Journal:
-    """The events of one stack, oldest first; none is told twice."""
+    """The events of one stack, oldest first. No event is returned twice."""
 
     def __init__(self, aws: Aws, stack_id: str) -> None:
         self._aws = aws
         self._stack_id = stack_id
-        self._told: set[str] = set()
+        self._seen: set[str] = set()
 
     def skip(self) -> None:
-        """Tell nothing of what has happened until now."""
+        """Skip all events up to now."""
         self.new()
 
     def skip_to_operation(self) -> None:
-        """Tell nothing of what happened before the operation that is under way."""
-        events = self._untold()
+        """Skip all events before the operation that is in progress."""
+        events = self._read_unseen()
         for place, event in enumerate(events):  # newest first
             if event.of_stack and event.status in _STARTS:
-                self._told.update(before.id for before in events[place + 1 :])
+                self._seen.update(before.id for before in events[place + 1 :])
                 return
 
     def new(self) -> list[Event]:
-        """What has happened since the last look."""
-        events = self._untold()
-        self._told.update(event.id for event in events)
+        """Return the events since the last call."""
+        events = self._read_unseen()
+        self._seen.update(event.id for event in events)
         return events[::-1]
 
-    def _untold(self) -> list[Event]:
-        """Newest first, as CloudFormation lists them; a listing can repeat what moved while it was read."""
+    def _read_unseen(self) -> list[Event]:
+        """Return unseen events, newest first. A listing can repeat events that move while it is read."""
         found: dict[str, Event] = {}
         for page in self._aws.pages("cloudformation", "describe_stack_events", StackName=self._stack_id):
-            events = [_event(entry) for entry in page["StackEvents"]]
-            found |= {event.id: event for event in events if event.id not in self._told and event.id not in found}
-            if any(event.id in self._told for event in events):
+            events = [_parse_event(entry) for entry in page["StackEvents"]]
+            found |= {event.id: event for event in events if event.id not in self._seen and event.id not in found}
+            if any(event.id in self._seen for event in events):
                 break
         return list(found.values())
 
 
-def _event(entry: dict[str, Any]) -> Event:
+def _parse_event(entry: dict[str, Any]) -> Event:
     return Event(
         id=entry["EventId"],
         resource=entry["LogicalResourceId"],
         type=entry["ResourceType"],
         status=entry["ResourceStatus"],
-        reason=one_line(entry.get("ResourceStatusReason", "")),
+        reason=join_lines(entry.get("ResourceStatusReason", "")),
         of_stack=entry.get("PhysicalResourceId") == entry["StackId"],
     )
 
 
-def culprit(events: Iterable[Event]) -> Event | None:
-    """The resource that failed first: the others were cancelled because of it."""
-    failed = [event for event in events if event.failed]
+def find_culprit(events: Iterable[Event]) -> Event | None:
+    """Return the event of the resource that failed first, or None; later failures are only cancellations."""
+    failed = [event for event in events if event.has_failed]
     own = [event for event in failed if not event.of_stack and not any(word in event.reason for word in _FOLLOWS)]
     return next(iter(own or failed), None)
 
 
-def rejected(aws: Aws, stack_id: str) -> list[Event]:
-    """What the last operation was refused for before it began; the stack's own events say only that it was."""
+def find_rejections(aws: Aws, stack_id: str) -> list[Event]:
+    """Return why the last operation was rejected before it started; the stack's own events do not say why."""
     if not hasattr(aws.client("cloudformation"), "describe_events"):  # an older botocore
         return []
     try:
@@ -101,15 +101,15 @@ def rejected(aws: Aws, stack_id: str) -> list[Event]:
         return []
     found = [each for page in failed for each in page["OperationEvents"] if each.get("EventType") == "VALIDATION_ERROR"]
     newest = max((each["Timestamp"], each["OperationId"]) for each in found)[1] if found else None
-    return [_rejection(each) for each in found if each["OperationId"] == newest]
+    return [_parse_rejection(each) for each in found if each["OperationId"] == newest]
 
 
-def _rejection(entry: dict[str, Any]) -> Event:
+def _parse_rejection(entry: dict[str, Any]) -> Event:
     return Event(
         id=entry["EventId"],
         resource=entry.get("LogicalResourceId", ""),
         type=entry.get("ResourceType", ""),
         status="VALIDATION_FAILED",
-        reason=one_line(entry.get("ValidationStatusReason", "")),
+        reason=join_lines(entry.get("ValidationStatusReason", "")),
         of_stack=False,
     )

@@ -1,6 +1,6 @@
-"""How a deployed limiter is doing: each part is looked at by itself.
+"""Check the health of a deployed limiter, part by part.
 
-A part that these credentials may not look at, or that fails, says so under ``troubles``; the rest is shown.
+A part that fails, or that these credentials may not read, is reported under ``troubles``; the others are shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StackHealth:
-    """The stack, and why it is in its state."""
+    """The status of the stack and the reason for it."""
 
     status: str
     reason: str | None
@@ -44,7 +44,7 @@ class StackHealth:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The table; DynamoDB counts items and bytes about every six hours."""
+    """The status of the table. DynamoDB updates the counts of items and bytes about every six hours."""
 
     status: str
     items: int
@@ -64,7 +64,7 @@ class AggregatorHealth:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What was deployed, and what asks."""
+    """The versions of this client and of the deployment."""
 
     client: str
     schema: str | None = None
@@ -74,7 +74,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Everything that is known; None is what is not there."""
+    """The health of all parts. None means that a part does not exist or could not be read."""
 
     name: str
     region: str
@@ -92,18 +92,18 @@ class Health:
     namespaces: int | None = None
 
 
-class _Looks:
-    """Looks at one part after the other; what goes wrong with one is noted, not raised."""
+class _PartChecks:
+    """Runs checks one by one and collects their errors instead of raising them."""
 
     def __init__(self) -> None:
         self.troubles: dict[str, InfrastructureError] = {}
 
-    def told(self) -> dict[str, str]:
-        """What went wrong, by part."""
+    def describe_troubles(self) -> dict[str, str]:
+        """Return the errors by part."""
         return {part: str(error) for part, error in self.troubles.items()}
 
-    def at(self, part: str, look: Callable[[], T]) -> T | None:
-        """What the look finds; None where there is nothing, or where it fails."""
+    def check(self, part: str, look: Callable[[], T]) -> T | None:
+        """Return the result of ``look``, or None if the part does not exist or the check fails."""
         try:
             return look()
         except InfrastructureNotFoundError:
@@ -113,46 +113,46 @@ class _Looks:
             return None
 
 
-def look(store: Store) -> Health:
-    """Look at the limiter behind a blocking store of DynamoDB."""
+def check_health(store: Store) -> Health:
+    """Return the health of the limiter behind a blocking DynamoDB store."""
     if not isinstance(store, DynamoStore):
-        raise ValidationError("store", store, f"is {store.capabilities.name}, which no part of AWS surrounds")
-    told = store.client.options
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
-        return _looked(aws, told.table, store)
+        raise ValidationError("store", store, f"is a {store.capabilities.name} store; only DynamoDB is deployed on AWS")
+    options = store.client.options
+    with Aws(options.region, options.endpoint_url, options.profile) as aws:
+        return _check_parts(aws, options.table, store)
 
 
-def _looked(aws: Aws, name: str, store: DynamoStore) -> Health:
-    looks = _Looks()
-    answer = looks.at("read", lambda: _timed_read(store))
-    table = looks.at("table", lambda: _table(aws, name))
-    if answer is None and table is None and _silent(looks.troubles):
-        return Health(name, aws.region, False, Versions(__version__), looks.told())
-    around = looks.at if _can_be_deployed(name) else _unseen
-    found = around("stack", lambda: _stack(aws, name))
+def _check_parts(aws: Aws, name: str, store: DynamoStore) -> Health:
+    checks = _PartChecks()
+    answer = checks.check("read", lambda: _measure_read(store))
+    table = checks.check("table", lambda: _read_table(aws, name))
+    if answer is None and table is None and _is_unreachable(checks.troubles):
+        return Health(name, aws.region, False, Versions(__version__), checks.describe_troubles())
+    around = checks.check if _is_stack_name(name) else _skip
+    found = around("stack", lambda: _read_stack(aws, name))
     if table is None and found is None:
-        raise _nothing(aws, name, looks.troubles)
+        raise _not_found_error(aws, name, checks.troubles)
     latency, deployed = answer or (None, None)
     return Health(
         name=name,
         region=aws.region,
-        available=answer is not None or (table is not None and _only_denied(looks.troubles)),
+        available=answer is not None or (table is not None and _only_denied(checks.troubles)),
         versions=_versions(deployed),
         latency_ms=latency,
         stack=found,
         table=table,
-        ttl=looks.at("ttl", lambda: _ttl(aws, name)),
-        pitr=looks.at("pitr", lambda: _pitr(aws, name)),
-        aggregator=around("aggregator", lambda: _aggregator(aws, name)),
-        stream_mapping=around("stream mapping", lambda: _mapping(aws, name)),
-        dead_letters=around("dead letters", lambda: _dead_letters(aws, name)),
-        namespaces=looks.at("namespaces", lambda: _namespaces(store)),
-        troubles=looks.told(),
+        ttl=checks.check("ttl", lambda: _read_ttl(aws, name)),
+        pitr=checks.check("pitr", lambda: _read_pitr(aws, name)),
+        aggregator=around("aggregator", lambda: _read_aggregator(aws, name)),
+        stream_mapping=around("stream mapping", lambda: _read_stream_mapping(aws, name)),
+        dead_letters=around("dead letters", lambda: _count_dead_letters(aws, name)),
+        namespaces=checks.check("namespaces", lambda: _count_namespaces(store)),
+        troubles=checks.describe_troubles(),
     )
 
 
-def _can_be_deployed(name: str) -> bool:
-    """Whether a stack can have the name; a table made without one can be called otherwise."""
+def _is_stack_name(name: str) -> bool:
+    """Return whether a stack can have this name. A table created without a stack may have another."""
     try:
         names.stack(name)
     except ValidationError:
@@ -160,17 +160,17 @@ def _can_be_deployed(name: str) -> bool:
     return True
 
 
-def _unseen(part: str, look: Callable[[], T]) -> T | None:
+def _skip(part: str, look: Callable[[], T]) -> T | None:
     return None
 
 
-def _silent(troubles: Mapping[str, InfrastructureError]) -> bool:
-    """Whether nobody answers at all: then there is nothing more to look at."""
+def _is_unreachable(troubles: Mapping[str, InfrastructureError]) -> bool:
+    """Return whether AWS did not answer at all, so that further checks are pointless."""
     return bool(troubles) and all(isinstance(error, RateLimiterUnavailable) for error in troubles.values())
 
 
-def _nothing(aws: Aws, name: str, troubles: Mapping[str, InfrastructureError]) -> InfrastructureError:
-    """What to say where there is nothing to show."""
+def _not_found_error(aws: Aws, name: str, troubles: Mapping[str, InfrastructureError]) -> InfrastructureError:
+    """Return the error for a limiter of which neither a stack nor a table can be found."""
     return next(iter(troubles.values()), None) or InfrastructureNotFoundError(
         f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
         f"else deploy it with `zae-limiter deploy --name {name}`."
@@ -181,8 +181,8 @@ def _only_denied(troubles: Mapping[str, InfrastructureError]) -> bool:
     return isinstance(troubles.get("read"), AccessDeniedError)
 
 
-def _timed_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
-    """One read of the version record, and what it took; the first call looks up credentials and connects."""
+def _measure_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
+    """Read the version record. Return the latency in ms and the record. The first, unmeasured read connects."""
     run(store.read([version.key()]))
     started = perf_counter()
     image = run(store.read([version.key()]))[0]
@@ -190,14 +190,14 @@ def _timed_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
     return latency, None if image is None else version.decode(image)
 
 
-def _stack(aws: Aws, name: str) -> StackHealth | None:
+def _read_stack(aws: Aws, name: str) -> StackHealth | None:
     found = stack.describe(aws, name)
-    if found is None or not (found.managed or found.older):
+    if found is None or not (found.is_managed or found.older_version):
         return None
-    return StackHealth(found.status, f"of {found.older}" if found.older else found.reason or None)
+    return StackHealth(found.status, f"of {found.older_version}" if found.older_version else found.reason or None)
 
 
-def _table(aws: Aws, name: str) -> TableHealth:
+def _read_table(aws: Aws, name: str) -> TableHealth:
     found = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
     return TableHealth(
         status=found["TableStatus"],
@@ -208,12 +208,12 @@ def _table(aws: Aws, name: str) -> TableHealth:
     )
 
 
-def _ttl(aws: Aws, name: str) -> str:
+def _read_ttl(aws: Aws, name: str) -> str:
     answer = aws.call("dynamodb", "describe_time_to_live", TableName=name)
     return str(answer["TimeToLiveDescription"].get("TimeToLiveStatus", "DISABLED"))
 
 
-def _pitr(aws: Aws, name: str) -> str:
+def _read_pitr(aws: Aws, name: str) -> str:
     answer = aws.call("dynamodb", "describe_continuous_backups", TableName=name)["ContinuousBackupsDescription"]
     found: dict[str, Any] = answer.get("PointInTimeRecoveryDescription", {})
     days = found.get("RecoveryPeriodInDays")
@@ -221,17 +221,17 @@ def _pitr(aws: Aws, name: str) -> str:
     return f"{status}, {days} days" if days and status == "ENABLED" else status
 
 
-def _aggregator(aws: Aws, name: str) -> AggregatorHealth:
+def _read_aggregator(aws: Aws, name: str) -> AggregatorHealth:
     found = aws.call("lambda", "get_function_configuration", FunctionName=function_name(name))
     return AggregatorHealth(found.get("State", "Active"), code.is_current(found), found.get("LastUpdateStatus"))
 
 
-def _mapping(aws: Aws, name: str) -> str | None:
+def _read_stream_mapping(aws: Aws, name: str) -> str | None:
     answer = aws.call("lambda", "list_event_source_mappings", FunctionName=function_name(name))
     return next((str(each["State"]) for each in answer["EventSourceMappings"]), None)
 
 
-def _dead_letters(aws: Aws, name: str) -> int:
+def _count_dead_letters(aws: Aws, name: str) -> int:
     url = aws.call("sqs", "get_queue_url", QueueName=queue_name(name))["QueueUrl"]
     wanted = ["ApproximateNumberOfMessages"]
     answer = aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=wanted)
@@ -244,7 +244,7 @@ def _versions(deployed: version.Deployed | None) -> Versions:
     return Versions(__version__, deployed.schema, deployed.client_min, deployed.aggregator)
 
 
-def _namespaces(store: DynamoStore) -> int:
+def _count_namespaces(store: DynamoStore) -> int:
     query, count = Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), 0
     while True:
         page = run(store.query(query))

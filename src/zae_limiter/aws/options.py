@@ -1,4 +1,4 @@
-"""Which options a stack can have: what AWS would refuse later is refused before anything is asked of it."""
+"""Check the options of a stack before AWS is called."""
 
 from __future__ import annotations
 
@@ -66,38 +66,38 @@ _IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
 
 
 def check(name: str, options: StackOptions) -> None:
-    """Refuse a stack that could not be made, or not work; the reason names the fix."""
+    """Raise `ValidationError` for options that could not be deployed or would not work. The reason names the fix."""
     names.stack(name)
     if options.enable_aggregator is True and len(function_name(name)) > _FUNCTION_MAX:
         most = _FUNCTION_MAX - len(function_name(""))
         raise ValidationError(
             "name",
             name,
-            f"has {len(name)} characters, at most {most} are allowed with an aggregator, whose function is called "
-            "after it; shorten it, or do without by enable_aggregator=False (--no-aggregator)",
+            f"has {len(name)} characters, at most {most} are allowed with an aggregator, whose function is named "
+            "after it; shorten it, or set enable_aggregator=False (--no-aggregator)",
         )
     for flag in _FLAGS:
         if not isinstance(getattr(options, flag), bool):
             raise ValidationError(flag, getattr(options, flag), "must be True or False")
     for field, (least, most) in RANGES.items():
-        _in_range(field, getattr(options, field), least, most)
+        _check_range(field, getattr(options, field), least, most)
     for field in _ARNS:
-        _arn(field, getattr(options, field))
+        _check_arn(field, getattr(options, field))
     for field, most in _FORMATS.items():
-        _fits(field, getattr(options, field), name, most)
-    _log_retention(options.log_retention_days)
-    _windows(options.snapshot_windows)
-    _tags(options.tags)
-    _iam(options)
+        _check_format(field, getattr(options, field), name, most)
+    _check_log_retention(options.log_retention_days)
+    _check_windows(options.snapshot_windows)
+    _check_tags(options.tags)
+    _check_iam(options)
 
 
-def halves(format: str | None) -> tuple[str, str]:
-    """What a format of names puts before and after a name."""
+def split_format(format: str | None) -> tuple[str, str]:
+    """Return what a name format puts before and after a name."""
     prefix, _, suffix = (format or "{}").partition("{}")
     return prefix, suffix
 
 
-def _in_range(field: str, value: object, least: int, most: int) -> None:
+def _check_range(field: str, value: object, least: int, most: int) -> None:
     if value is None and field == "pitr_recovery_days":
         return
     number = as_int(value)
@@ -105,18 +105,18 @@ def _in_range(field: str, value: object, least: int, most: int) -> None:
         raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
 
 
-def _log_retention(value: object) -> None:
+def _check_log_retention(value: object) -> None:
     days = as_int(value)
     if days is None:
         raise ValidationError("log_retention_days", value, "must be a whole number of days")
     if days not in LOG_RETENTION_DAYS:
         nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
         raise ValidationError(
-            "log_retention_days", days, f"is no retention that CloudWatch Logs knows; the nearest is {nearest}"
+            "log_retention_days", days, f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
         )
 
 
-def _windows(value: object) -> None:
+def _check_windows(value: object) -> None:
     given = value.split(",") if isinstance(value, str) else []
     if not given or not set(given) <= set(WINDOWS) or len(set(given)) < len(given):
         raise ValidationError(
@@ -124,19 +124,19 @@ def _windows(value: object) -> None:
         )
 
 
-def _arn(field: str, value: object) -> None:
+def _check_arn(field: str, value: object) -> None:
     pattern, example = _ARNS[field]
     if value is not None and not (isinstance(value, str) and pattern.match(value)):
         raise ValidationError(field, value, f"must be an ARN such as {example}")
 
 
-def _fits(field: str, format: object, name: str, most: int) -> None:
-    """A format makes a name of IAM: what is put in is the stack's name, a hyphen and one more word."""
+def _check_format(field: str, format: object, name: str, most: int) -> None:
+    """Check that a format makes valid IAM names: stack name, hyphen and one more word are put into it."""
     if format is None:
         return
     if not isinstance(format, str) or format.count("{}") != 1:
         raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    prefix, suffix = halves(format)
+    prefix, suffix = split_format(format)
     if not _IN_IAM_NAMES.match(prefix + suffix):
         raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
     longest = len(prefix + suffix) + len(name) + 1 + COMPONENT_MAX
@@ -148,28 +148,28 @@ def _fits(field: str, format: object, name: str, most: int) -> None:
         )
 
 
-def _tags(tags: object) -> None:
+def _check_tags(tags: object) -> None:
     if tags is None:
         return
     if not isinstance(tags, Mapping):
         raise ValidationError("tags", tags, "must map keys to values")
     if len(tags) > _MOST_TAGS:
-        raise ValidationError("tags", len(tags), f"are too many; a stack has room for {_MOST_TAGS} beside our own")
+        raise ValidationError("tags", len(tags), f"too many tags; a stack has room for {_MOST_TAGS} besides our own")
     for key, value in tags.items():
-        _tag("key", key, 128)
-        _tag("value", value, 256)
+        _check_tag("key", key, 128)
+        _check_tag("value", value, 256)
         if key.lower().startswith(("aws:", OWN_TAGS)):
             raise ValidationError("tags", key, f"must not begin with aws: or {OWN_TAGS}, which are reserved")
 
 
-def _tag(part: str, text: Any, most: int) -> None:
+def _check_tag(part: str, text: Any, most: int) -> None:
     if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
         raise ValidationError(
-            "tags", text, f"is no {part} of a tag: 1 to {most} letters, digits, spaces and '_.:/=+-@' are"
+            "tags", text, f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
         )
 
 
-def _iam(options: StackOptions) -> None:
+def _check_iam(options: StackOptions) -> None:
     if options.create_iam:
         return
     if options.create_iam_roles:
@@ -179,6 +179,6 @@ def _iam(options: StackOptions) -> None:
         raise ValidationError(
             "aggregator_role_arn",
             None,
-            "the aggregator needs a role where create_iam=False (--no-iam): give aggregator_role_arn "
-            "(--aggregator-role-arn), or do without it by enable_aggregator=False (--no-aggregator)",
+            "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
+            "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
         )

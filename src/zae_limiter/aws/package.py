@@ -1,7 +1,7 @@
-"""The Lambda package: the aggregator and what it imports of ours, as a zip.
+"""Build the Lambda package: the aggregator and the modules of ours that it imports, as a zip.
 
-It is made of the installed sources alone, and the same sources make the same bytes on every machine: names are sorted,
-times and permissions fixed, and nothing is compressed, as compressors differ.
+The same sources make the same bytes on every machine: names are sorted, times and permissions fixed, and nothing is
+compressed, as compressors differ.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Module(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is in the zip."""
+        """The path in the zip."""
         return "/".join(self.parts) + ("/__init__.py" if self.is_package else ".py")
 
     @property
     def package(self) -> tuple[str, ...]:
-        """The package that its relative imports start from."""
+        """The package that relative imports start from."""
         return self.parts if self.is_package else self.parts[:-1]
 
 
 def build() -> bytes:
-    """The zip."""
+    """Build the zip and return its bytes."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_STORED) as archive:
         for module in sorted(modules(), key=lambda module: module.path):
@@ -56,12 +56,12 @@ def build() -> bytes:
 
 
 def sha256(package: bytes) -> str:
-    """Its digest, as Lambda tells it of the code that it has."""
+    """Return the digest in the form in which Lambda reports it."""
     return base64.b64encode(hashlib.sha256(package).digest()).decode()
 
 
 def modules() -> list[Module]:
-    """All modules of the aggregator, and those that they import, however far away and however late."""
+    """Return all modules of the aggregator and those that they import, directly or not."""
     found: dict[tuple[str, ...], Module] = {}
     wanted = list(_below(resources.files(AGGREGATOR), (AGGREGATOR,)))
     while wanted:
@@ -75,7 +75,7 @@ def modules() -> list[Module]:
 
 
 def _below(folder: Traversable, parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The names of a package and of every module in it."""
+    """Yield the names of a package and of every module in it."""
     yield parts
     for each in folder.iterdir():
         if each.is_dir() and each.joinpath("__init__.py").is_file():
@@ -85,7 +85,7 @@ def _below(folder: Traversable, parts: tuple[str, ...]) -> Iterator[tuple[str, .
 
 
 def _read(parts: tuple[str, ...]) -> Module | None:
-    """The module of that name, None where it is somebody else's or no module."""
+    """Return the module of that name, or None if it is not a module of ours."""
     if parts[0] not in _OURS:
         return None
     place = resources.files(parts[0])
@@ -97,7 +97,7 @@ def _read(parts: tuple[str, ...]) -> Module | None:
 
 
 def _imports(module: Module) -> Iterator[tuple[str, ...]]:
-    """What a module may import; names that are no modules are among them."""
+    """Yield the names that a module may import; some of them are not modules."""
     for node in _run(ast.parse(module.source)):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
@@ -109,7 +109,7 @@ def _imports(module: Module) -> Iterator[tuple[str, ...]]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below one that run: what only type checkers see is left out."""
+    """Yield the nodes below ``node`` that are executed, without those for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             for other in child.orelse:

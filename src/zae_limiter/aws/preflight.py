@@ -1,6 +1,6 @@
-"""What can be known before CloudFormation is asked: whether names are free, and whether a given role is there.
+"""Check before a deployment that names are free and that a given role exists.
 
-CloudFormation finds out too, after a minute and a rollback. What these credentials may not look at is left to it.
+CloudFormation would find out too, after a minute and a rollback. What these credentials may not read is skipped.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 
 def check_names(aws: Aws, name: str, options: StackOptions) -> None:
-    """Refuse names that are taken; for a stack that does not exist yet."""
+    """Raise `StackAlreadyExistsError` if a name of a new stack's resources is taken."""
     if _exists(aws, "dynamodb", "describe_table", TableName=name):
-        raise _taken("DynamoDB table", name, aws.region, "Give another name, or take it in with --adopt.")
+        raise _name_taken_error("DynamoDB table", name, aws.region, "Choose another name, or import it with --adopt.")
     if not options.enable_aggregator:
         return
     if _exists(aws, "lambda", "get_function_configuration", FunctionName=function_name(name)):
-        raise _taken("Lambda function", function_name(name), aws.region)
+        raise _name_taken_error("Lambda function", function_name(name), aws.region)
     if _exists(aws, "sqs", "get_queue_url", QueueName=queue_name(name)):
-        raise _taken("SQS queue", queue_name(name), aws.region)
-    if _is_log(aws, log_group(name)):
-        raise _taken("log group", log_group(name), aws.region)
+        raise _name_taken_error("SQS queue", queue_name(name), aws.region)
+    if _has_log_group(aws, log_group(name)):
+        raise _name_taken_error("log group", log_group(name), aws.region)
 
 
-def _taken(
-    kind: str, name: str, region: str, fix: str = "Give another name, or delete it first."
+def _name_taken_error(
+    kind: str, name: str, region: str, fix: str = "Choose another name, or delete it first."
 ) -> StackAlreadyExistsError:
     return StackAlreadyExistsError(
-        f"The {kind} {name!r} exists in {region} and belongs to no stack of zae-limiter; nothing was changed. {fix}"
+        f"The {kind} {name!r} exists in {region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
 
 
 def check_role(aws: Aws, options: StackOptions) -> None:
-    """Refuse a role of this account that is not there."""
+    """Raise `ValidationError` if the given role belongs to this account and does not exist."""
     arn = options.aggregator_role_arn
-    if arn is None or arn.split(":")[4] != _account(aws):
+    if arn is None or arn.split(":")[4] != _read_account(aws):
         return
     try:
         aws.call("iam", "get_role", RoleName=arn.rpartition("/")[2])
@@ -57,7 +57,7 @@ def check_role(aws: Aws, options: StackOptions) -> None:
         return
 
 
-def _account(aws: Aws) -> str | None:
+def _read_account(aws: Aws) -> str | None:
     try:
         return str(aws.call("sts", "get_caller_identity")["Account"])
     except (AccessDeniedError, StackOperationError):
@@ -72,7 +72,7 @@ def _exists(aws: Aws, service: str, operation: str, **request: str) -> bool:
     return True
 
 
-def _is_log(aws: Aws, group: str) -> bool:
+def _has_log_group(aws: Aws, group: str) -> bool:
     try:
         answer = aws.call("logs", "describe_log_groups", logGroupNamePrefix=group)
     except AccessDeniedError:

@@ -1,7 +1,4 @@
-"""Deleting a deployment: the archive is emptied, then the stack goes with all it holds.
-
-What is protected is refused before anything is deleted.
-"""
+"""Delete a deployment: empty its archive, then delete the stack. Protected resources are refused first."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, StackO
 from ..stores.dynamodb.answers import OTHER_REGION
 from . import stack
 from .resources import log_group
-from .stack import Watch
+from .stack import FollowOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,25 +31,25 @@ def delete(
     progress: Callable[[Event], object] | None = None,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Delete the stack and everything in it; one that is missing is an error."""
-    watch = Watch(pause=pause) if progress is None else Watch(progress, pause)
-    found = present(aws, name)
+    """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    watch = FollowOptions(pause=pause) if progress is None else FollowOptions(progress, pause)
+    found = require_stack(aws, name)
     check_unprotected(aws, found)
     for left in reversed(range(_TRIES)):
-        for bucket in buckets(aws, found):
-            empty(aws, bucket)
+        for bucket in list_archives(aws, found):
+            empty_bucket(aws, bucket)
         try:
             stack.remove(aws, found, watch)
             break
         except StackOperationError:
-            if not left or not any(_holds(aws, bucket) for bucket in buckets(aws, found)):
+            if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
                 raise
     _drop_log(aws, name)
 
 
-def present(aws: Aws, name: str) -> Stack:
-    """The stack, which must be there and ours."""
-    found = stack.own(aws, names.stack(name))
+def require_stack(aws: Aws, name: str) -> Stack:
+    """Return our stack called ``name``. Raise `InfrastructureNotFoundError` if it does not exist."""
+    found = stack.find_own(aws, names.stack(name))
     if found is None:
         raise InfrastructureNotFoundError(
             f"Stack {name!r} does not exist in {aws.region}: {OTHER_REGION}. `zae-limiter list` has the names."
@@ -61,8 +58,8 @@ def present(aws: Aws, name: str) -> Stack:
 
 
 def check_unprotected(aws: Aws, found: Stack) -> None:
-    """Refuse a stack or a table that must not be deleted."""
-    if found.protected:
+    """Raise `StackOperationError` if the stack or its table is protected against deletion."""
+    if found.is_protected:
         raise StackOperationError(
             f"Stack {found.name!r} has termination protection; nothing was deleted. Turn it off with `aws "
             "cloudformation update-termination-protection --no-enable-termination-protection "
@@ -79,8 +76,8 @@ def check_unprotected(aws: Aws, found: Stack) -> None:
         )
 
 
-def buckets(aws: Aws, found: Stack) -> list[str]:
-    """The archives that the stack still has."""
+def list_archives(aws: Aws, found: Stack) -> list[str]:
+    """Return the buckets that the stack still has."""
     return [
         each["PhysicalResourceId"]
         for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
@@ -89,14 +86,14 @@ def buckets(aws: Aws, found: Stack) -> list[str]:
     ]
 
 
-def check_dispensable(aws: Aws, name: str) -> None:
-    """Refuse to do without an archive that holds something: a change of the stack would leave its bucket to nobody."""
-    found = stack.own(aws, name)
+def check_archive_empty(aws: Aws, name: str) -> None:
+    """Raise `StackOperationError` if an archive to be removed holds events: its bucket would be orphaned."""
+    found = stack.find_own(aws, name)
     if found is None or found.is_dead:
         return
-    for bucket in buckets(aws, found):
+    for bucket in list_archives(aws, found):
         try:
-            holds = _holds(aws, bucket)
+            holds = _has_objects(aws, bucket)
         except AccessDeniedError:  # whoever may not look leaves it to CloudFormation
             continue
         if holds:
@@ -106,7 +103,7 @@ def check_dispensable(aws: Aws, name: str) -> None:
             )
 
 
-def empty(aws: Aws, bucket: str) -> None:
+def empty_bucket(aws: Aws, bucket: str) -> None:
     """Delete every version of every object of a bucket."""
     try:
         for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
@@ -127,8 +124,8 @@ def _delete_objects(aws: Aws, bucket: str, objects: list[dict[str, str]]) -> Non
             )
 
 
-def _holds(aws: Aws, bucket: str) -> bool:
-    """Whether an archive holds something again."""
+def _has_objects(aws: Aws, bucket: str) -> bool:
+    """Return whether a bucket holds any object."""
     try:
         return bool(aws.call("s3", "list_object_versions", Bucket=bucket, MaxKeys=1).get("Versions"))
     except InfrastructureNotFoundError:
@@ -136,7 +133,7 @@ def _holds(aws: Aws, bucket: str) -> bool:
 
 
 def _drop_log(aws: Aws, name: str) -> None:
-    """An invocation that was under way can bring its log group back after CloudFormation has deleted it."""
+    """Delete the log group, which a running invocation can recreate after CloudFormation has deleted it."""
     try:
         aws.call("logs", "delete_log_group", logGroupName=log_group(name))
     except (InfrastructureNotFoundError, AccessDeniedError):

@@ -1,18 +1,18 @@
-"""The names of what a stack holds; each is derived from the name of the stack, which is also that of its table."""
+"""Names of the resources of a stack, derived from the name of the stack."""
 
 from __future__ import annotations
 
 
 def function_name(name: str) -> str:
-    """The aggregator."""
+    """Return the name of the aggregator's function."""
     return f"{name}-aggregator"
 
 
 def queue_name(name: str) -> str:
-    """The queue of what the aggregator could not process."""
+    """Return the name of the aggregator's dead-letter queue."""
     return f"{name}-aggregator-dlq"
 
 
 def log_group(name: str) -> str:
-    """The aggregator's log."""
+    """Return the name of the aggregator's log group."""
     return f"/aws/lambda/{function_name(name)}"

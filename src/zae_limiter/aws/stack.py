@@ -1,7 +1,7 @@
-"""One CloudFormation stack: what it is, making it so, following what it does, removing it.
+"""One CloudFormation stack: describe, create, update, follow and delete it.
 
-A stack is ours if it has our tag; nobody else's is ever changed. What a killed run has left behind is taken up: an
-operation under way is waited for, and an empty remainder of a failed creation is removed.
+A stack is ours if it has our tag; others are never changed. After an interrupted run, an operation in progress is
+waited for, and the empty remainder of a failed creation is removed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, StackOperationError
-from .calls import code_of, one_line, said
-from .events import Event, Journal, culprit, rejected
+from .calls import aws_message, code_of, join_lines
+from .events import Event, Journal, find_culprit, find_rejections
 from .tags import MANAGED, OLDER, VERSION
 from .template import OURS
 
@@ -56,33 +56,33 @@ class Stack(NamedTuple):
     parameters: Mapping[str, str]
     tags: Mapping[str, str]
     outputs: Mapping[str, str]
-    protected: bool
+    is_protected: bool
 
     @property
-    def managed(self) -> bool:
-        """Whether it is ours: by its tag, or by its parameter where an import has made it, which sets no tags."""
+    def is_managed(self) -> bool:
+        """Whether it is ours: by its tag, or by its parameter if it was made by an import, which sets no tags."""
         return self.tags.get(MANAGED) == "true" or self.parameters.items() >= OURS.items()
 
     @property
-    def older(self) -> str | None:
-        """Whose it is, where a version of before 1.0 has deployed it; None where none has."""
-        if self.managed or self.tags.get(OLDER[0]) != OLDER[1]:
+    def older_version(self) -> str | None:
+        """The version before 1.0 that deployed it, or None."""
+        if self.is_managed or self.tags.get(OLDER[0]) != OLDER[1]:
             return None
         return f"zae-limiter {self.tags.get(VERSION, 'before 1.0')}"
 
     @property
     def is_dead(self) -> bool:
-        """Whether it holds nothing, or soon will: what its parameters say is no longer meant."""
+        """Whether it holds nothing or is being deleted, so that its parameters no longer count."""
         return self.status in _REMAINDERS or self.status.startswith(("ROLLBACK_", "DELETE_"))
 
     @property
-    def busy(self) -> bool:
-        """Whether an operation is under way."""
+    def is_busy(self) -> bool:
+        """Whether an operation is in progress."""
         return self.status.endswith("_IN_PROGRESS") and self.status not in _REMAINDERS
 
 
-class Wanted(NamedTuple):
-    """What a stack should be."""
+class DesiredStack(NamedTuple):
+    """The desired state of a stack."""
 
     template: str
     parameters: Mapping[str, str]
@@ -91,167 +91,167 @@ class Wanted(NamedTuple):
     """Asked before the stack is created; raises where that cannot work."""
 
 
-class Watch(NamedTuple):
-    """How an operation is followed: who hears of its events, and how to wait for the next ones."""
+class FollowOptions(NamedTuple):
+    """A callback for the events of an operation, a function that waits, and the most seconds to wait."""
 
-    told: Callable[[Event], object] = lambda event: None
+    on_event: Callable[[Event], object] = lambda event: None
     pause: Callable[[float], object] = time.sleep
     patience: float = _PATIENCE_SECONDS
 
 
 def describe(aws: Aws, name: str) -> Stack | None:
-    """The stack of this name or id; None where there is none."""
+    """Return the stack of this name or id, or None."""
     try:
         answer = aws.call("cloudformation", "describe_stacks", StackName=name)
     except InfrastructureNotFoundError:
         return None
-    return described(answer["Stacks"][0])
+    return parse_stack(answer["Stacks"][0])
 
 
-def described(entry: Mapping[str, Any]) -> Stack:
-    """An entry of CloudFormation's answer."""
+def parse_stack(entry: Mapping[str, Any]) -> Stack:
+    """Return an entry of CloudFormation's answer as a `Stack`."""
     return Stack(
         name=entry["StackName"],
         id=entry["StackId"],
         status=entry["StackStatus"],
-        reason=one_line(entry.get("StackStatusReason", "")),
+        reason=join_lines(entry.get("StackStatusReason", "")),
         parameters={each["ParameterKey"]: each["ParameterValue"] for each in entry.get("Parameters", ())},
         tags={each["Key"]: each["Value"] for each in entry.get("Tags", ())},
         outputs={each["OutputKey"]: each["OutputValue"] for each in entry.get("Outputs", ())},
-        protected=bool(entry.get("EnableTerminationProtection")),
+        is_protected=bool(entry.get("EnableTerminationProtection")),
     )
 
 
-def own(aws: Aws, name: str) -> Stack | None:
-    """The stack of this name, which must be ours; None where there is none."""
+def find_own(aws: Aws, name: str) -> Stack | None:
+    """Return our stack of this name, or None. Raise `StackAlreadyExistsError` if it is not ours."""
     found = describe(aws, name)
-    if found is not None and found.older:
+    if found is not None and found.older_version:
         raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} was deployed by {found.older}, whose stacks this version neither changes "
-            f"nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves the data of its table."
+            f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version neither "
+            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data."
         )
-    if found is not None and not found.managed:
+    if found is not None and not found.is_managed:
         raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} is not a stack of zae-limiter (it lacks the tag {MANAGED}); "
-            "nothing was changed. Give another name."
+            f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED}); "
+            "nothing was changed. Choose another name."
         )
     return found
 
 
-def apply(aws: Aws, name: str, wanted: Wanted, watch: Watch, *, wait: bool = True) -> str:
-    """Make the stack what is wanted; says whether it was created, updated or as it should be already."""
+def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wait: bool = True) -> str:
+    """Create or update the stack to match ``wanted``. Return `CREATED`, `UPDATED` or `UNCHANGED`."""
     for _ in range(_ROUNDS):
-        found = _settled(aws, name, watch)
+        found = _wait_until_stable(aws, name, watch)
         try:
             if found is None:
                 wanted.check()
                 return _create(aws, name, wanted, watch, wait)
             return _update(aws, found, wanted, watch, wait)
         except StackOperationError as error:
-            if not _outpaced(aws, name, error):
+            if not _is_race_lost(aws, name, error):
                 raise
-    raise StackOperationError(f"Stack {name!r} is being changed by others all the time; try again later.")
+    raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
 
 
-def remove(aws: Aws, found: Stack, watch: Watch) -> None:
-    """Delete a stack and wait until it is gone; an operation under way is waited for first."""
-    if found.busy and follow_on(aws, found, watch).status == _DELETED:
+def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
+    """Delete a stack and wait until it is gone, after waiting for an operation in progress."""
+    if found.is_busy and follow_on(aws, found, watch).status == _DELETED:
         return
     journal = Journal(aws, found.id)
     journal.skip()
     aws.call("cloudformation", "delete_stack", StackName=found.id)
     end = follow(aws, found.id, journal, watch)
     if end.status != _DELETED:
-        raise failure(found.name, "deleted", end)
+        raise operation_error(found.name, "deleted", end)
 
 
-class End(NamedTuple):
-    """How an operation ended."""
+class OperationEnd(NamedTuple):
+    """The end of an operation."""
 
     status: str
     reason: str
     events: list[Event]
 
 
-def follow(aws: Aws, stack_id: str, journal: Journal, watch: Watch) -> End:
-    """Tell the events until the operation has ended, which the stack's own last event says."""
+def follow(aws: Aws, stack_id: str, journal: Journal, watch: FollowOptions) -> OperationEnd:
+    """Report events until the operation has ended, as the stack's own last event says. Return its end."""
     pause, waited, events = _FIRST_PAUSE, 0.0, list[Event]()
     while True:
         found = describe(aws, stack_id)
         fresh = [] if found is None else journal.new()
         for event in fresh:
-            watch.told(event)
+            watch.on_event(event)
         events += fresh
         if found is None or found.status == _DELETED:  # somebody else may have deleted it before the first look
-            return End(_DELETED, "", events)
-        if not found.busy and any(event.of_stack and event.status == found.status for event in events):
-            return End(found.status, found.reason, [*events, *_hidden(aws, stack_id, events)])
+            return OperationEnd(_DELETED, "", events)
+        if not found.is_busy and any(event.of_stack and event.status == found.status for event in events):
+            return OperationEnd(found.status, found.reason, [*events, *_find_hidden_failures(aws, stack_id, events)])
         if waited > watch.patience:
             raise StackOperationError(
-                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; repeat the command to wait on."
+                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting."
             )
         watch.pause(pause)
         waited, pause = waited + pause, min(_LONGEST_PAUSE, pause * 1.5)
 
 
-def follow_on(aws: Aws, found: Stack, watch: Watch) -> End:
-    """Follow the operation that somebody else has begun."""
+def follow_on(aws: Aws, found: Stack, watch: FollowOptions) -> OperationEnd:
+    """Follow the operation that somebody else started."""
     journal = Journal(aws, found.id)
     journal.skip_to_operation()
     return follow(aws, found.id, journal, watch)
 
 
-def _hidden(aws: Aws, stack_id: str, events: list[Event]) -> list[Event]:
-    """What went wrong, where the events of the stack name no resource for it."""
-    event = culprit(events)
-    return rejected(aws, stack_id) if event is not None and event.of_stack else []
+def _find_hidden_failures(aws: Aws, stack_id: str, events: list[Event]) -> list[Event]:
+    """Return the rejections if the stack's own events name no resource as the cause of a failure."""
+    event = find_culprit(events)
+    return find_rejections(aws, stack_id) if event is not None and event.of_stack else []
 
 
-def _settled(aws: Aws, name: str, watch: Watch) -> Stack | None:
-    """The stack once nothing is under way, without what a failed creation has left; None where there is none."""
-    found = own(aws, name)
-    while found is not None and found.busy:
+def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | None:
+    """Return the stack once no operation is in progress, after removing the remainder of a failed creation."""
+    found = find_own(aws, name)
+    while found is not None and found.is_busy:
         follow_on(aws, found, watch)
-        found = own(aws, name)
+        found = find_own(aws, name)
     if found is not None and found.status in _REMAINDERS:
         remove(aws, found, watch)
         return None
     if found is not None and found.status not in _STABLE:
-        raise StackOperationError(stuck(found))
+        raise StackOperationError(describe_stuck(found))
     return found
 
 
-def stuck(found: Stack) -> str:
-    """What to do about a stack that allows no change."""
+def describe_stuck(found: Stack) -> str:
+    """Return what to do about a stack that allows no change."""
     fix = f"remove it with `zae-limiter delete --name {found.name}`, then deploy again"
     if found.status == "UPDATE_ROLLBACK_FAILED":
         fix = f"run `aws cloudformation continue-update-rollback --stack-name {found.name}`, then deploy again"
-    return f"Stack {found.name!r} is {found.status} and cannot be changed{_because(found.reason)}: {fix}."
+    return f"Stack {found.name!r} is {found.status} and cannot be changed{_as_suffix(found.reason)}: {fix}."
 
 
-def _create(aws: Aws, name: str, wanted: Wanted, watch: Watch, wait: bool) -> str:
-    answer = aws.call("cloudformation", "create_stack", **request(name, wanted), OnFailure="ROLLBACK")
+def _create(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, wait: bool) -> str:
+    answer = aws.call("cloudformation", "create_stack", **stack_request(name, wanted), OnFailure="ROLLBACK")
     if wait:
-        _ended(name, CREATED, follow(aws, answer["StackId"], Journal(aws, answer["StackId"]), watch))
+        _check_end(name, CREATED, follow(aws, answer["StackId"], Journal(aws, answer["StackId"]), watch))
     return CREATED
 
 
-def _update(aws: Aws, found: Stack, wanted: Wanted, watch: Watch, wait: bool) -> str:
+def _update(aws: Aws, found: Stack, wanted: DesiredStack, watch: FollowOptions, wait: bool) -> str:
     journal = Journal(aws, found.id)
     journal.skip()
     try:
-        aws.call("cloudformation", "update_stack", **request(found.name, wanted))
+        aws.call("cloudformation", "update_stack", **stack_request(found.name, wanted))
     except StackOperationError as error:
-        if "No updates are to be performed" in said(error):
+        if "No updates are to be performed" in aws_message(error):
             return UNCHANGED
         raise
     if wait:
-        _ended(found.name, UPDATED, follow(aws, found.id, journal, watch))
+        _check_end(found.name, UPDATED, follow(aws, found.id, journal, watch))
     return UPDATED
 
 
-def request(name: str, wanted: Wanted) -> dict[str, Any]:
-    """What CloudFormation is told of a stack."""
+def stack_request(name: str, wanted: DesiredStack) -> dict[str, Any]:
+    """Return the request that describes the stack to CloudFormation."""
     return {
         "StackName": name,
         "TemplateBody": wanted.template,
@@ -261,29 +261,29 @@ def request(name: str, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _outpaced(aws: Aws, name: str, error: StackOperationError) -> bool:
-    """Whether somebody else has made the stack, or begun to change it, since it was looked at."""
+def _is_race_lost(aws: Aws, name: str, error: StackOperationError) -> bool:
+    """Return whether somebody else created or changed the stack since it was looked at."""
     if isinstance(error, StackAlreadyExistsError):
         return describe(aws, name) is not None
-    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in said(error)
+    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
 
 
-def _ended(name: str, done: str, end: End) -> None:
-    if end.status not in _SUCCESSES or _rolled_back(end.events):
-        raise failure(name, done, end)
+def _check_end(name: str, done: str, end: OperationEnd) -> None:
+    if end.status not in _SUCCESSES or _is_rolled_back(end.events):
+        raise operation_error(name, done, end)
 
 
-def _rolled_back(events: Iterable[Event]) -> bool:
+def _is_rolled_back(events: Iterable[Event]) -> bool:
     return any(event.of_stack and "ROLLBACK" in event.status for event in events)
 
 
-def failure(name: str, done: str, end: End) -> StackOperationError:
-    """One line: what could not be done, which resource was to blame, and what has become of the stack."""
-    event = culprit(end.events)
-    blame = _because(end.reason) if event is None else f": {event.resource} ({event.type}): {event.reason}"
+def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationError:
+    """Return the error of a failed operation: the failed resource, the reason and the state of the stack."""
+    event = find_culprit(end.events)
+    blame = _as_suffix(end.reason) if event is None else f": {event.resource} ({event.type}): {event.reason}"
     state = "rolled back" if end.status.endswith("ROLLBACK_COMPLETE") else f"left {end.status}"
     return StackOperationError(f"Stack {name!r} was not {done}{blame.rstrip('.')}. It was {state}.")
 
 
-def _because(reason: str) -> str:
+def _as_suffix(reason: str) -> str:
     return f": {reason}" if reason else ""

@@ -1,4 +1,4 @@
-"""The tags of a stack: those by which it is known as ours, and those of its user."""
+"""Tags of a stack: ours, by which it is found, and the user's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OLDER = ("ManagedBy", "zae-limiter")
 """The tag that versions before 1.0 gave their stacks."""
 
 
-def of_stack(tags: Mapping[str, str] | None) -> dict[str, str]:
-    """The user's tags and ours."""
+def stack_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the user's tags together with ours."""
     return {**(tags or {}), MANAGED: "true", VERSION: __version__, SCHEMA: SCHEMA_VERSION}
 
 
-def of_user(tags: Mapping[str, str]) -> dict[str, str] | None:
-    """The user's tags of a stack; None where there are none."""
+def user_tags(tags: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the user's tags of a stack, or None."""
     return {key: text for key, text in tags.items() if key not in (MANAGED, VERSION, SCHEMA)} or None

@@ -1,7 +1,7 @@
-"""The template, and options as its parameters and back.
+"""The template, and the conversion of options to its parameters and back.
 
-Every option but the tags is one parameter, or two; a parameter that a stack lacks, as it was made by an older template,
-has its default.
+Every option except the tags is one parameter or two. A parameter that a stack lacks, because an older template made
+it, has its default.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.values import StackOptions
-from .options import check, halves
+from .options import check, split_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,31 +26,31 @@ _BETWEEN = "\n\n  "
 """What stands between two resources; the table is the first."""
 
 
-def body() -> str:
-    """The text of the template."""
+def read_template() -> str:
+    """Return the text of the template."""
     return resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8")
 
 
-def of_table() -> str:
-    """The template with nothing but the table: by it one that exists is taken into a stack."""
-    head, resources_of, rest = body().partition("\nResources:\n")
+def table_template() -> str:
+    """Return the template with the table only, for importing an existing table."""
+    head, resources_of, rest = read_template().partition("\nResources:\n")
     return f"{head}{resources_of}{rest.partition(_BETWEEN)[0]}\n"
 
 
-def parameters(name: str, options: StackOptions) -> dict[str, str]:
-    """Every parameter of the stack; ValidationError where the options do not fit it."""
+def encode_parameters(name: str, options: StackOptions) -> dict[str, str]:
+    """Return every parameter of the stack. Raise `ValidationError` for invalid options."""
     check(name, options)
-    found = {each.parameter: each.encode(getattr(options, each.option)) for each in _PLAIN}
+    found = {each.parameter: each.encode(getattr(options, each.option)) for each in _PARAMETERS}
     for option, names in _FORMATS.items():
-        found |= zip(names, halves(getattr(options, option)), strict=True)
+        found |= zip(names, split_format(getattr(options, option)), strict=True)
     threshold = options.lambda_timeout * options.lambda_duration_threshold_pct * _MS_PER_PERCENT
     return found | {_THRESHOLD: str(threshold)} | OURS
 
 
-def options(parameters: Mapping[str, str]) -> StackOptions:
-    """The options that a stack was made with, but for its tags."""
+def decode_options(parameters: Mapping[str, str]) -> StackOptions:
+    """Return the options of a stack from its parameters, without the tags."""
     given: dict[str, Any] = {
-        each.option: each.decode(parameters[each.parameter]) for each in _PLAIN if each.parameter in parameters
+        each.option: each.decode(parameters[each.parameter]) for each in _PARAMETERS if each.parameter in parameters
     }
     for option, (prefix, suffix) in _FORMATS.items():
         format = f"{parameters.get(prefix, '')}{{}}{parameters.get(suffix, '')}"
@@ -61,7 +61,7 @@ def options(parameters: Mapping[str, str]) -> StackOptions:
     return StackOptions(**given)
 
 
-class _Plain(NamedTuple):
+class _Parameter(NamedTuple):
     """An option that is one parameter."""
 
     parameter: str
@@ -70,16 +70,16 @@ class _Plain(NamedTuple):
     decode: Callable[[str], Any] = str
 
 
-def _flag(parameter: str, option: str) -> _Plain:
-    return _Plain(parameter, option, lambda value: "true" if value else "false", lambda text: text == "true")
+def _flag(parameter: str, option: str) -> _Parameter:
+    return _Parameter(parameter, option, lambda value: "true" if value else "false", lambda text: text == "true")
 
 
-def _number(parameter: str, option: str) -> _Plain:
-    return _Plain(parameter, option, decode=int)
+def _number(parameter: str, option: str) -> _Parameter:
+    return _Parameter(parameter, option, decode=int)
 
 
-def _optional(parameter: str, option: str) -> _Plain:
-    return _Plain(parameter, option, lambda value: value or "", lambda text: text or None)
+def _optional(parameter: str, option: str) -> _Parameter:
+    return _Parameter(parameter, option, lambda value: value or "", lambda text: text or None)
 
 
 _THRESHOLD = "LambdaDurationThreshold"
@@ -89,12 +89,12 @@ _FORMATS = {
     "policy_name_format": ("PolicyNamePrefix", "PolicyNameSuffix"),
 }
 
-_PLAIN = (
-    _Plain("SnapshotWindows", "snapshot_windows"),
+_PARAMETERS = (
+    _Parameter("SnapshotWindows", "snapshot_windows"),
     _number("UsageRetentionDays", "usage_retention_days"),
     _number("AuditRetentionDays", "audit_retention_days"),
     _flag("EnableAggregator", "enable_aggregator"),
-    _Plain("PitrRecoveryDays", "pitr_recovery_days", lambda days: str(days or 0), lambda text: int(text) or None),
+    _Parameter("PitrRecoveryDays", "pitr_recovery_days", lambda days: str(days or 0), lambda text: int(text) or None),
     _number("LogRetentionDays", "log_retention_days"),
     _number("LambdaTimeout", "lambda_timeout"),
     _number("LambdaMemory", "lambda_memory"),

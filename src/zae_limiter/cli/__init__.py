@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code; the arguments are those of the process if not given."""
+    """Run a command and exit with its code. ``arguments`` default to those of the process."""
     from .app import root
 
     root.main(args=arguments, prog_name="zae-limiter")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Command, pass_shell
+from .grid import Cell, Grid
 from .limits import amount_option, limit_option
-from .output import Cell, Grid, note
+from .output import note
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 @click.argument("resource")
 @amount_option("--consume", "-c", "cost", required=True, help="What the call costs; may be repeated.")
 @limit_option
-@click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait so many seconds for the tokens.")
+@click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
 @amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
 @click.option(
     "--on-unavailable",
     type=click.Choice(["allow", "block"]),
-    help="What to do if the store does not answer.  [default: as stored, else block]",
+    help="What to do if the store is unavailable.  [default: as stored, else block]",
 )
 @pass_shell
 def acquire(
@@ -39,12 +40,12 @@ def acquire(
     adjustment: dict[str, int],
     on_unavailable: str | None,
 ) -> None:
-    """Take tokens; the exit code is the answer.
+    """Take tokens; the exit code says whether they were granted.
 
     They are taken from the entity and, with cascade, from those above it, all or nothing.
 
-    Exit codes: 0 granted, 3 not yet (the message says when), 4 never (more than the bucket
-    holds), 5 the store does not answer, 2 bad input.
+    Exit codes: 0 granted, 3 not yet (the message says when), 4 never (above the capacity),
+    5 the store is unavailable, 2 invalid input.
 
     \b
     Examples:
@@ -60,10 +61,10 @@ def acquire(
         left = lease.available
         if adjustment and not lease.degraded:
             left = limiter.available(entity_id, resource, limits or None)
-    _tell(shell, entity_id, resource, lease, left)
+    _show_result(shell, entity_id, resource, lease, left)
 
 
-def _tell(shell: Shell, entity_id: str, resource: str, lease: SyncLease, left: dict[str, int]) -> None:
+def _show_result(shell: Shell, entity_id: str, resource: str, lease: SyncLease, left: dict[str, int]) -> None:
     data = {
         "granted": True,
         "degraded": lease.degraded,
@@ -73,16 +74,16 @@ def _tell(shell: Shell, entity_id: str, resource: str, lease: SyncLease, left: d
         "available": left,
         "warnings": shell.warnings,
     }
-    shell.show(data, _granted(f"Granted to {entity_id} on {resource}.", lease, left))
+    shell.show(data, _granted_grid(f"Granted to {entity_id} on {resource}.", lease, left))
     if shell.as_json:
         return
     for warning in shell.warnings:
         note(warning)
     if lease.degraded:
-        note("granted without any limit: that is the policy when the store is unavailable.")
+        note("granted without checking limits, because the store is unavailable and the policy is allow.")
 
 
-def _granted(answer: str, lease: SyncLease, left: dict[str, int]) -> Grid | str:
+def _granted_grid(answer: str, lease: SyncLease, left: dict[str, int]) -> Grid | str:
     if lease.degraded:
         return answer
     rows = [(name, amount, left[name]) for name, amount in lease.consumed.items()]

@@ -1,4 +1,4 @@
-"""The root command: which commands there are, loaded when they are named."""
+"""The root command, which loads the other commands when they are used."""
 
 from __future__ import annotations
 
@@ -19,20 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "See it work": {
-        "demo": "demo.command:demo",
-    },
-    "Try a limit": {
-        "acquire": "acquire:acquire",
-        "available": "acquire:available",
-        "explain": "explain:explain",
-    },
-    "Set limits": {
-        "entity": "entity:entity",
-        "resource": "resource:resource",
-        "system": "system:system",
-    },
-    "Look after the store": {
+    "See it work": {"demo": "demo.command:demo"},
+    "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "explain:explain"},
+    "Set limits": {"entity": "entity:entity", "resource": "resource:resource", "system": "system:system"},
+    "Manage the store": {
         "create-table": "table:create_table",
         "namespace": "namespace:namespace",
         "usage": "usage:usage",
@@ -50,12 +40,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cfn-template": "template:cfn_template",
         "lambda-export": "template:lambda_export",
     },
-    "A local AWS": {
-        "local": "local:local",
-    },
-    "Make the shell help": {
-        "completion": "completion:completion",
-    },
+    "A local AWS": {"local": "local:local"},
+    "Shell completion": {"completion": "completion:completion"},
 }
 """Section of the help, command, and where it is defined."""
 
@@ -63,10 +49,10 @@ _WHERE = {name: where for section in SECTIONS.values() for name, where in sectio
 
 
 class Root(Group):
-    """Loads a command's module when the command is named, and turns errors into messages and exit codes."""
+    """Loads a command's module when the command is used, and turns errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of the help."""
+        """Return all commands, in the order of the help."""
         return list(_WHERE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -78,7 +64,7 @@ class Root(Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section."""
+        """Write the commands by section."""
         width = max(map(len, _WHERE))
         for section, names in SECTIONS.items():
             found = ((name, self.get_command(ctx, name)) for name in names)
@@ -95,7 +81,7 @@ class Root(Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's, but every error on purpose is one message and its own exit code."""
+        """Run as click's, but report each of our errors as one message with its own exit code."""
         words = list(sys.argv[1:] if args is None else args)
         plainly: Callable[[], object] = functools.partial(
             super().main, args, prog_name, complete_var, False, windows_expand_args, **extra

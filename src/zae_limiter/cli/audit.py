@@ -1,4 +1,4 @@
-"""``zae-limiter audit``: who changed what."""
+"""``zae-limiter audit``: the log of changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import click
 
 from ..core.limit import Limit
 from .commands import Group, pass_shell
+from .grid import Grid
 from .limits import spell_limit
-from .output import Grid, note, plain
+from .output import note, to_jsonable
 
 if TYPE_CHECKING:
     from ..core.values import AuditEvent
@@ -33,8 +34,8 @@ def audit() -> None:
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
-@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N", help="So many.")
-@click.option("--before", metavar="EVENT_ID", help="Only what is older than this event.")
+@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N", help="At most N.")
+@click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
 @pass_shell
 def list_events(
     shell: Shell,
@@ -66,27 +67,27 @@ def list_events(
         if subject is not None
     ]
     if len(subjects) != 1:
-        raise click.UsageError("Give one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
+        raise click.UsageError("Pass one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
     with shell.repository() as repository:
         events = repository.get_audit_events(subjects[0], most, before)
-    rows = [(_instant(e), e.action, e.principal, e.resource, _details(e)) for e in events]
+    rows = [(_spell_instant(e), e.action, e.principal, e.resource, _spell_details(e)) for e in events]
     headers = ("when", "what", "who", "resource", "details")
-    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} are on record."))
+    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."))
     if len(events) == most and not shell.as_json:
         note(f"there may be more: --before {events[-1].event_id}")
 
 
-def _instant(event: AuditEvent) -> str:
+def _spell_instant(event: AuditEvent) -> str:
     return event.timestamp.replace("T", " ").removesuffix("Z")[:19]
 
 
-def _details(event: AuditEvent) -> str:
-    """What is worth a cell: limits as limits, other details as they are, absent ones left out."""
-    details = {name: value for name, value in plain(event.details).items() if value not in (None, {}, [])}
+def _spell_details(event: AuditEvent) -> str:
+    """Return the details of an event for a cell, without empty ones."""
+    details = {name: value for name, value in to_jsonable(event.details).items() if value not in (None, {}, [])}
     limits = details.pop("limits", [])
     words = [spell_limit(Limit.from_dict(limit)) for limit in limits]
-    return ", ".join([*words, *(f"{name}={_word(value)}" for name, value in details.items())])
+    return ", ".join([*words, *(f"{name}={_spell_value(value)}" for name, value in details.items())])
 
 
-def _word(value: object) -> str:
+def _spell_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

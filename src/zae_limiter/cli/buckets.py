@@ -8,8 +8,8 @@ import click
 
 from ..core.limit import Limit
 from .commands import Command, confirm, pass_shell, principal_option, yes_option
+from .grid import Grid
 from .limits import spell_rate
-from .output import Grid
 
 if TYPE_CHECKING:
     from ..core.values import BucketState
@@ -25,7 +25,7 @@ _MILLI = 1000
 def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
     """Show the stored buckets of an entity.
 
-    They are not refilled to now: `available` tells what is left.
+    They are not refilled to now: `available` shows what is left.
 
     \b
     Example:
@@ -44,15 +44,15 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
 @principal_option
 @pass_shell
 def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
-    """Forget a bucket and start with a full one.
+    """Reset a bucket to full.
 
-    This also repairs a damaged one.
+    This also repairs a damaged bucket.
 
     \b
     Example:
       zae-limiter entity reset-bucket key-1 gpt-4 --yes
     """
-    confirm(f"Start {entity_id!r} afresh on {resource}, with a full bucket?", yes)
+    confirm(f"Reset the bucket of {entity_id!r} on {resource} to full?", yes)
     with shell.repository() as repository:
         repository.reset_bucket(entity_id, resource, principal)
     shell.show({"reset": {"entity_id": entity_id, "resource": resource}}, f"Reset {entity_id} on {resource}.")

@@ -1,4 +1,4 @@
-"""Usage over time as charts in the terminal, drawn by plotext, which is loaded only for them."""
+"""Charts of usage in the terminal, drawn by plotext, which is loaded only for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..records.usage import window_of
-from .moments import spell_window, tick
-from .output import console, print_text, speakable
+from .moments import axis_label, spell_window
+from .output import encodable, open_console, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ _TICK_ROOM = 18
 
 
 class Series(NamedTuple):
-    """What was consumed of one limit, window by window; windows without any are there too."""
+    """The consumption of one limit by window, including windows without any."""
 
     limit_name: str
     window_type: str
@@ -37,7 +37,7 @@ class Series(NamedTuple):
 
 
 def load_plotext() -> Any:
-    """The library, or an error that names the extra to install; plotext 6 has another interface."""
+    """Return plotext. Raise `UsageError` with the extra to install if it is missing or of another major version."""
     install = 'pip install "zae-limiter[plot]"'
     try:
         plotext = importlib.import_module("plotext")
@@ -49,8 +49,8 @@ def load_plotext() -> Any:
     return plotext
 
 
-def series_of(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
-    """A series per limit and kind of window: limits differ in magnitude, so none shares an axis with another."""
+def group_series(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
+    """Return a series per limit and kind of window; each gets its own axis."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for snapshot in snapshots:
         for name, amount in snapshot.counters.items():
@@ -63,22 +63,22 @@ def series_of(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
 
 
 def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str) -> None:
-    """One small chart per limit, as wide as the terminal; of fixed width and without colours where there is none."""
-    screen = console()
+    """Print a small chart per limit, as wide as the terminal; without colours if stdout is not one."""
+    screen = open_console()
     width = screen.width if screen.is_terminal else PIPE_WIDTH
     coloured = screen.is_terminal and not screen.is_dumb_terminal and not os.environ.get("NO_COLOR")
-    for number, series in enumerate(series_of(snapshots)):
+    for number, series in enumerate(group_series(snapshots)):
         if number:
             click.echo()
         print_text(_title(series, subject), "bold" if coloured else "")
-        drawn = _drawn(plotext, series, width)
+        drawn = _draw(plotext, series, width)
         text = drawn if coloured else plotext.uncolorize(drawn)
         for line in text.splitlines():
-            click.echo(speakable(line.rstrip()))
+            click.echo(encodable(line.rstrip()))
 
 
 def _windows(kind: str, first: str, last: str) -> list[str]:
-    """The starts of all windows from one to another."""
+    """Return the starts of all windows from ``first`` to ``last``."""
     starts = [first]
     while starts[-1] < last:
         begun = window_of(kind, int(datetime.fromisoformat(starts[-1]).timestamp()) * 1000)
@@ -92,7 +92,7 @@ def _title(series: Series, subject: str) -> str:
     return f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {sum(series.consumed):,}"
 
 
-def _drawn(plotext: Any, series: Series, width: int) -> str:
+def _draw(plotext: Any, series: Series, width: int) -> str:
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.limit_size(False, False)
@@ -102,7 +102,7 @@ def _drawn(plotext: Any, series: Series, width: int) -> str:
     plotext.xlim(-0.5, count - 0.5)
     step = -(-count // max(1, width // _TICK_ROOM))
     places = range((step - 1) // 2, count, step)
-    plotext.xticks(list(places), [tick(series.starts[place], series.window_type) for place in places])
+    plotext.xticks(list(places), [axis_label(series.starts[place], series.window_type) for place in places])
     heights = sorted({min(0, *series.consumed), 0, max(1, *series.consumed)})
     plotext.ylim(heights[0], heights[-1])
     plotext.yticks(heights, [f"{height:,}" for height in heights])
@@ -111,7 +111,7 @@ def _drawn(plotext: Any, series: Series, width: int) -> str:
 
 
 def _draw_bars(plotext: Any, consumed: Sequence[int], share: float) -> None:
-    """A bar per window that has any, over ``share`` of its room; plotext measures by the mean distance of the bars."""
+    """Draw a bar per non-empty window, over ``share`` of its width; plotext scales by the mean distance of bars."""
     places = [place for place, amount in enumerate(consumed) if amount]
     if places:
         distance = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1

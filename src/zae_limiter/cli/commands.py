@@ -1,4 +1,4 @@
-"""Commands and groups that all accept the options of the store, before and after the command's name."""
+"""Commands and groups that accept the store options before and after the command's name."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _ALIKE = 0.7
 
 
 class StoreOption(click.Option):
-    """An option that every command has; what is nearest to the command wins."""
+    """An option of every command. The one nearest to the command wins."""
 
 
 class Command(click.Command):
-    """A command with the options of the store, shown apart from its own."""
+    """A command with store options, which its help shows apart from its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += store_options()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own options first."""
+        """Write the command's own options first."""
         _write_options(self, ctx, formatter)
 
 
@@ -43,20 +43,20 @@ class Group(click.Group):
         self.params += store_options()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are defined."""
+        """Return the commands in the order of their definition."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an error about one that does not exist names those that may be meant."""
+        """Find the command. The error about an unknown one suggests similar ones."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
-            raise click.UsageError(f"No such command {name!r}.{_advise(name, self._paths(ctx))}", ctx)
+            raise click.UsageError(f"No such command {name!r}.{_suggest(name, self._paths(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 
     def _paths(self, ctx: click.Context) -> Iterator[str]:
-        """The commands below this one, as they are typed."""
+        """Yield the commands below this one, as they are typed."""
         for name in self.list_commands(ctx):
             yield name
             found = self.get_command(ctx, name)
@@ -64,13 +64,13 @@ class Group(click.Group):
                 yield from (f"{name} {path}" for path in found._paths(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its commands first."""
+        """Write the group's commands first."""
         self.format_commands(ctx, formatter)
         _write_options(self, ctx, formatter)
 
 
-def _advise(name: str, paths: Iterable[str]) -> str:
-    """A question that names the commands that may be meant: their last words are most like ``name``."""
+def _suggest(name: str, paths: Iterable[str]) -> str:
+    """Return a question with the commands whose last words are most similar to ``name``."""
     likeness = {path: SequenceMatcher(None, name.lower(), path.split()[-1]).ratio() for path in paths}
     best = max(likeness.values(), default=0.0)
     alike = [path for path, ratio in likeness.items() if ratio >= max(best - 0.01, _ALIKE)]
@@ -78,13 +78,9 @@ def _advise(name: str, paths: Iterable[str]) -> str:
 
 
 def store_options() -> list[click.Parameter]:
-    """Which store, which namespace, which form of output."""
+    """Return the options for the store, the namespace and the output."""
     return [
-        _option(
-            "--url",
-            metavar="URL",
-            help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]",
-        ),
+        _option("--url", metavar="URL", help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]"),
         _option("--name", "-n", "stack_name", metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
         _option("--region", metavar="REGION", help="Its AWS region."),
         _option("--endpoint-url", metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),
@@ -94,11 +90,11 @@ def store_options() -> list[click.Parameter]:
 
 
 def _option(*names: str, **settings: Any) -> StoreOption:
-    return StoreOption(names, expose_value=False, callback=_keep, **settings)
+    return StoreOption(names, expose_value=False, callback=_store_value, **settings)
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Options are read from the root to the command, so a later one replaces an earlier one."""
+def _store_value(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Store an option in the shell. Options are read from the root down, so a later one replaces an earlier one."""
     if value is not None and value is not False and param.name is not None:
         setattr(ctx.ensure_object(Shell), param.name, value)
 
@@ -116,39 +112,39 @@ def _write_options(command: click.Command, ctx: click.Context, formatter: click.
 
 
 def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--yes``: do not ask."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
+    """Add ``--yes``, which skips the prompt."""
+    return click.option("--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")(command)
 
 
 def principal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--principal``: who is changing something."""
+    """Add ``--principal``, which says who makes the change."""
     return click.option(
         "--principal",
         metavar="WHO",
         envvar="ZAE_LIMITER_PRINCIPAL",
-        default=_user,
+        default=_current_user,
         show_default="you",
         help="Who makes the change, for the audit log.",
     )(command)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, on the error stream so that what is printed stays clean; anything but yes ends the command."""
+    """Ask on stderr. Raise `ClickException` unless the answer is yes."""
     if yes:
         return
     shell = click.get_current_context().find_object(Shell)
     if shell is not None and shell.as_json:
-        raise click.ClickException("Not confirmed; nothing was changed. With --json nobody is asked: give --yes.")
+        raise click.ClickException("Not confirmed; nothing was changed. --json shows no prompt: pass --yes to skip it.")
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:
         click.echo(err=True)
         agreed = False
     if not agreed:
-        raise click.ClickException("Not confirmed; nothing was changed. --yes answers in advance.")
+        raise click.ClickException("Not confirmed; nothing was changed. Pass --yes to skip the prompt.")
 
 
-def _user() -> str | None:
+def _current_user() -> str | None:
     import getpass
 
     try:

@@ -1,4 +1,4 @@
-"""``zae-limiter completion``: what a shell needs to complete commands and options."""
+"""``zae-limiter completion``: the script for shell completion."""
 
 from __future__ import annotations
 

@@ -10,9 +10,10 @@ import click
 from ..core import names
 from ..core.errors import ValidationError
 from .commands import Command, confirm, pass_shell, yes_option
-from .output import Grid, facts, note
-from .progress import following
-from .stack_flags import merged, stack_flags
+from .grid import Grid, facts
+from .output import note
+from .progress import show_events
+from .stack_flags import merge_options, stack_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @stack_flags
-@click.option("--adopt", is_flag=True, help="Take a table of that name, made with create-table, into the stack.")
-@click.option("--wait/--no-wait", default=True, help="Wait until everything is there.  [wait]")
+@click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 @pass_shell
 def deploy(shell: Shell, /, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
 
-    It holds the table, the function that sums up usage, alarms and policies. On a stack that exists, what you do not
-    give stays as it is. Doing it twice changes nothing, and one that was interrupted can simply be repeated.
+    It holds the table, the function that counts usage, alarms and policies. On an existing stack, options that you do
+    not pass keep their values. Repeating a deployment changes nothing, and an interrupted one can be rerun.
 
     \b
     Examples:
@@ -45,21 +46,21 @@ def deploy(shell: Shell, /, wait: bool, adopt: bool, **given: Any) -> None:
     """
     from ..aws import deployment
 
-    name = named(shell)
+    name = require_name(shell)
     names.namespace(shell.namespace)
-    with connected(shell) as aws:
-        options = _options(aws, name, given)
-        with following(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
-            done = deployment.deploy(aws, name, options, progress=_teller(tell), wait=wait, adopt=adopt)
+    with connect_aws(shell) as aws:
+        options = _resolve_options(aws, name, given)
+        with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
+            done = deployment.deploy(aws, name, options, progress=_event_printer(tell), wait=wait, adopt=adopt)
             if wait:
                 _register(shell, aws.region)
-    shell.show(done._asdict(), _report(done) if wait else _begun(done))
+    shell.show(done._asdict(), _report(done) if wait else _describe_begun(done))
     if not shell.as_json:
-        note(f"next: {_next(shell, done) if wait else _again(shell, done)}")
+        note(f"next: {_next_command(shell, done) if wait else _rerun_command(shell, done)}")
 
 
-def _begun(done: Deployment) -> str:
-    state = done.stack if done.stack == "unchanged" else f"being {done.stack}; nobody waits for it"
+def _describe_begun(done: Deployment) -> str:
+    state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
     return f"The stack {done.name} is {state}."
 
 
@@ -77,40 +78,40 @@ def delete(shell: Shell, yes: bool) -> None:
     """
     from ..aws import removal
 
-    name = named(shell)
-    with connected(shell) as aws:
-        removal.check_unprotected(aws, removal.present(aws, name))
-        confirm(_loss(aws, name), yes)
-        with following(f"Deleting {name}", quiet=shell.as_json) as tell:
-            removal.delete(aws, name, progress=_teller(tell))
-    shell.show({"name": name, "deleted": True}, f"Deleted {name}; nothing of it is left.")
+    name = require_name(shell)
+    with connect_aws(shell) as aws:
+        removal.check_unprotected(aws, removal.require_stack(aws, name))
+        confirm(_deletion_question(aws, name), yes)
+        with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
+            removal.delete(aws, name, progress=_event_printer(tell))
+    shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
 
 
-def named(shell: Shell) -> str:
-    """The name of the stack, which these commands need."""
+def require_name(shell: Shell) -> str:
+    """Return the name of the stack. Raise `UsageError` if it was not passed."""
     if shell.stack_name is None:
-        raise click.UsageError("Which stack? Name it with --name my-app.")
+        raise click.UsageError("No stack was given. Name it with --name my-app.")
     return names.stack(shell.stack_name)
 
 
-def connected(shell: Shell) -> Aws:
-    """AWS, where the common options say."""
+def connect_aws(shell: Shell) -> Aws:
+    """Return the account of the store options."""
     from ..aws.calls import Aws
 
     return Aws(shell.region, shell.endpoint_url)
 
 
-def _options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
-    """What the stack should be: what it is, with what was given instead."""
+def _resolve_options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
+    """Return the options of the existing stack, overridden by those that were passed."""
     from ..aws import deployment
     from ..core.values import StackOptions
 
-    _check_each(name, merged(StackOptions(), given), given)
-    return merged(deployment.options_now(aws, name), given)
+    _check_values(name, merge_options(StackOptions(), given), given)
+    return merge_options(deployment.read_options(aws, name), given)
 
 
-def _check_each(name: str, options: StackOptions, given: dict[str, Any]) -> None:
-    """Refuse a value that no stack can have before anybody is asked; whether all fit together, the stack decides."""
+def _check_values(name: str, options: StackOptions, given: dict[str, Any]) -> None:
+    """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
     from ..aws.options import check
 
     try:
@@ -120,16 +121,16 @@ def _check_each(name: str, options: StackOptions, given: dict[str, Any]) -> None
             raise
 
 
-def _teller(tell: Callable[[str], object]) -> Callable[[Event], object]:
-    def told(event: Event) -> None:
-        reason = f": {event.reason}" if event.failed and event.reason else ""
+def _event_printer(tell: Callable[[str], object]) -> Callable[[Event], object]:
+    def print_event(event: Event) -> None:
+        reason = f": {event.reason}" if event.has_failed and event.reason else ""
         tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
 
-    return told
+    return print_event
 
 
 def _register(shell: Shell, region: str) -> None:
-    """Register the namespace that was asked for, the default one if none was."""
+    """Register the namespace of the store options."""
     from ..sync import SyncRepository
 
     with SyncRepository(name=shell.stack_name, region=region, endpoint_url=shell.endpoint_url) as repository:
@@ -146,15 +147,15 @@ def _place(shell: Shell, done: Deployment) -> str:
     return f"--name {done.name} --region {done.region}{endpoint}"
 
 
-def _next(shell: Shell, done: Deployment) -> str:
+def _next_command(shell: Shell, done: Deployment) -> str:
     return f"zae-limiter {_place(shell, done)} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
 
 
-def _again(shell: Shell, done: Deployment) -> str:
-    return f"zae-limiter deploy {_place(shell, done)}  (finishes what was begun)"
+def _rerun_command(shell: Shell, done: Deployment) -> str:
+    return f"zae-limiter deploy {_place(shell, done)}  (completes the deployment)"
 
 
-def _loss(aws: Aws, name: str) -> str:
+def _deletion_question(aws: Aws, name: str) -> str:
     return (
         f"Delete stack {name!r} in {aws.region}? Its table with all limits and balances, usage, audit events and "
         "their archive are lost for good."

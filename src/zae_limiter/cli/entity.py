@@ -1,4 +1,4 @@
-"""``zae-limiter entity``: who is limited."""
+"""``zae-limiter entity``: manage entities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.errors import EntityNotFoundError
 from ..repository.entities import UNSET
 from . import buckets, entity_limits
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .output import Grid, facts
+from .grid import Grid, facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def _metadata(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
 
 
 metadata_option = click.option(
-    "--metadata", "-m", multiple=True, metavar="KEY=VALUE", callback=_metadata, help="Anything else to keep with it."
+    "--metadata", "-m", multiple=True, metavar="KEY=VALUE", callback=_metadata, help="Stored with it; may be repeated."
 )
 
 
@@ -78,10 +78,10 @@ def create(
 @click.argument("entity_id")
 @click.option("--display-name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
-@click.option("--no-parent", is_flag=True, help="No parent any more.")
+@click.option("--no-parent", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
-@click.option("--expected-version", type=int, metavar="N", help="Only if nobody has changed it since version N.")
+@click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
 @principal_option
 @pass_shell
 def update(
@@ -109,9 +109,9 @@ def update(
         "metadata": UNSET if metadata is None else metadata,
     }
     if no_parent and parent_id is not None:
-        raise click.UsageError("Give --parent or --no-parent, not both.")
+        raise click.UsageError("--parent cannot be combined with --no-parent.")
     if all(value is UNSET for value in changes.values()):
-        raise click.UsageError("Nothing to change: give --display-name, --parent, --cascade or --metadata.")
+        raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     with shell.repository() as repository:
         new = repository.update_entity(entity_id, **changes, expected_version=expected_version, principal=principal)
     shell.show(new, _entity_facts(new))

@@ -1,4 +1,4 @@
-"""``zae-limiter entity set-limits`` and its like: limits of one entity's own."""
+"""``zae-limiter entity set-limits`` and related commands: limits of single entities."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import click
 
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, confirm, pass_shell, principal_option, yes_option
-from .limits import limits_grid, required_limits, spell_limit
-from .output import Grid, note
+from .grid import Grid
+from .limits import limits_grid, required_limit_option, spell_limit
+from .output import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ resource_option = click.option(
 @click.command("set-limits", cls=Command)
 @click.argument("entity_id")
 @resource_option
-@required_limits
+@required_limit_option
 @principal_option
 @pass_shell
 def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit], principal: str | None) -> None:
@@ -91,7 +92,7 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
 @click.command("list", cls=Command)
 @click.option("--resource", "-r", metavar="NAME", help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).")
 @click.option(
-    "--most", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Stop after so many."
+    "--most", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Show at most N entities."
 )
 @pass_shell
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:

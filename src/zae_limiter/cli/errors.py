@@ -1,4 +1,4 @@
-"""Errors as messages and exit codes, from one table."""
+"""Report errors as messages and exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ..core import errors as library
-from .output import end_once, print_json, printable, styled
+from .grid import printable
+from .output import drop_double_stop, print_json, style
 
 OVER_ADMITTED = 20
 """The demo found a limit that was passed."""
@@ -45,19 +46,19 @@ EXIT_CODES = """\b
 Exit codes:
   0  done, granted                 8   entity changed meanwhile
   1  not confirmed, other error    9   namespace not found
-  2  bad input                     10  namespace in the wrong state
+  2  invalid input                 10  namespace in the wrong state
   3  refused: not yet              11  stored record is damaged
-  4  refused: can never fit        12-13  versions do not fit together
+  4  refused: above the capacity   12-13  incompatible versions
   5  store unavailable             14-16  stack missing, failed, exists
-  6  entity not found              18  no credentials, or no right to it
-  7  entity exists already         20  demo: a limit was passed
+  6  entity not found              18  access denied
+  7  entity already exists         20  demo: a limit was exceeded
                                    21  the output could not be written
                                    130 interrupted
 """
 
 
 class OutputError(click.ClickException):
-    """What the command had to say did not get out: the disk is full, or nobody reads (any more)."""
+    """The output could not be written: the disk is full, or its reader is gone."""
 
     exit_code = OUTPUT_LOST
 
@@ -65,58 +66,58 @@ class OutputError(click.ClickException):
         super().__init__(f"The output could not be written: {reason}.")
 
 
-_SPOKEN = (
-    ("pass limits=[...]", "give limits with -l"),
-    ("pass region=,", "give --region,"),
-    ("register_namespace() or `zae-limiter namespace register`", "`zae-limiter namespace register`"),
-    ("create_table() or deploy the stack", "`zae-limiter deploy` or `zae-limiter create-table`"),
-    ("create_table()", "`zae-limiter create-table`"),
-    ("create_entity()", "`zae-limiter entity create`"),
-    ("update_entity()", "`zae-limiter entity update`"),
-    ("set_system_defaults()", "`system set-defaults`"),
-    ("set_resource_defaults()", "`resource set-defaults`"),
-    ("set_limits()", "`entity set-limits`"),
-    ("list_orphan_namespaces()", "`zae-limiter namespace orphans`"),
-)
-"""What the library calls by its Python name, as it is called here."""
+_ADVICE: dict[type[BaseException], str] = {
+    library.EntityNotFoundError: "`zae-limiter entity create` creates it.",
+    library.EntityExistsError: "`zae-limiter entity update` changes it.",
+    library.NamespaceStateError: "`zae-limiter namespace delete` deletes an active one.",
+    library.CorruptRecordError: "`zae-limiter entity reset-bucket` repairs a bucket.",
+    library.NamespaceNotFoundError: (
+        "`zae-limiter namespace register` registers a name; `namespace list` and `namespace orphans` show all."
+    ),
+}
+"""The command that helps against an error, printed after its message."""
+
+_ADVICE_ON_MISSING = {
+    "limits": "; use `system set-defaults`, `resource set-defaults` or `entity set-limits`, or pass -l.",
+    "region": "; use --region.",
+}
+"""The same by the name of an argument that is missing."""
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
-    """Tell the error on stderr; returns the exit code."""
+    """Print the error to stderr and return the exit code."""
     code = exit_code(error)
     with suppress(OSError):  # stderr may be as full as stdout, and the code still says it
-        _tell(error, code, as_json=as_json)
+        _print_error(error, code, as_json=as_json)
     return code
 
 
-def _tell(error: BaseException, code: int, *, as_json: bool) -> None:
+def _print_error(error: BaseException, code: int, *, as_json: bool) -> None:
     if as_json:
         print_json({**_details(error), "exit_code": code}, err=True)
     elif isinstance(error, click.UsageError):
         error.show()
     else:
-        click.echo(styled("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
+        click.echo(style("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     if isinstance(error, click.ClickException):
         return error.exit_code
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
 def message(error: BaseException) -> str:
-    """One line that says what is wrong, in the words of the command line."""
+    """Return the error as one line, with the command that helps against it."""
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, click.Abort):
         return "Interrupted."
     text = str(error)
     if isinstance(error, library.ValidationError) and error.value is None:
-        text = error.reason
-    for python, command in _SPOKEN:
-        text = text.replace(python, command)
-    return end_once(re.sub(r"delete_namespace\('([^']*)'\)", r"`zae-limiter namespace delete \1`", text))
+        text = error.reason + _ADVICE_ON_MISSING.get(error.field, "")
+    return drop_double_stop(" ".join((text, *(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE))))
 
 
 def _details(error: BaseException) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def _details(error: BaseException) -> dict[str, Any]:
 
 
 def _word(error: BaseException) -> str:
-    """``EntityNotFoundError`` as ``entity_not_found``."""
+    """Return the error's class as a word, e.g. ``entity_not_found`` for ``EntityNotFoundError``."""
     if isinstance(error, click.ClickException):
         kinds = {click.UsageError: "usage", OutputError: "output"}
         return next((word for kind, word in kinds.items() if isinstance(error, kind)), "not_confirmed")

@@ -1,4 +1,4 @@
-"""``zae-limiter explain``: which limits decide, where they come from, and when a cost fits."""
+"""``zae-limiter explain``: the limits in force, where they come from, and when a cost fits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ..core.config import SOURCES
 from ..core.durations import spell_duration
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, pass_shell
+from .grid import Cell, Grid
 from .limits import amount_option, limit_option, spell_rate
-from .output import Cell, Grid, note, print_text
+from .output import note, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from .shell import Shell
 
 
-class Level(NamedTuple):
-    """One entity of the chain: its limits in force, the level they come from, and those that they hide."""
+class ExplainedLevel(NamedTuple):
+    """One entity of the chain: its limits in force, their source, and the sources that they hide."""
 
     entity_id: str
     source: str
@@ -33,9 +34,9 @@ class Level(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Every level that an acquire would charge, the entity itself first, and what is odd about the chain."""
+    """Every level that an acquire would charge, the entity first, and remarks on the chain."""
 
-    levels: list[Level]
+    levels: list[ExplainedLevel]
     remarks: list[str]
 
     @property
@@ -45,7 +46,7 @@ class Explanation(NamedTuple):
 
     @property
     def fits_in_seconds(self) -> float | None:
-        """When the whole cost fits; None for never."""
+        """The seconds until the whole cost fits, or None for never."""
         waits = [status.retry_after_seconds for status in self.statuses]
         return None if None in waits else max((wait for wait in waits if wait is not None), default=0.0)
 
@@ -59,7 +60,7 @@ class Explanation(NamedTuple):
 def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit]) -> None:
     """Show which limits decide, and why.
 
-    Level by level: where the limits come from, what is left, and when a cost fits.
+    ExplainedLevel by level: where the limits come from, what is left, and when a cost fits.
 
     Limits come from the most specific level that has any: entity (for this resource), entity_default (the entity,
     for all resources), resource, system. With cascade the entities above are charged too. Without a cost it says when
@@ -71,7 +72,7 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
       zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
     """
     with shell.limiter() as limiter:
-        found = explained(limiter, entity_id, resource, cost, limits or None)
+        found = explain_limits(limiter, entity_id, resource, cost, limits or None)
     shell.show(_data(entity_id, resource, cost, found), _grid(found, "fits" if cost else "one more"))
     if shell.as_json:
         return
@@ -81,20 +82,20 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     print_text(verdict(found, cost))
 
 
-def explained(
+def explain_limits(
     limiter: SyncRateLimiter, entity_id: str, resource: str, cost: Mapping[str, int], limits: Sequence[Limit] | None
 ) -> Explanation:
-    """Look at the chain as an acquire of ``cost`` would find it, or of one more of each limit where there is none."""
+    """Return the chain as an acquire of ``cost`` would find it, or of one more of each limit without a cost."""
     rows = limiter.get_status(entity_id, resource, limits, needed=cost or None)
     levels = [
-        Level(level_id, source, _hidden(limiter, level_id, resource, source), list(found))
+        ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
         for (level_id, source), found in groupby(rows, key=lambda row: (row.entity_id, row.source))
     ]
-    return Explanation(levels, _remarks(limiter, entity_id, {level.entity_id for level in levels}))
+    return Explanation(levels, _find_remarks(limiter, entity_id, {level.entity_id for level in levels}))
 
 
 def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
-    """The answer in a sentence."""
+    """Return the answer in one sentence."""
     asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items()) or "One more of each limit"
     wait = found.fits_in_seconds
     if wait == 0:
@@ -102,12 +103,12 @@ def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
     late = next(status for status in found.statuses if status.retry_after_seconds == wait)
     where = f"{late.limit_name} of {late.entity_id}"
     if wait is None:
-        return f"{asked} never fits: {where} holds {late.limit.capacity:,} at most."
+        return f"{asked} never fits: above the maximum {late.limit.capacity:,} of {where}."
     return f"{asked} fits in {spell_duration(wait)}, when {where} has refilled."
 
 
-def _hidden(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
-    """The less specific levels that have limits too, which do not count."""
+def _hidden_sources(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
+    """Return the less specific levels that also have limits, which do not apply."""
     stored = {
         "entity": limiter.get_limits(entity_id, resource),
         "entity_default": limiter.get_limits(entity_id, DEFAULT_RESOURCE),
@@ -118,11 +119,11 @@ def _hidden(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str
     return [name for name in below if stored[name]]
 
 
-def _remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> list[str]:
-    """What somebody might expect and does not get: unknown entities, parents that are not charged."""
+def _find_remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> list[str]:
+    """Return remarks on unknown entities and on parents that are not charged."""
     entity = limiter.get_entity(entity_id)
     if entity is None:
-        return [f"{entity_id} was never created: defaults apply, and nothing above it is charged."]
+        return [f"{entity_id} was never created: defaults apply, and no parent is charged."]
     remarks = []
     while entity is not None and entity.parent_id is not None:
         if not entity.cascade:
@@ -147,13 +148,13 @@ def _grid(found: Explanation, fitting: str) -> Grid:
                 spell_rate(status.limit),
                 status.limit.capacity,
                 status.available,
-                _fits(status),
+                _fit_cell(status),
             )
             rows.append(row)
     return Grid(("level", "limits from", "limit", "rate", "burst", "left", fitting), rows)
 
 
-def _fits(status: LevelStatus) -> Cell:
+def _fit_cell(status: LevelStatus) -> Cell:
     if not status.requested:
         return Cell("-", "dim")
     if status.retry_after_seconds is None:

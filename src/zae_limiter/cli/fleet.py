@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Command, pass_shell
-from .deploy import connected
-from .output import Cell, Grid
+from .deploy import connect_aws
+from .grid import Cell, Grid
 
 if TYPE_CHECKING:
     from ..core.values import LimiterInfo
@@ -27,10 +27,10 @@ def list_limiters(shell: Shell) -> None:
     """
     from ..aws import discovery
 
-    with connected(shell) as aws:
+    with connect_aws(shell) as aws:
         found = discovery.find(aws)
         empty = (
-            f"No limiter is deployed in {aws.region}. --region names another region; to deploy one here: "
+            f"No limiter is deployed in {aws.region}. Choose another region with --region, or deploy one here: "
             f"zae-limiter deploy --name my-app --region {aws.region}"
         )
     rows = [(each.stack_name, each.region, _status(each), each.version, each.schema_version) for each in found]
@@ -42,7 +42,7 @@ def _status(found: LimiterInfo) -> Cell:
 
 
 def stack_style(status: str) -> str:
-    """The colour of a stack's status: it works, it changes, it needs somebody."""
+    """Return the colour of a stack's status: green, yellow while it changes, red if it needs attention."""
     if status in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
         return "green"
     return "yellow" if status.endswith("_IN_PROGRESS") else "red"

@@ -15,7 +15,7 @@ import click
 
 from ..core.errors import ValidationError
 from ..core.limit import Limit
-from .output import Grid
+from .grid import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
 
 def parse_limit(text: str) -> Limit:
-    """A limit from the text of ``-l``; a `ValueError` names the part that is wrong."""
+    """Return the limit of a text of ``-l``. Raise `ValueError` naming the part that is wrong."""
     name, colon, rest = text.partition(":")
     pace, has_burst, burst_text = rest.partition(":")
     rate_text, slash, period_text = pace.partition("/")
@@ -50,7 +50,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def parse_amount(text: str) -> tuple[str, int]:
-    """A name and a whole number, which may have a sign."""
+    """Return a name and a whole number, which may have a sign. Raise `ValueError` for anything else."""
     name, _, amount = text.partition(":")
     if not name or not re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", amount):
         raise ValueError(f"{text!r} is not an amount; write NAME:NUMBER, e.g. rpm:1 or tpm:500")
@@ -58,12 +58,12 @@ def parse_amount(text: str) -> tuple[str, int]:
 
 
 def spell_rate(limit: Limit) -> str:
-    """The sustained rate, e.g. ``10,000/min`` or ``10/30 s``."""
+    """Return the sustained rate, e.g. ``10,000/min`` or ``10/30 s``."""
     return f"{limit.refill_amount:,}/{spell_period(limit.refill_period_seconds)}"
 
 
 def spell_period(seconds: int) -> str:
-    """A refill period: ``min``, ``30 s``, ``2 h``."""
+    """Return a refill period, e.g. ``min``, ``30 s`` or ``2 h``."""
     if seconds in _NAMES:
         return _NAMES[seconds]
     size = max(size for size in _NAMES if seconds % size == 0)
@@ -71,19 +71,19 @@ def spell_period(seconds: int) -> str:
 
 
 def spell_limit(limit: Limit) -> str:
-    """A limit in the form of ``-l``, for people: ``tpm 10,000/min (burst 15,000)``."""
+    """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
     burst = "" if limit.capacity == limit.refill_amount else f" (burst {limit.capacity:,})"
     return f"{limit.name} {spell_rate(limit)}{burst}"
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
-    """Limits as a table."""
+    """Return limits as a table."""
     rows = [(limit.name, spell_rate(limit), limit.capacity) for limit in limits]
     return Grid(("limit", "rate", "burst"), rows, empty)
 
 
 def limit_option(command: Callable[..., Any], required: bool = False) -> Callable[..., Any]:
-    """``-l``: limits."""
+    """Add ``-l``, which takes limits."""
     return click.option(
         "--limit",
         "-l",
@@ -97,13 +97,13 @@ def limit_option(command: Callable[..., Any], required: bool = False) -> Callabl
     )(command)
 
 
-def required_limits(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-l``, at least one."""
+def required_limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``-l``, required."""
     return limit_option(command, required=True)
 
 
 def amount_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that collects ``NAME:AMOUNT``."""
+    """Return an option that collects ``NAME:AMOUNT``."""
     return click.option(*names, multiple=True, metavar="NAME:AMOUNT", callback=_amounts, **settings)
 
 
@@ -114,7 +114,7 @@ def _whole(text: str, part: str, digits: str) -> int:
 
 
 def parse_span(text: str) -> int | None:
-    """The seconds of ``30s``, ``24h`` or ``day``; None for what is no span of time."""
+    """Return the seconds of ``30s``, ``24h`` or ``day``, or None if it is not a span of time."""
     match = re.fullmatch(r"([0-9]*) ?([a-z]+)", text.lower())
     return None if match is None or match[2] not in _SECONDS else int(match[1] or 1) * _SECONDS[match[2]]
 
@@ -130,20 +130,20 @@ def _period(text: str, period: str) -> int:
 
 
 def _limits(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> list[Limit]:
-    return [_checked(ctx, param, parse_limit, text) for text in texts]
+    return [_parse_option(ctx, param, parse_limit, text) for text in texts]
 
 
 def _amounts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for text in texts:
-        name, amount = _checked(ctx, param, parse_amount, text)
+        name, amount = _parse_option(ctx, param, parse_amount, text)
         if name in amounts:
-            raise click.BadParameter(f"{name!r} is given twice.", ctx, param)
+            raise click.BadParameter(f"{name!r} is passed twice.", ctx, param)
         amounts[name] = amount
     return amounts
 
 
-def _checked(ctx: click.Context, param: click.Parameter, parse: Callable[[str], T], text: str) -> T:
+def _parse_option(ctx: click.Context, param: click.Parameter, parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except ValueError as error:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ..core.durations import spell_duration
-from ..core.errors import RateLimiterUnavailable
+from ..core.errors import RateLimiterUnavailable, ZAELimiterError
 from .commands import Group, pass_shell
 from .errors import CODES
-from .local_stack import Wanted, deploy, stacks
-from .output import Cell, Grid, facts, print_json, printable
-from .progress import following
+from .grid import Cell, Grid, facts, printable
+from .output import print_json
+from .progress import show_events
 
 if TYPE_CHECKING:
-    from ..aws.local.lifecycle import Found, Health
+    from ..aws.events import Event
+    from ..aws.local.home import Home
+    from ..aws.local.lifecycle import EngineHealth, StartResult
+    from ..aws.local.lock import Say
     from .shell import Shell
 
 
@@ -51,14 +55,14 @@ def local() -> None:
     metavar="S",
     default=60,
     show_default=True,
-    help="Seconds until it has to answer.",
+    help="Seconds to wait until it answers.",
 )
 @pass_shell
 def up(shell: Shell, port: int | None, timeout: float) -> None:
-    """Start it; one that runs stays as it is.
+    """Start it, unless it is running.
 
     With --name the limiter of that name is deployed there too, ready to be used. The first time, ministack is
-    installed; $ZAE_LIMITER_MINISTACK names one that is installed already.
+    installed; to use an installed one, set $ZAE_LIMITER_MINISTACK.
 
     \b
     Examples:
@@ -73,15 +77,15 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
         names.stack(shell.stack_name)
         names.namespace(shell.namespace)
     place = home.find()
-    with following("Local AWS", quiet=shell.as_json) as say:
-        found = lifecycle.up(place, lifecycle.Wish(port, shell.region, timeout), say)
+    with show_events("Local AWS", quiet=shell.as_json) as say:
+        found = lifecycle.up(place, lifecycle.StartOptions(port, shell.region, timeout), say)
         if shell.stack_name is not None:
             region = shell.region or found.running.region
-            deploy(place, Wanted(shell.stack_name, shell.namespace, region, found.running.endpoint), say)
-    _tell_up(shell, found)
+            _deploy(place, LocalStack(shell.stack_name, shell.namespace, region, found.running.endpoint), say)
+    _show_up(shell, found)
 
 
-def _tell_up(shell: Shell, found: Found) -> None:
+def _show_up(shell: Shell, found: StartResult) -> None:
     running, region = found.running, shell.region or found.running.region
     where = f"--endpoint-url {running.endpoint} --region {region}"
     following = f"zae-limiter deploy --name my-app {where}"
@@ -110,7 +114,7 @@ def _tell_up(shell: Shell, found: Found) -> None:
 @click.option("--purge", is_flag=True, help="Also remove ministack and the logs.")
 @pass_shell
 def down(shell: Shell, purge: bool) -> None:
-    """Stop it; everything in it is gone.
+    """Stop it and discard everything in it.
 
     \b
     Examples:
@@ -120,7 +124,7 @@ def down(shell: Shell, purge: bool) -> None:
     from ..aws.local import home, lifecycle
 
     place = home.find()
-    with following("Local AWS", quiet=shell.as_json) as say:
+    with show_events("Local AWS", quiet=shell.as_json) as say:
         stopped = lifecycle.down(place, purge=purge, say=say)
     pid = None if stopped is None else stopped.process.pid
     text = "No local AWS was running." if stopped is None else f"The local AWS (pid {pid}) has stopped."
@@ -132,9 +136,9 @@ def down(shell: Shell, purge: bool) -> None:
 @pass_shell
 @click.pass_context
 def status(ctx: click.Context, shell: Shell) -> None:
-    """Show whether it runs, where, and which limiters are there.
+    """Show whether it is running, where, and with which limiters.
 
-    The exit code is 5 if it does not run, or does not answer.
+    The exit code is 5 if it is not running or does not answer.
 
     \b
     Example:
@@ -142,14 +146,14 @@ def status(ctx: click.Context, shell: Shell) -> None:
     """
     from ..aws.local import home, lifecycle
 
-    found = lifecycle.health(home.find())
-    data = _described(found, shell.region)
+    found = lifecycle.read_health(home.find())
+    data = _describe_status(found, shell.region)
     shell.show(data, _status_grid(data))
     if not data["answers"]:
         ctx.exit(CODES[RateLimiterUnavailable])
 
 
-def _described(found: Health | None, region: str | None) -> dict[str, object]:
+def _describe_status(found: EngineHealth | None, region: str | None) -> dict[str, object]:
     if found is None:
         return {"running": False, "answers": False}
     running = found.running
@@ -163,7 +167,7 @@ def _described(found: Health | None, region: str | None) -> dict[str, object]:
         "pid": running.process.pid,
         "version": found.version,
         "uptime_seconds": round(found.uptime_seconds, 3),
-        "stacks": stacks(running.endpoint, region) if answers else None,
+        "stacks": _list_stacks(running.endpoint, region) if answers else None,
     }
 
 
@@ -184,11 +188,11 @@ def _status_grid(data: dict[str, object]) -> Grid | str:
 
 
 @local.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on until it ends.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing until it stops.")
 @click.option("--lines", "count", type=click.IntRange(min=0), default=50, show_default=True, help="How many.")
 @pass_shell
 def logs(shell: Shell, follow: bool, count: int) -> None:
-    """Show what it has logged, of this run or of the last one.
+    """Show its log, of this run or of the last one.
 
     \b
     Examples:
@@ -199,7 +203,7 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
 
     place = home.find()
     if not place.log.exists():
-        raise RateLimiterUnavailable("Nothing was logged yet: start a local AWS with `zae-limiter local up`.")
+        raise RateLimiterUnavailable("There is no log yet: start a local AWS with `zae-limiter local up`.")
     if follow:
         for line in logs.follow(place, count):
             click.echo(json.dumps(line, ensure_ascii=False) if shell.as_json else printable(line))
@@ -212,9 +216,9 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
 @click.option("--shell", "dialect", type=click.Choice(["bash", "fish", "powershell"]), help="[default: by $SHELL]")
 @pass_shell
 def env(shell: Shell, dialect: str | None) -> None:
-    """Print the settings that lead a shell to it.
+    """Print the settings that make a shell use it.
 
-    After that, every command and every AWS SDK of the shell talks to the local AWS.
+    Then every command and every AWS SDK in that shell talks to the local AWS.
 
     \b
     Examples:
@@ -224,9 +228,58 @@ def env(shell: Shell, dialect: str | None) -> None:
     """
     from ..aws.local import exports, home, lifecycle
 
-    running = lifecycle.required(home.find())
+    running = lifecycle.require_running(home.find())
     settings = exports.variables(running.endpoint, shell.region or running.region)
     if shell.as_json:
         print_json(settings)
         return
-    click.echo("\n".join(exports.lines(settings, dialect or exports.own_shell())))
+    click.echo("\n".join(exports.lines(settings, dialect or exports.detect_shell())))
+
+
+class LocalStack(NamedTuple):
+    """A limiter to deploy on the local AWS."""
+
+    name: str
+    namespace: str
+    region: str
+    endpoint: str
+
+
+def _deploy(home: Home, stack: LocalStack, say: Say) -> None:
+    """Deploy a limiter and register its namespace. An existing one keeps its options."""
+    from ..aws import deployment
+    from ..aws.calls import Aws
+    from ..aws.local import exports
+    from ..aws.local.lock import hold_lock
+    from ..sync import SyncRepository
+
+    name, namespace, region, endpoint = stack
+    with (
+        hold_lock(home, say),
+        exports.apply(exports.variables(endpoint, region)),
+        Aws(region, endpoint) as aws,
+        SyncRepository(name=name, region=region, endpoint_url=endpoint) as repository,
+    ):
+        say(f"Deploying {name}")
+        options = deployment.read_options(aws, name)
+        deployment.deploy(aws, name, options, progress=partial(_report_event, name, say))
+        repository.create_table()  # the engine's CloudFormation forgets the expiry of records
+        repository.register_namespace(namespace)
+
+
+def _report_event(name: str, say: Say, event: Event) -> None:
+    if event.status.endswith("_IN_PROGRESS"):
+        say(f"Deploying {name}: {event.resource}")
+
+
+def _list_stacks(endpoint: str, region: str) -> list[str] | None:
+    """Return the names of the deployed limiters, or None if they cannot be listed."""
+    from ..aws import discovery
+    from ..aws.calls import Aws
+    from ..aws.local import exports
+
+    try:
+        with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
+            return [found.stack_name for found in discovery.find(aws)]
+    except ZAELimiterError:
+        return None

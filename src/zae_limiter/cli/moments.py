@@ -22,7 +22,7 @@ FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such a
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """A moment from the text of an option; a `ValueError` says how to write one."""
+    """Return the moment of a text. Raise `ValueError` that says how to write one."""
     span = parse_span(text) if text[:1].isdigit() else None
     try:
         if span is not None:
@@ -38,23 +38,23 @@ def parse_moment(text: str, now: datetime) -> datetime:
 
 
 def spell_window(start: str, window_type: str) -> str:
-    """The start of a window, as far as it tells windows of its kind apart."""
+    """Return the start of a window, as precisely as its kind needs."""
     shown = {"monthly": len("2026-11"), "daily": len("2026-11-16")}.get(window_type, len("2026-11-16T12:00"))
     return start[:shown].replace("T", " ")
 
 
-def tick(start: str, window_type: str) -> str:
-    """The start of a window in short, as a mark of an axis."""
+def axis_label(start: str, window_type: str) -> str:
+    """Return the start of a window in short, for an axis."""
     shown = spell_window(start, window_type)
     return shown if window_type == "monthly" else shown.removeprefix(f"{start[:4]}-")
 
 
 def moment_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that takes a moment."""
-    return click.option(name, metavar="WHEN", callback=_moment, **settings)
+    """Return an option that takes a moment."""
+    return click.option(name, metavar="WHEN", callback=_parse_option, **settings)
 
 
-def _moment(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+def _parse_option(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""``zae-limiter namespace``: tenants that share a store without seeing each other."""
+"""``zae-limiter namespace``: manage namespaces, which isolate tenants in one store."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .output import Cell, Grid, facts
-from .progress import counting
+from .grid import Cell, Grid, facts
+from .output import spell_count
+from .progress import show_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def show(shell: Shell, name: str) -> None:
 @principal_option
 @pass_shell
 def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
-    """Free the name of a namespace, keep its data.
+    """Delete a namespace but keep its data.
 
     It can be recovered until it is purged.
 
@@ -93,10 +94,10 @@ def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     Example:
       zae-limiter namespace delete staging --yes
     """
-    confirm(f"Delete namespace {name!r}? Nobody can use it until it is recovered.", yes)
+    confirm(f"Delete namespace {name!r}? It cannot be used until it is recovered.", yes)
     with shell.repository() as repository:
         found = repository.delete_namespace(name, principal)
-    shell.show(found, f"Deleted {name}. Its data are kept as {found.id}: recover or purge that id.")
+    shell.show(found, f"Deleted {name}. Its data are kept under the id {found.id}, to be recovered or purged.")
 
 
 @namespace.command()
@@ -134,10 +135,10 @@ def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> 
       zae-limiter namespace purge 4fJ2kQx0aZc
     """
     confirm(f"Delete all data of {namespace_id} for good? This cannot be undone.", yes)
-    with shell.repository() as repository, counting("purging", "records", quiet=shell.as_json) as progress:
+    with shell.repository() as repository, show_count("purging", "records", quiet=shell.as_json) as progress:
         count = repository.purge_namespace(namespace_id, principal, progress)
     shell.show(
-        {"namespace_id": namespace_id, "purged": count}, f"Purged {namespace_id}, {count:,} record{'s' * (count != 1)}."
+        {"namespace_id": namespace_id, "purged": count}, f"Purged {namespace_id}, {spell_count(count, 'record')}."
     )
 
 

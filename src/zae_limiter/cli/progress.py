@@ -1,4 +1,4 @@
-"""Progress of something long, on stderr."""
+"""Show progress on stderr: in place on a terminal, as lines in a log, or not at all."""
 
 from __future__ import annotations
 
@@ -7,35 +7,42 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import console, printable
+from .grid import printable
+from .output import open_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
+
+    from ..aws.events import Event
+    from ..aws.upgrade.upgrade import UpgradeProgress
+
 _LINE_EVERY = 1000
+_UPGRADE_LINE_EVERY = 10_000
 
 
 @contextmanager
-def counting(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Count upwards: in place on a terminal, a line now and then in a log, nothing where that would disturb."""
+def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows a growing count."""
     if quiet:
         yield lambda done: None
         return
-    screen = console(err=True)
+    screen = open_console(err=True)
     if not screen.is_terminal:
-        yield lambda done: _line(doing, things, done)
+        yield lambda done: _print_count(doing, things, done)
         return
     with screen.status(f"{doing} ...") as status:
         yield lambda done: status.update(f"{doing} ... {done:,} {things}")
 
 
 @contextmanager
-def following(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Tell what has happened: the last of it in place on a terminal, a line each in a log, nothing to disturb."""
+def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows events."""
     if quiet:
         yield lambda event: None
         return
-    screen = console(err=True)
+    screen = open_console(err=True)
     if not screen.is_terminal:
         click.echo(f"{doing} ...", err=True)
         yield lambda event: click.echo(printable(event), err=True)
@@ -44,6 +51,58 @@ def following(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda event: status.update(f"{doing} ... {printable(event)}")
 
 
-def _line(doing: str, things: str, done: int) -> None:
+def _print_count(doing: str, things: str, done: int) -> None:
     if done % _LINE_EVERY == 0:
         click.echo(f"{doing} ... {done:,} {things}", err=True)
+
+
+@contextmanager
+def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
+    """Yield callbacks that show the steps, the stack events and the record count of an upgrade."""
+    from ..aws.upgrade.upgrade import UpgradeProgress
+
+    screen = open_console(err=True)
+    if quiet:
+        yield UpgradeProgress()
+    elif screen.is_terminal:
+        with _bar(screen) as (say, count):
+            yield UpgradeProgress(say, _events(say), count)
+    else:
+        yield UpgradeProgress(_print_step, _events(_print_step), _RecordCounter().count)
+
+
+@contextmanager
+def _bar(screen: Console) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def say(text: str) -> None:
+            bar.update(task, description=printable(text), completed=0, total=None)
+
+        def count(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield say, count
+
+
+def _events(say: Callable[[str], None]) -> Callable[[Event], None]:
+    return lambda event: say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
+
+
+def _print_step(text: str) -> None:
+    click.echo(f"{printable(text)} ...", err=True)
+
+
+class _RecordCounter:
+    """Prints a line every so many records."""
+
+    def __init__(self) -> None:
+        self._next = _UPGRADE_LINE_EVERY
+
+    def count(self, done: int, total: int) -> None:
+        if done >= self._next:
+            click.echo(f"{done:,} of about {total:,} records", err=True)
+            self._next = done + _UPGRADE_LINE_EVERY

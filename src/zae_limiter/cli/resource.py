@@ -1,4 +1,4 @@
-"""``zae-limiter resource``: limits that hold for everybody on one resource."""
+"""``zae-limiter resource``: default limits of resources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .limits import limits_grid, required_limits, spell_limit
-from .output import Cell, Grid
+from .grid import Cell, Grid
+from .limits import limits_grid, required_limit_option, spell_limit
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
@@ -31,7 +31,7 @@ def resource() -> None:
 
 @resource.command("set-defaults")
 @click.argument("name", metavar="RESOURCE")
-@required_limits
+@required_limit_option
 @principal_option
 @pass_shell
 def set_defaults(shell: Shell, name: str, limits: list[Limit], principal: str | None) -> None:
@@ -105,7 +105,7 @@ def list_resources(shell: Shell) -> None:
 @click.option("--parents-only", is_flag=True, help="Only entities at the top of their hierarchy.")
 @pass_shell
 def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: str | None, parents_only: bool) -> None:
-    """Show who uses how much of one limit.
+    """Show the utilization of one limit by entity.
 
     Every entity with a bucket for the resource is a line, the busiest first; the last line is all of them together.
 
@@ -116,7 +116,7 @@ def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: 
     """
     given = [limit for limit in (limit_argument, limit_option) if limit is not None]
     if len(given) != 1:
-        raise click.UsageError("Give the limit once, e.g. --limit tpm.")
+        raise click.UsageError("Pass the limit once, e.g. --limit tpm.")
     with shell.limiter() as limiter:
         found = _busiest_first(limiter.get_resource_capacity(name, given[0], parents_only))
     rows: list[tuple[object, ...]] = [
@@ -126,7 +126,7 @@ def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: 
         total = (found.total_available, found.total_capacity, f"{found.utilization_pct:.1f} %")
         rows.append((Cell("all", "bold"), *total))
     headers = ("entity", "left", "capacity", "in use")
-    shell.show(found, Grid(headers, rows, f"Nobody has used {given[0]} of {name} yet."))
+    shell.show(found, Grid(headers, rows, f"No entity has used {given[0]} of {name} yet."))
 
 
 def _busiest_first(found: ResourceCapacity) -> ResourceCapacity:

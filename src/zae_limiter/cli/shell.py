@@ -1,4 +1,4 @@
-"""What the common options say: which store to open and how to print."""
+"""The store options of a run: which store to open and how to print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from .output import Grid, end_once, note, print_grid, print_json
+from .grid import Grid
+from .output import drop_double_stop, note, print_grid, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ ENVIRONMENT = "ZAE_LIMITER_URL"
 
 @dataclass
 class Shell:
-    """The common options of one run, gathered from the root to the command."""
+    """The store options of one run, collected from the root to the command."""
 
     url: str | None = None
     stack_name: str | None = None
@@ -37,7 +38,7 @@ class Shell:
 
     @contextmanager
     def repository(self) -> Iterator[SyncRepository]:
-        """Open the store that was asked for, for the length of a block."""
+        """Open the store for the length of a block. Raise `UsageError` if none was given."""
         from ..sync import SyncRepository
 
         url = self.url
@@ -45,37 +46,33 @@ class Shell:
             url = os.environ.get(ENVIRONMENT) or None
             if url is None:
                 raise click.UsageError(
-                    "No store was given. Name one with --url sqlite:///limits.db, "
-                    f"or once for all with: export {ENVIRONMENT}=sqlite:///limits.db"
+                    "No store was given. Pass --url sqlite:///limits.db, "
+                    f"or set it for all commands: export {ENVIRONMENT}=sqlite:///limits.db"
                 )
         repository = SyncRepository(
-            url,
-            name=self.stack_name,
-            region=self.region,
-            endpoint_url=self.endpoint_url,
-            namespace=self.namespace,
+            url, name=self.stack_name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
         )
         if url is not None and not self.as_json:
-            _warn(url)
-        with repository, _collected(self.warnings):
+            _note_store(url)
+        with repository, _collect_warnings(self.warnings):
             yield repository
 
     @contextmanager
     def limiter(self) -> Iterator[SyncRateLimiter]:
-        """A limiter over that store."""
+        """Open a limiter over the store for the length of a block."""
         from ..sync import SyncRateLimiter
 
         with self.repository() as repository:
             yield SyncRateLimiter(repository)
 
     def show(self, data: object, text: Grid | str) -> None:
-        """Print a result: the data as JSON if that was asked for, else the text."""
+        """Print a result: ``data`` as JSON if that was requested, else ``text``."""
         if self.as_json:
             print_json(data)
         elif isinstance(text, Grid):
             print_grid(text)
         else:
-            click.echo(end_once(text))
+            click.echo(drop_double_stop(text))
 
 
 class _Collector(logging.Handler):
@@ -88,8 +85,8 @@ class _Collector(logging.Handler):
 
 
 @contextmanager
-def _collected(messages: list[str]) -> Iterator[None]:
-    """Keep the library's log messages instead of letting Python print them."""
+def _collect_warnings(messages: list[str]) -> Iterator[None]:
+    """Collect the library's warnings for the length of a block, instead of letting Python print them."""
     collector = _Collector(messages)
     logger = logging.getLogger("zae_limiter")
     logger.addHandler(collector)
@@ -99,12 +96,12 @@ def _collected(messages: list[str]) -> Iterator[None]:
         logger.removeHandler(collector)
 
 
-def _warn(url: str) -> None:
-    """Say what a one-shot command does to a store that keeps nothing, or that is not there yet."""
+def _note_store(url: str) -> None:
+    """Note that a memory store keeps nothing, or that a SQLite file is created."""
     parts = urlsplit(url)
     if parts.scheme == "memory":
         note("memory:// keeps nothing after this command; sqlite:///limits.db does.")
     elif parts.scheme == "sqlite":
         path = Path(unquote(parts.path.removeprefix("/")))
         if not path.exists() and path.parent.is_dir():
-            note(f"{path} is new.")
+            note(f"{path} is created.")

@@ -1,4 +1,4 @@
-"""The flags of ``deploy``: one per option of a stack. What is not given stays as the stack has it."""
+"""The options of ``deploy``, one per option of a stack. Those that are not passed keep their values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.values import StackOptions
-from .table import pairs
+from .table import parse_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SWITCHES = (
-    ("--aggregator/--no-aggregator", "enable_aggregator", "Sum up usage in a Lambda function."),
+    ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),
     ("--alarms/--no-alarms", "enable_alarms", "CloudWatch alarms."),
     ("--audit-archival/--no-audit-archival", "enable_audit_archival", "Keep expired audit events in S3."),
     ("--enable-tracing/--disable-tracing", "enable_tracing", "Trace the function with X-Ray."),
@@ -23,25 +23,25 @@ _SWITCHES = (
     (
         "--enable-deletion-protection/--disable-deletion-protection",
         "enable_deletion_protection",
-        "Let nobody delete the table by accident.",
+        "Protect the table against deletion.",
     ),
 )
 _NUMBERS = (
     ("--usage-retention-days", "Days for which usage snapshots are kept."),
     ("--audit-retention-days", "Days for which audit events stay in the table."),
-    ("--pitr-recovery-days", "Point-in-time recovery over so many days, 0 for none."),
+    ("--pitr-recovery-days", "Days of point-in-time recovery, 0 for none."),
     ("--log-retention-days", "Days for which the function's log is kept."),
     ("--lambda-timeout", "Seconds the function may take for a batch."),
     ("--lambda-memory", "Its memory in MB."),
-    ("--lambda-duration-threshold-pct", "Alarm when it takes so much of its timeout."),
+    ("--lambda-duration-threshold-pct", "Alarm when it takes this percentage of its timeout."),
     ("--audit-archive-glacier-days", "Days until archived events move to Glacier."),
 )
 _TEXTS = (
     ("--snapshot-windows", "LIST", "Windows of usage: hourly, daily, monthly."),
-    ("--alarm-sns-topic", "ARN", "The SNS topic that is told of alarms; '' for none."),
+    ("--alarm-sns-topic", "ARN", "The SNS topic for alarms; '' for none."),
     ("--permission-boundary", "ARN", "The permission boundary of all roles; '' for none."),
-    ("--role-name-format", "FORMAT", "How roles are called, e.g. 'team-{}'; '' for their plain names."),
-    ("--policy-name-format", "FORMAT", "How policies are called, e.g. 'team-{}'; '' for their plain names."),
+    ("--role-name-format", "FORMAT", "Name format of roles, e.g. 'team-{}'; '' for the plain names."),
+    ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
     ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
 )
 _OPTIONAL = frozenset(
@@ -60,11 +60,11 @@ _USUAL = {field.name: field.default for field in fields(StackOptions)}
 
 
 def stack_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All of them; each arrives as None where it was not given."""
-    options = [click.option(flag, field, default=None, help=_told(field, text)) for flag, field, text in _SWITCHES]
-    options += [click.option(flag, type=int, metavar="N", help=_told(_field(flag), text)) for flag, text in _NUMBERS]
-    options += [click.option(flag, metavar=kind, help=_told(_field(flag), text)) for flag, kind, text in _TEXTS]
-    tag = "A tag of the stack; may be repeated, and together they replace those it has."
+    """Add all options to a command. Those that are not passed are None."""
+    options = [click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES]
+    options += [click.option(flag, type=int, metavar="N", help=_help(_field(flag), text)) for flag, text in _NUMBERS]
+    options += [click.option(flag, metavar=kind, help=_help(_field(flag), text)) for flag, kind, text in _TEXTS]
+    tag = "A tag of the stack; may be repeated. The tags replace all existing ones."
     options.append(click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help=tag))
     for option in reversed(options):
         command = option(command)
@@ -75,19 +75,19 @@ def _field(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _told(field: str, text: str) -> str:
-    """The help of a flag, with what a new stack has without it."""
+def _help(field: str, text: str) -> str:
+    """Return the help of an option, with the default of a new stack."""
     usual = _USUAL[field]
     if usual is None:
         return text
     return f"{text}  [{('off', 'on')[usual] if isinstance(usual, bool) else usual}]"
 
 
-def merged(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
-    """The options that a stack has, with what was given instead."""
+def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
+    """Return the options with those that were passed. 0 and '' clear optional ones."""
     changes = {field: value for field, value in given.items() if value is not None and field != "tags"}
     for field in _OPTIONAL & changes.keys():
         changes[field] = changes[field] or None
     if given["tags"]:
-        changes["tags"] = pairs(given["tags"])
+        changes["tags"] = parse_tags(given["tags"])
     return replace(present, **changes)

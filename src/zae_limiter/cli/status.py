@@ -1,4 +1,4 @@
-"""``zae-limiter status`` and ``zae-limiter version``."""
+"""``zae-limiter status``: the health of a store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import click
 from ..core.errors import RateLimiterUnavailable
 from .commands import Command, pass_shell
 from .errors import CODES
-from .health import answers, health_grid
-from .output import facts
+from .fleet import stack_style
+from .grid import Cell, Grid, facts
 
 if TYPE_CHECKING:
+    from ..aws.health import Health
     from ..core.values import Status
     from ..sync import SyncRepository
     from .shell import Shell
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 @pass_shell
 @click.pass_context
 def status(ctx: click.Context, shell: Shell) -> None:
-    """Show whether the store answers, and how it is doing.
+    """Show whether the store is available, its latency and versions.
 
-    On DynamoDB also its stack, table, stream and aggregator. The exit code is 5 if it does not answer.
+    On DynamoDB also its stack, table, stream and aggregator. The exit code is 5 if the store is unavailable.
 
     \b
     Examples:
@@ -44,15 +45,15 @@ def status(ctx: click.Context, shell: Shell) -> None:
 def _show_health(shell: Shell, repository: SyncRepository) -> bool:
     from ..aws import health
 
-    found = health.look(repository.store)
-    shell.show(found, health_grid(found))
+    found = health.check_health(repository.store)
+    shell.show(found, _health_grid(found))
     return found.available
 
 
 def _show_status(shell: Shell, found: Status) -> bool:
     lines: dict[str, object] = {
         "store": found.backend,
-        "answers": answers(found.available),
+        "answers": _answers(found.available),
         "latency": None if found.latency_ms is None else f"{found.latency_ms:g} ms",
         "namespace": found.namespace,
         "schema": found.schema_version,
@@ -63,3 +64,63 @@ def _show_status(shell: Shell, found: Status) -> bool:
         lines["reason"] = found.reason
     shell.show(found, facts(lines))
     return found.available
+
+
+def _health_grid(found: Health) -> Grid:
+    """Return the health as a table, one line per part; a part that could not be read shows the reason."""
+    lines: dict[str, object] = {
+        "name": f"{found.name} in {found.region}",
+        "answers": _answers(found.available),
+        "latency": None if found.latency_ms is None else f"{found.latency_ms:g} ms",
+        "schema": found.versions.schema,
+        "client": found.versions.client,
+        **({} if found.table is None and found.stack is None else _parts(found)),
+    }
+    for part, trouble in found.troubles.items():
+        lines[part] = Cell(trouble, "yellow")
+    return facts(lines)
+
+
+def _parts(found: Health) -> dict[str, object]:
+    return {**_stack(found), **_table(found), **_aggregator(found), "namespaces": found.namespaces}
+
+
+def _answers(available: bool) -> Cell:
+    """Return a cell that says whether the store is available."""
+    return Cell("yes", "green") if available else Cell("no", "bold red")
+
+
+def _stack(found: Health) -> dict[str, object]:
+    if found.stack is None:
+        return {"stack": "none: the table was created without one"}
+    reason = f": {found.stack.reason}" if found.stack.reason else ""
+    return {"stack": Cell(f"{found.stack.status}{reason}", stack_style(found.stack.status))}
+
+
+def _table(found: Health) -> dict[str, object]:
+    table = found.table
+    if table is None:
+        return {"table": Cell("missing", "bold red")}
+    protection = ", protected against deletion" if table.deletion_protection else ""
+    return {
+        "table": Cell(f"{table.status}{protection}", "green" if table.status == "ACTIVE" else "yellow"),
+        "items": f"about {table.items:,}, {table.size_bytes:,} bytes",
+        "stream": table.stream,
+        "ttl": found.ttl,
+        "pitr": found.pitr,
+    }
+
+
+def _aggregator(found: Health) -> dict[str, object]:
+    function = found.aggregator
+    if function is None:
+        return {"aggregator": "none"}
+    code = "code of this version" if function.code_current else "code of another version: deploy or upgrade"
+    version = f", {found.versions.aggregator}" if found.versions.aggregator else ""
+    fine = function.state == "Active" and function.code_current
+    letters = found.dead_letters
+    return {
+        "aggregator": Cell(f"{function.state}, {code}{version}", "green" if fine else "yellow"),
+        "stream mapping": found.stream_mapping,
+        "dead letters": Cell(f"{letters:,}", "red") if letters else letters,
+    }

@@ -1,4 +1,4 @@
-"""Standard output: what it cannot show is replaced, and what cannot be written ends the command with one line."""
+"""Standard output that replaces what it cannot encode, and reports what it cannot write."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class CheckedOutput(io.RawIOBase):
-    """The file behind stdout. A write that fails raises `OutputError`, whoever wrote and however it was buffered."""
+    """The file behind stdout. A failing write raises `OutputError`, however it was buffered."""
 
     def __init__(self, file: io.FileIO) -> None:
         super().__init__()
         self._file = file
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """That of the file."""
+        """Return the file's descriptor."""
         return self._file.fileno()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether it is a terminal."""
         return self._file.isatty()
 
     def write(self, data: ReadableBuffer, /) -> int | None:
-        """Write to the file."""
+        """Write to the file. Raise `OutputError` if that fails."""
         try:
             return self._file.write(data)
         except OSError as error:
@@ -43,7 +43,7 @@ class CheckedOutput(io.RawIOBase):
             raise OutputError(reason) from None
 
     def _discard_the_rest(self) -> None:
-        """Send what is still buffered nowhere: Python tries to write it once more when it ends."""
+        """Redirect the file to nowhere: Python tries to write buffered output again on exit."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._file.fileno())
@@ -51,9 +51,9 @@ class CheckedOutput(io.RawIOBase):
 
 
 def prepare_streams() -> None:
-    """Make stdout raise `OutputError`, and let both streams show a substitute for what they cannot encode.
+    """Make stdout raise `OutputError`, and let both streams replace what they cannot encode.
 
-    Raises `OutputError` where stdout is closed: nothing that a command does could be told.
+    Raise `OutputError` if stdout is closed: no command could show its result.
     """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -65,8 +65,5 @@ def prepare_streams() -> None:
     file = getattr(buffer, "raw", buffer)
     if isinstance(file, io.FileIO):
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(CheckedOutput(file)),
-            encoding=sys.stdout.encoding,
-            errors="replace",
-            line_buffering=True,
+            io.BufferedWriter(CheckedOutput(file)), encoding=sys.stdout.encoding, errors="replace", line_buffering=True
         )

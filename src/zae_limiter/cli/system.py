@@ -1,4 +1,4 @@
-"""``zae-limiter system``: limits that hold where nothing more specific is stored."""
+"""``zae-limiter system``: default limits of the system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import Group, confirm, pass_shell, principal_option, yes_option
-from .limits import limits_grid, required_limits
+from .limits import limits_grid, required_limit_option
 from .output import note
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _DONE = {"allow": "allowed", "block": "blocked"}
 
 @click.group(cls=Group)
 def system() -> None:
-    """Limits for everybody and everything that has none of its own.
+    """Default limits for all entities and resources without limits of their own.
 
     \b
     Examples:
@@ -30,11 +30,11 @@ def system() -> None:
 
 
 @system.command("set-defaults")
-@required_limits
+@required_limit_option
 @click.option(
     "--on-unavailable",
     type=click.Choice(["allow", "block"]),
-    help="What an acquire does when the store does not answer.",
+    help="What an acquire does when the store is unavailable.",
 )
 @principal_option
 @pass_shell

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--deletion-protection", is_flag=True, help="Let nobody delete the table by accident.")
-@click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help="A tag; may be given several times.")
+@click.option("--deletion-protection", is_flag=True, help="Protect the table against deletion.")
+@click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help="A tag; may be repeated.")
 @pass_shell
 def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...]) -> None:
     """Create the DynamoDB table of a store.
 
-    A table that is there and fits is left as it is, one that does not fit is refused. Other stores need none.
+    An existing zae-limiter table is left as it is; any other table of that name is an error. Other stores need none.
 
     \b
     Examples:
@@ -27,13 +27,13 @@ def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...])
       zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
     """
     with shell.repository() as repository:
-        repository.create_table(tags=pairs(tags), deletion_protection=deletion_protection)
+        repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
         name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
 
 
-def pairs(tags: tuple[str, ...]) -> dict[str, str] | None:
-    """Tags as they are given on the command line; None for none."""
+def parse_tags(tags: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the tags of a command line, or None. Raise `BadParameter` for anything but KEY=VALUE."""
     found = {}
     for tag in tags:
         key, separator, value = tag.partition("=")

@@ -1,7 +1,7 @@
-"""Tables as rich draws them, and as a terminal has room for them.
+"""Tables drawn by rich, fitted to the width of a terminal.
 
-Nothing is left out of a table that is printed: where it is too wide its columns move together, then its texts are
-folded, and where that would tear them to pieces every row becomes a block with a line per field.
+Nothing is left out: if a table is too wide, its columns move together, then its texts are folded, and as a last resort
+every row becomes a block with a line per field.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .output import Cell, Grid, console, printable
+from .grid import Cell, Grid, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ _UNBOUND = 10_000
 
 
 def fit_table(grid: Grid, width: int) -> Table:
-    """Return a table of everything in ``grid`` that is at most ``width`` columns wide, if that is possible."""
+    """Return a table of everything in ``grid``, at most ``width`` columns wide if possible."""
     for gap in GAPS:
         table = draw_table(grid, gap)
         if measure(table).maximum <= width:
@@ -45,7 +46,7 @@ def fit_table(grid: Grid, width: int) -> Table:
 
 
 def draw_table(grid: Grid, gap: int = GAPS[0], room: Sequence[int] | None = None) -> Table:
-    """Draw a table without its title; ``room`` is how wide each column is, if not as wide as it needs."""
+    """Return a table without its title. ``room`` is the width of each column, if not its natural one."""
     table = Table(
         box=box.SIMPLE_HEAD if grid.headers else None,
         show_header=bool(grid.headers),
@@ -65,7 +66,7 @@ def draw_table(grid: Grid, gap: int = GAPS[0], room: Sequence[int] | None = None
 
 
 def stack_rows(grid: Grid) -> Table:
-    """Draw a row as a block of lines, a field each; an empty text has none."""
+    """Return a table with a block per row and a line per field; empty fields are left out."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -80,12 +81,12 @@ def stack_rows(grid: Grid) -> Table:
 
 
 def columns_of(grid: Grid) -> list[tuple[object, ...]]:
-    """The cells of each column."""
+    """Return the cells of each column."""
     return list(zip(*grid.rows, strict=True))
 
 
 def natural_widths(grid: Grid) -> list[int]:
-    """How wide each column is when nothing is folded or shortened."""
+    """Return the width of each column if nothing is folded or shortened."""
     headers = _headers(grid)
     cells = [[show_value(value).cell_len for value in column] for column in columns_of(grid)]
     return [max(cell_len(header), *lengths) for header, lengths in zip(headers, cells, strict=True)]
@@ -126,13 +127,13 @@ def shorten(text: str, width: int) -> str:
 
 
 def measure(renderable: RenderableType) -> Measurement:
-    """How wide it is at least without a word broken, and at most, whatever the terminal."""
-    screen = console()
+    """Return the least width without a broken word, and the greatest, independent of the terminal."""
+    screen = Console(highlight=False, markup=False, emoji=False)
     return Measurement.get(screen, screen.options.update(max_width=_UNBOUND), renderable)
 
 
 def show_value(value: object) -> Text:
-    """A cell: numbers with separators, None as a dash, no control characters."""
+    """Return the text of a cell: numbers with separators, None as a dash, no control characters."""
     match value:
         case Text():
             return value
@@ -160,6 +161,6 @@ def _are_numbers(cells: Sequence[object]) -> bool:
 
 
 def _begin_with_digits(cells: Sequence[object]) -> bool:
-    """Whether a column is one of numbers, rates or moments, which are not to be torn apart."""
+    """Return whether a column holds numbers, rates or moments, which must not be folded."""
     texts = [show_value(cell).plain.lstrip("-") for cell in cells]
     return all(text[:1].isdigit() for text in texts if text.strip())

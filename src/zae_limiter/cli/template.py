@@ -1,4 +1,4 @@
-"""``zae-limiter cfn-template`` and ``zae-limiter lambda-export``: what a deployment is made of, for other tools."""
+"""``zae-limiter cfn-template`` and ``zae-limiter lambda-export``: the parts of a deployment, for other tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def _force(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--force", "-f", is_flag=True, help="Replace a file that is there.")(command)
+    return click.option("--force", "-f", is_flag=True, help="Overwrite an existing file.")(command)
 
 
 @click.command(cls=Command)
@@ -37,7 +37,7 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
     """
     from ..aws import template
 
-    text = template.body()
+    text = template.read_template()
     if output is None:
         shell.show({"template": text}, text.rstrip("\n"))
         return
@@ -71,11 +71,11 @@ def lambda_export(shell: Shell, output: Path, force: bool) -> None:
 
 
 def _write(path: Path, content: bytes, force: bool) -> None:
-    """Write a file; one that is there is left alone unless that was asked for."""
+    """Write a file. Raise `BadParameter` if it exists, unless ``force`` is True."""
     try:
         with path.open("wb" if force else "xb") as file:
             file.write(content)
     except FileExistsError:
-        raise click.BadParameter(f"{path} exists already; --force replaces it", param_hint="--output") from None
+        raise click.BadParameter(f"{path} already exists; --force overwrites it", param_hint="--output") from None
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--output") from None

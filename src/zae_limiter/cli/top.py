@@ -1,4 +1,4 @@
-"""``zae-limiter top``: the busiest buckets, look after look."""
+"""``zae-limiter top``: watch the busiest buckets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """How often to look: ``count`` None is until interrupted."""
+class SurveySchedule:
+    """The interval and the number of surveys; ``count`` None means until interrupted."""
 
     interval: float
     count: int | None
@@ -40,10 +40,10 @@ class Looks:
     default=2,
     show_default=True,
     metavar="S",
-    help="Seconds between two looks.",
+    help="Seconds between two surveys.",
 )
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
-@click.option("--once", is_flag=True, help="Look once; there are no rates then.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N surveys.")
+@click.option("--once", is_flag=True, help="Survey once, without rates.")
 @click.option("--limit", "rows", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="ROWS")
 @click.option(
     "--sort",
@@ -51,7 +51,7 @@ class Looks:
     type=click.Choice(ORDERS),
     default=ORDERS[0],
     show_default=True,
-    help="By the share in use, by what is left, or by tokens a second.",
+    help="Sort by share in use, by tokens left, or by tokens a second.",
 )
 @click.option(
     "--max-records",
@@ -59,7 +59,7 @@ class Looks:
     default=MAX_RECORDS,
     show_default=True,
     metavar="N",
-    help="Read so many buckets at most.",
+    help="Read at most N records.",
 )
 @pass_shell
 def top(
@@ -72,37 +72,37 @@ def top(
     by: str,
     max_records: int,
 ) -> None:
-    """Watch the busiest buckets.
+    """UpgradeProgress the busiest buckets.
 
-    A line per limit of a bucket: what is consumed a second since the look before (what is given back counts against
-    it), what is left, and when it will be full again. Ctrl-C ends it. Without a terminal each look is printed below
-    the last; with --json it is a line of its own.
+    Shows one line per limit of a bucket: the net consumption per second since the previous survey, the tokens left, and
+    when it will be full again. Press Ctrl-C to stop. Without a terminal each survey is printed below the last; with
+    --json it is one line.
 
-    Every look reads every bucket of the resource, or of the namespace. On DynamoDB that costs about one read unit per
-    bucket and look: 10,000 buckets every 2 seconds are 18 million read units an hour. Use --resource, a longer
-    --interval or --max-records there.
+    Every survey reads every bucket of the resource, or of the namespace. On DynamoDB that costs about one read unit per
+    bucket: 10,000 buckets every 2 seconds are 18 million read units an hour. Use --resource, a longer --interval or
+    --max-records there.
 
     \b
     Examples:
       zae-limiter top
       zae-limiter top --resource gpt-4 --sort rate --interval 5
       zae-limiter top --once --limit 5
-      zae-limiter top --count 10 --json > looks.jsonl
+      zae-limiter top --count 10 --json > surveys.jsonl
     """
     if once and count is not None:
-        raise click.UsageError("Give --once or --count N, not both.")
-    looks = Looks(interval, 1 if once else count, max_records)
+        raise click.UsageError("--once cannot be combined with --count.")
+    schedule = SurveySchedule(interval, 1 if once else count, max_records)
     with shell.repository() as repository, suppress(KeyboardInterrupt):
         before: Survey | None = None
         with open_view(shell, resource) as show:
-            for survey in _surveys(repository, resource, looks):
+            for survey in _surveys(repository, resource, schedule):
                 show(survey, survey.busiest(rows, by, before))
                 before = survey
 
 
-def _surveys(repository: SyncRepository, resource: str | None, looks: Looks) -> Iterator[Survey]:
+def _surveys(repository: SyncRepository, resource: str | None, schedule: SurveySchedule) -> Iterator[Survey]:
     for number in itertools.count(1):
-        yield repository.survey_buckets(resource, looks.max_records)
-        if number == looks.count:
+        yield repository.survey_buckets(resource, schedule.max_records)
+        if number == schedule.count:
             return
-        time.sleep(looks.interval)
+        time.sleep(schedule.interval)

@@ -1,4 +1,4 @@
-"""A look at the busiest buckets: drawn in place on a terminal, block after block without one, or a line of JSON."""
+"""Show surveys: in place on a terminal, block after block without one, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import click
 
 from ..core.durations import spell_duration
 from ..records.instants import iso
-from .output import Cell, Grid, console, note, print_grid, print_json_line, printable
+from .grid import Cell, Grid, printable
+from .output import note, open_console, print_grid, print_json_line, spell_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +40,9 @@ _LEAST_NAMES = (14, 14, 10, 7, 1)
 
 @contextmanager
 def open_view(shell: Shell, resource: str | None) -> Iterator[Show]:
-    """The way to show looks that fits where they go."""
+    """Yield the function that shows surveys where stdout goes."""
     where = f"resource {resource}" if resource else f"namespace {shell.namespace}"
-    screen = console()
+    screen = open_console()
     if shell.as_json:
         yield _print_line
     elif not screen.is_terminal or screen.is_dumb_terminal:
@@ -71,7 +72,7 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
 
 
 def _fit(grid: Grid, width: int) -> Table:
-    """A table of as many columns as there is room for: a line per bucket, as lines are what is drawn over."""
+    """Return a table with as many columns as fit, one line per bucket, so that it can be redrawn in place."""
     from .tables import GAPS, draw_table, natural_widths, share_width
 
     tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
@@ -85,7 +86,7 @@ def _fit(grid: Grid, width: int) -> Table:
 
 
 def _without(grid: Grid, spared: Sequence[str]) -> Grid:
-    """The grid with fewer columns, and with short headers on those that stay."""
+    """Return the grid without some columns, and with short headers."""
     for header in spared:
         grid = grid.without(header)
     short = {"per second": "per s", **({"": "used"} if spared else {})}
@@ -113,24 +114,22 @@ def _print_block(where: str, survey: Survey, loads: Sequence[Load]) -> None:
 
 def _print_line(survey: Survey, loads: Sequence[Load]) -> None:
     print_json_line(
-        {
-            "taken_at": iso(survey.taken_at_ms),
-            "records": survey.records,
-            "complete": survey.complete,
-            "buckets": loads,
-        }
+        {"taken_at": iso(survey.taken_at_ms), "records": survey.records, "complete": survey.complete, "buckets": loads}
     )
 
 
 def _title(where: str, survey: Survey) -> str:
     moment = iso(survey.taken_at_ms)[:19].replace("T", " ")
-    return f"{moment} UTC, {where}: {len(survey.loads):,} limits in {survey.records:,} records"
+    return (
+        f"{moment} UTC, {where}: {spell_count(len(survey.loads), 'limit')} in {spell_count(survey.records, 'record')}"
+    )
 
 
 def _remarks(survey: Survey) -> list[str]:
     if not survey.complete:
-        return [f"only the first {survey.records:,} records were looked at: --resource, or a higher --max-records."]
-    return [] if survey.loads else ["nothing was consumed here yet."]
+        read = spell_count(survey.records, "record")
+        return [f"only the first {read} were read; use --resource or a higher --max-records."]
+    return [] if survey.loads else ["nothing has been consumed yet."]
 
 
 def _grid(loads: Sequence[Load]) -> Grid:

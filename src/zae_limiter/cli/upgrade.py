@@ -1,4 +1,4 @@
-"""``zae-limiter upgrade``: an older table, stack or aggregator becomes what this version needs."""
+"""``zae-limiter upgrade``: upgrade an older table, stack or aggregator to this version."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import Command, confirm, pass_shell, yes_option
-from .output import Cell, Grid, note
-from .upgrade_progress import watching
+from .grid import Cell, Grid
+from .output import note
+from .progress import show_upgrade
 
 if TYPE_CHECKING:
-    from ..aws.upgrade.runner import Report
-    from ..aws.upgrade.upgrade import Done, Plan
+    from ..aws.upgrade.runner import MoveReport
+    from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..stores.dynamodb.store import DynamoStore
     from .shell import Shell
 
@@ -21,16 +22,16 @@ _SHOWN = 20
 
 
 @click.command(cls=Command)
-@click.option("--lambda-only", is_flag=True, help="Renew the aggregator's code and nothing else.")
-@click.option("--force", is_flag=True, help="Look at everything, also where the versions match.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
+@click.option("--lambda-only", is_flag=True, help="Only update the aggregator's code.")
+@click.option("--force", is_flag=True, help="Check everything, even if the versions match.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
 @yes_option
 @pass_shell
 def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bool) -> None:
-    """Bring an older table to this version: shape, stack, aggregator, data.
+    """Upgrade an older table to this version: shape, stack, aggregator, data.
 
-    Stop clients of older versions first. An upgrade that was interrupted goes on when it is repeated; until it is
-    done nobody can open the table. Data of the time before namespaces go to --namespace.
+    Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
+    can open the table. Data from before namespaces are moved to --namespace.
 
     \b
     Examples:
@@ -52,34 +53,34 @@ def _upgrade(shell: Shell, store: DynamoStore, *, lambda_only: bool, force: bool
     from ..aws.calls import Aws
     from ..aws.upgrade.upgrade import Upgrade
 
-    told = store.client.options
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    options = store.client.options
+    with Aws(options.region, options.endpoint_url, options.profile) as aws:
         work = Upgrade(aws, store, shell.namespace)
-        with watching(quiet=shell.as_json) as watch:
+        with show_upgrade(quiet=shell.as_json) as watch:
             plan = work.plan(force=force, lambda_only=lambda_only, watch=watch)
         if dry_run or plan.is_empty or not shell.as_json:
-            _tell_plan(shell, plan)
+            _show_plan(shell, plan)
         if dry_run or plan.is_empty:
             return
-        confirm(f"Upgrade {told.table!r} in {aws.region}?", yes)
-        with watching(quiet=shell.as_json) as watch:
+        confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
+        with show_upgrade(quiet=shell.as_json) as watch:
             done = work.run(plan, lambda_only=lambda_only, watch=watch)
     shell.show(_data(plan, done), _summary(done))
 
 
-def _tell_plan(shell: Shell, plan: Plan) -> None:
+def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     rows = _rows(plan)
     shell.show(_data(plan, None), Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do.")
     if plan.data is not None and not shell.as_json:
-        _tell_refused(plan.data)
+        _note_rejected(plan.data)
 
 
-def _rows(plan: Plan) -> list[tuple[object, object]]:
+def _rows(plan: UpgradePlan) -> list[tuple[object, object]]:
     rows: list[tuple[object, object]] = [("table", step) for step in plan.table]
     if plan.stack:
-        rows.append(("stack", "renew its template"))
+        rows.append(("stack", "update its template"))
     if plan.code:
-        rows.append(("aggregator", "renew its code"))
+        rows.append(("aggregator", "update its code"))
     if plan.data is not None:
         rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
     if plan.version:
@@ -87,7 +88,7 @@ def _rows(plan: Plan) -> list[tuple[object, object]]:
     return rows
 
 
-def _summary(done: Done) -> Grid:
+def _summary(done: UpgradeResult) -> Grid:
     rows: list[tuple[object, object]] = [("table", Cell(step, "green")) for step in done.table]
     rows += [
         (what, Cell(state, "green")) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state
@@ -95,7 +96,7 @@ def _summary(done: Done) -> Grid:
     if done.data is not None:
         rows += [(kind, Cell(f"{count:,} moved", "green")) for kind, count in done.data.moved.items()]
         if done.data.merged:
-            rows.append(("bucket", Cell(f"{done.data.merged:,} put together with one in use", "green")))
+            rows.append(("bucket", Cell(f"{done.data.merged:,} merged with one in use", "green")))
         if done.data.superseded:
             rows.append(("record", Cell(f"{done.data.superseded:,} replaced by newer ones", "green")))
         if done.data.refused:
@@ -104,14 +105,14 @@ def _summary(done: Done) -> Grid:
     return Grid(("what", "done"), rows)
 
 
-def _tell_refused(report: Report) -> None:
+def _note_rejected(report: MoveReport) -> None:
     for key, reason in list(report.refused.items())[:_SHOWN]:
         note(f"{key.pk} {key.sk} stays: {reason}")
     if len(report.refused) > _SHOWN:
         note(f"... and {len(report.refused) - _SHOWN:,} more; --json names all")
 
 
-def _data(plan: Plan | None, done: Done | None) -> dict[str, Any]:
+def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
     return {
         "up_to_date": plan is None or plan.is_empty or done is not None,
         "changed": done is not None,
@@ -122,13 +123,8 @@ def _data(plan: Plan | None, done: Done | None) -> dict[str, Any]:
     }
 
 
-def _records(report: Report | None) -> dict[str, Any]:
+def _records(report: MoveReport | None) -> dict[str, Any]:
     if report is None:
         return {"records": {}, "merged": 0, "superseded": 0, "refused": []}
     refused = [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in report.refused.items()]
-    return {
-        "records": report.moved,
-        "merged": report.merged,
-        "superseded": report.superseded,
-        "refused": refused,
-    }
+    return {"records": report.moved, "merged": report.merged, "superseded": report.superseded, "refused": refused}

@@ -1,4 +1,4 @@
-"""``zae-limiter usage``: what was consumed, hour by hour, day by day, month by month."""
+"""``zae-limiter usage``: consumption by hour, day and month."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from .commands import Group
 from .output import note
 from .usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS, print_snapshots, print_summary
-from .usage_query import Form, Wanted, read_snapshots, usage_options
+from .usage_query import Output, UsageQuery, read_snapshots, usage_options
 
 if TYPE_CHECKING:
     from .shell import Shell
@@ -19,7 +19,7 @@ DEFAULT_LIMIT = 100
 
 @click.group(cls=Group)
 def usage() -> None:
-    """What was consumed, in windows of an hour, a day or a month.
+    """Consumption in windows of an hour, a day or a month.
 
     \b
     Examples:
@@ -34,10 +34,10 @@ def usage() -> None:
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"At most so many windows.  [default: {DEFAULT_LIMIT}; with --plot all]",
+    help=f"Show at most N windows.  [default: {DEFAULT_LIMIT}; with --plot all]",
 )
-@click.option("--all", "everything", is_flag=True, help="All windows, however many.")
-def list_usage(shell: Shell, wanted: Wanted, form: Form, limit: int | None, everything: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="Show all windows.")
+def list_usage(shell: Shell, query: UsageQuery, form: Output, limit: int | None, everything: bool) -> None:
     """List what was consumed, resource by resource, oldest window first.
 
     Of an entity, of a resource over all entities, or of an entity on a resource. WHEN is 2026-11-16T12:00:00Z,
@@ -51,19 +51,19 @@ def list_usage(shell: Shell, wanted: Wanted, form: Form, limit: int | None, ever
       zae-limiter usage list -r gpt-4 --start 2026-11-01 --end 2026-12-01 --all --csv > usage.csv
     """
     if limit is not None and everything:
-        raise click.UsageError("Give --limit N or --all, not both.")
-    most = None if everything or (limit is None and form is Form.PLOT) else limit or DEFAULT_LIMIT
+        raise click.UsageError("--limit cannot be combined with --all.")
+    most = None if everything or (limit is None and form is Output.PLOT) else limit or DEFAULT_LIMIT
     with shell.repository() as repository:
-        found, more = read_snapshots(repository, wanted.with_window(), most)
+        found, more = read_snapshots(repository, query.with_window(), most)
         counted_by_stream = repository.capabilities.change_stream
-    print_snapshots(found, wanted.with_window(), form, counted_by_stream=counted_by_stream)
-    if more and form is not Form.JSON:
-        note(f"{len(found):,} windows are shown, and there may be more: --all, a higher --limit or a later --start.")
+    print_snapshots(found, query.with_window(), form, counted_by_stream=counted_by_stream)
+    if more and form is not Output.JSON:
+        note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
 @usage_options
-def summary(shell: Shell, wanted: Wanted, form: Form) -> None:
+def summary(shell: Shell, query: UsageQuery, form: Output) -> None:
     """Add up what was consumed.
 
     Per limit the total and the average of the windows in which anything was consumed; every entity has windows of its
@@ -77,7 +77,7 @@ def summary(shell: Shell, wanted: Wanted, form: Form) -> None:
       zae-limiter usage summary -e key-1 -r gpt-4 --window daily --start 30d --plot
     """
     with shell.repository() as repository:
-        added = repository.get_usage_summary(*wanted.with_window())
-        charted = read_snapshots(repository, wanted.with_window(), None)[0] if form is Form.PLOT else []
+        added = repository.get_usage_summary(*query.with_window())
+        charted = read_snapshots(repository, query.with_window(), None)[0] if form is Output.PLOT else []
         counted_by_stream = repository.capabilities.change_stream
-    print_summary(added, charted, wanted, form, counted_by_stream=counted_by_stream)
+    print_summary(added, charted, query, form, counted_by_stream=counted_by_stream)

@@ -1,4 +1,4 @@
-"""Usage as tables, JSON, CSV and charts."""
+"""Print usage as tables, JSON, CSV and charts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from .charts import load_plotext, print_charts
+from .grid import Cell, Grid
 from .moments import spell_window
-from .output import Cell, Grid, note, print_grid, print_json
-from .usage_query import Form
+from .output import note, print_grid, print_json
+from .usage_query import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..core.values import UsageSnapshot, UsageSummary
-    from .usage_query import Wanted
+    from .usage_query import UsageQuery
 
 SNAPSHOT_COLUMNS = (
     *("entity_id", "resource", "window_type", "window_start", "window_end"),
@@ -26,37 +27,39 @@ SNAPSHOT_COLUMNS = (
 SUMMARY_COLUMNS = ("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start")
 
 
-def print_snapshots(found: Sequence[UsageSnapshot], wanted: Wanted, form: Form, *, counted_by_stream: bool) -> None:
-    """Print snapshots in the form that was asked for."""
-    nothing = _nothing(wanted, counted_by_stream=counted_by_stream)
-    if form is Form.JSON:
+def print_snapshots(
+    found: Sequence[UsageSnapshot], query: UsageQuery, form: Output, *, counted_by_stream: bool
+) -> None:
+    """Print snapshots in the requested form."""
+    nothing = _empty_message(query, counted_by_stream=counted_by_stream)
+    if form is Output.JSON:
         print_json(found)
-    elif form is Form.TABLE:
+    elif form is Output.TABLE:
         print_grid(_snapshot_grid(found, nothing))
     elif not found:
-        _print_empty(nothing, SNAPSHOT_COLUMNS if form is Form.CSV else ())
-    elif form is Form.CSV:
+        _print_empty(nothing, SNAPSHOT_COLUMNS if form is Output.CSV else ())
+    elif form is Output.CSV:
         _print_csv(SNAPSHOT_COLUMNS, _snapshot_lines(found))
     else:
-        print_charts(load_plotext(), found, wanted.subject)
+        print_charts(load_plotext(), found, query.subject)
 
 
 def print_summary(
-    added: UsageSummary, charted: Sequence[UsageSnapshot], wanted: Wanted, form: Form, *, counted_by_stream: bool
+    added: UsageSummary, charted: Sequence[UsageSnapshot], query: UsageQuery, form: Output, *, counted_by_stream: bool
 ) -> None:
-    """Print a summary in the form that was asked for; ``charted`` is what is drawn above it."""
-    nothing = _nothing(wanted, counted_by_stream=counted_by_stream)
-    if form is Form.JSON:
+    """Print a summary in the requested form, below charts of ``charted``."""
+    nothing = _empty_message(query, counted_by_stream=counted_by_stream)
+    if form is Output.JSON:
         print_json(added)
-    elif form is Form.CSV and added.total:
+    elif form is Output.CSV and added.total:
         _print_csv(SUMMARY_COLUMNS, _summary_lines(added))
-    elif form is Form.CSV:
+    elif form is Output.CSV:
         _print_empty(nothing, SUMMARY_COLUMNS)
     else:
         if charted:
-            print_charts(load_plotext(), charted, wanted.subject)
+            print_charts(load_plotext(), charted, query.subject)
             click.echo()
-        print_grid(_summary_grid(added, wanted, nothing))
+        print_grid(_summary_grid(added, query, nothing))
 
 
 def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
@@ -74,10 +77,10 @@ def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
     return Grid(("from (UTC)", "entity", "resource", *limits, "events"), rows, nothing)
 
 
-def _summary_grid(added: UsageSummary, wanted: Wanted, nothing: str) -> Grid:
-    kind = wanted.with_window().window_type or ""
+def _summary_grid(added: UsageSummary, query: UsageQuery, nothing: str) -> Grid:
+    kind = query.with_window().window_type or ""
     first, last = (spell_window(start or "", kind) for start in (added.min_window_start, added.max_window_start))
-    title = f"{wanted.subject}: {added.snapshot_count:,} {kind} snapshots, from {first} to {last} (UTC)"
+    title = f"{query.subject}: {added.snapshot_count:,} {kind} snapshots, from {first} to {last} (UTC)"
     rows = [(name, total, added.average[name]) for name, total in sorted(added.total.items())]
     return Grid(("limit", "total", "average"), rows, nothing, Cell(title, ""))
 
@@ -109,15 +112,15 @@ def _print_empty(nothing: str, columns: Sequence[str]) -> None:
     note(nothing)
 
 
-def _nothing(wanted: Wanted, *, counted_by_stream: bool) -> str:
-    """What to check where nothing was found."""
-    missing = f"No {wanted.with_window().window_type} usage of {wanted.subject} is on record for that time."
+def _empty_message(query: UsageQuery, *, counted_by_stream: bool) -> str:
+    """Return what to check if nothing was found."""
+    missing = f"No {query.with_window().window_type} usage of {query.subject} has been recorded for that time."
     if counted_by_stream:
         return (
-            f"{missing} Was anything consumed? Usage is counted by the stack's aggregator, usually within seconds: "
-            "`zae-limiter status` tells whether it is deployed, and --window must be one that it keeps."
+            f"{missing} Usage is counted by the stack's aggregator, usually within seconds: "
+            "`zae-limiter status` shows whether it is deployed, and --window must be one that it keeps."
         )
     return (
-        f"{missing} Was anything consumed? `zae-limiter entity buckets` tells; "
+        f"{missing} `zae-limiter entity buckets` shows whether anything was consumed; "
         "usage is kept for 90 days unless usage_retention_days in the store's URL says otherwise."
     )

@@ -1,4 +1,4 @@
-"""Which usage is asked for and how it is to be shown: the options that all commands over usage have."""
+"""The options of all usage commands: which usage, and in which form."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 PAGE = 1_000
 
 
-class Form(enum.Enum):
-    """How a result is shown."""
+class Output(enum.Enum):
+    """The form of a result."""
 
     TABLE = "a table"
     JSON = "--json"
@@ -33,8 +33,8 @@ class Form(enum.Enum):
     PLOT = "--plot"
 
 
-class Wanted(NamedTuple):
-    """Which usage, in the order in which the repository is asked."""
+class UsageQuery(NamedTuple):
+    """A query of usage, in the order of the repository's arguments."""
 
     entity_id: str | None
     resource: str | None
@@ -44,11 +44,11 @@ class Wanted(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """Whose usage, of what."""
+        """The entity and the resource, for display."""
         return " on ".join(part for part in (self.entity_id, self.resource) if part is not None)
 
-    def with_window(self) -> Wanted:
-        """With one kind of window: those that overlap would count the same twice."""
+    def with_window(self) -> UsageQuery:
+        """Return the query with one kind of window: overlapping windows would count the same twice."""
         return self._replace(window_type=self.window_type or WINDOWS[0])
 
 
@@ -66,9 +66,9 @@ _OPTIONS = (
 
 
 def usage_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that say which usage and in what form; the command is given ``wanted`` and ``form``."""
+    """Add the usage options. The command receives ``query`` and ``form``."""
 
-    def asked(
+    def run_command(
         shell: Shell,
         *,
         entity_id: str | None,
@@ -80,42 +80,42 @@ def usage_options(command: Callable[..., None]) -> Callable[..., None]:
         as_csv: bool,
         **others: Any,
     ) -> None:
-        form = _form({Form.JSON: shell.as_json, Form.CSV: as_csv, Form.PLOT: plot})
-        wanted = _checked(Wanted(entity_id, resource, window_type, start, end))
-        command(shell, wanted=wanted, form=form, **others)
+        form = _choose_form({Output.JSON: shell.as_json, Output.CSV: as_csv, Output.PLOT: plot})
+        query = _check(UsageQuery(entity_id, resource, window_type, start, end))
+        command(shell, query=query, form=form, **others)
 
-    named: Callable[..., None] = functools.wraps(command)(asked)
+    named: Callable[..., None] = functools.wraps(command)(run_command)
     made = pass_shell(named)
     for option in reversed(_OPTIONS):
         made = option(made)
     return made
 
 
-def read_snapshots(repository: SyncRepository, wanted: Wanted, most: int | None) -> tuple[list[UsageSnapshot], bool]:
-    """The first ``most`` snapshots or all, by resource, oldest window first, and whether there may be more."""
+def read_snapshots(repository: SyncRepository, query: UsageQuery, most: int | None) -> tuple[list[UsageSnapshot], bool]:
+    """Return the first ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
     found: list[UsageSnapshot] = []
     next_key: str | None = None
     while True:
         size = PAGE if most is None else min(PAGE, most - len(found))
-        page, next_key = repository.get_usage_snapshots(*wanted, limit=size, next_key=next_key)
+        page, next_key = repository.get_usage_snapshots(*query, limit=size, next_key=next_key)
         found += page
         if next_key is None or len(found) == most:
             found.sort(key=lambda each: (each.resource, each.window_start, each.entity_id))
             return found, next_key is not None
 
 
-def _form(asked: dict[Form, bool]) -> Form:
-    forms = [form for form, given in asked.items() if given]
+def _choose_form(requested: dict[Output, bool]) -> Output:
+    forms = [form for form, given in requested.items() if given]
     if len(forms) > 1:
-        raise click.UsageError(f"Give one of {', '.join(form.value for form in forms)}: the output has one form.")
-    if forms == [Form.PLOT]:
+        raise click.UsageError(f"{' and '.join(form.value for form in forms)} cannot be combined.")
+    if forms == [Output.PLOT]:
         load_plotext()
-    return forms[0] if forms else Form.TABLE
+    return forms[0] if forms else Output.TABLE
 
 
-def _checked(wanted: Wanted) -> Wanted:
-    if wanted.entity_id is None and wanted.resource is None:
-        raise click.UsageError("Give --entity ID, --resource NAME or both.")
-    if wanted.start_time is not None and wanted.end_time is not None and wanted.start_time >= wanted.end_time:
+def _check(query: UsageQuery) -> UsageQuery:
+    if query.entity_id is None and query.resource is None:
+        raise click.UsageError("Pass --entity ID, --resource NAME or both.")
+    if query.start_time is not None and query.end_time is not None and query.start_time >= query.end_time:
         raise click.UsageError("--start must be before --end.")
-    return wanted
+    return query

@@ -1,4 +1,4 @@
-"""``zae-limiter version`` and ``zae-limiter check``: who has which version, and whether they fit together."""
+"""``zae-limiter version`` and ``zae-limiter check``: versions and their compatibility."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 from .._version import __version__
 from .commands import Command, pass_shell
 from .errors import exit_code, message
-from .output import Cell, Grid, facts
+from .grid import Cell, Grid, facts
 
 if TYPE_CHECKING:
-    from ..repository.compatibility import Verdict
+    from ..repository.compatibility import Compatibility
     from .shell import Shell
 
 
@@ -36,7 +36,7 @@ def version(shell: Shell) -> None:
     }
     text: Grid | str = f"zae-limiter {__version__} (Python {data['python']}, {data['platform']})"
     if shell.url is not None or shell.stack_name is not None:
-        deployed = _verdict(shell).deployed
+        deployed = _check_store(shell).deployed
         data |= {
             "schema_version": deployed.schema,
             "client_min_version": deployed.client_min,
@@ -58,16 +58,16 @@ def version(shell: Shell) -> None:
 @pass_shell
 @click.pass_context
 def check(ctx: click.Context, shell: Shell) -> None:
-    """Check whether client, data and aggregator fit together.
+    """Check whether client, data and aggregator are compatible.
 
-    Nothing is changed. The exit code is 12 if the data wait for `upgrade`, 13 if this client is too old for them.
+    Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them.
 
     \b
     Examples:
       zae-limiter check --name my-app --region us-east-1
       zae-limiter check --url sqlite:///limits.db --json
     """
-    found = _verdict(shell)
+    found = _check_store(shell)
     problem = None if found.problem is None else message(found.problem)
     warning = _warning(found)
     data = {
@@ -92,15 +92,15 @@ def check(ctx: click.Context, shell: Shell) -> None:
         ctx.exit(exit_code(found.problem))
 
 
-def _verdict(shell: Shell) -> Verdict:
-    from ..repository.compatibility import judge
+def _check_store(shell: Shell) -> Compatibility:
+    from ..repository.compatibility import check_compatibility
     from ..runtime.blocking import run
 
     with shell.repository() as repository:
-        return run(judge(repository.store.read, shell.namespace))
+        return run(check_compatibility(repository.store.read, shell.namespace))
 
 
-def _warning(found: Verdict) -> str | None:
+def _warning(found: Compatibility) -> str | None:
     from ..repository.compatibility import aggregator_warning
 
     return aggregator_warning(found.deployed)

@@ -15,8 +15,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TypeAlias
 
-from .errors import ValidationError
 from .limit import as_int
+from .validation import ValidationError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -33,7 +33,7 @@ _TRANSLATED_LOCALLY = IPv6Network("64:ff9b:1::/48")
 
 
 def parse(raw: str) -> Address | None:
-    """The address that a text names, or None; it never raises.
+    """Return the address that a text names, or None. Never raises.
 
     >>> parse("[2001:db8::1]:443"), parse("::ffff:203.0.113.7"), parse("unknown")
     (IPv6Address('2001:db8::1'), IPv4Address('203.0.113.7'), None)
@@ -42,7 +42,7 @@ def parse(raw: str) -> Address | None:
 
 
 def network(address: Address, ipv6_prefix: int = 64) -> str:
-    """Who counts as one client: an IPv4 address, or the network of an IPv6 address.
+    """Return the text that identifies a client: an IPv4 address, or the network of an IPv6 address.
 
     An IPv6 address that stands for an IPv4 address (NAT64, SIIT, 6to4, Teredo) counts as that IPv4 address.
 
@@ -55,7 +55,7 @@ def network(address: Address, ipv6_prefix: int = 64) -> str:
 
 
 def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
-    """Check how many bits of an IPv6 address tell clients apart: 1 to 128."""
+    """Return how many bits of an IPv6 address identify a client. Raise `ValidationError` unless 1 to 128."""
     bits = as_int(value)
     if bits is None or not 1 <= bits <= 128:
         raise ValidationError(
@@ -73,7 +73,7 @@ def _parse(raw: str) -> Address | None:
     if (port and int(port) > _MOST_PORT) or not (four or zoned):
         return None
     try:
-        return _plain(IPv6Address(zoned[1])) if zoned else IPv4Address(four)
+        return _normalize(IPv6Address(zoned[1])) if zoned else IPv4Address(four)
     except ValueError:
         return None
 
@@ -81,15 +81,15 @@ def _parse(raw: str) -> Address | None:
 @lru_cache(_REMEMBERED)
 def _network(address: Address, ipv6_prefix: int) -> str:
     bits = prefix_length(ipv6_prefix)
-    plain = _plain(address)
-    client = plain if isinstance(plain, IPv4Address) else _embedded(plain) or plain
+    plain = _normalize(address)
+    client = plain if isinstance(plain, IPv4Address) else _extract_ipv4(plain) or plain
     if isinstance(client, IPv4Address) or bits == client.max_prefixlen or client in _TRANSLATED_LOCALLY:
         return str(client)
     return str(IPv6Network((int(client), bits), strict=False))
 
 
-def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address of the client that a translator or a tunnel has put into ``address``, or None.
+def _extract_ipv4(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address of the client that a translator or a tunnel has embedded in ``address``, or None.
 
     In NAT64 and SIIT a whole /64 is all of IPv4. With 6to4 one IPv4 address has 65,536 networks of /64. In Teredo a /64
     names the server, which the client chooses. ``::203.0.113.7`` stays as it is: nobody can connect from there, and
@@ -101,8 +101,8 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
     return address.sixtofour if teredo is None else teredo[1]
 
 
-def _plain(address: Address) -> Address:
-    """The address without a zone, and as IPv4 if that is what it maps."""
+def _normalize(address: Address) -> Address:
+    """Return the address without a zone, and as IPv4 if it maps one."""
     if isinstance(address, IPv4Address):
         return address
     return address.ipv4_mapped or IPv6Address(int(address))

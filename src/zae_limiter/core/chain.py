@@ -1,10 +1,10 @@
-"""Hierarchies: who is charged besides the entity itself."""
+"""Check hierarchies of entities."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import ValidationError
+from .validation import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +14,9 @@ MAX_DEPTH = 8
 
 
 def check_ancestry(entity_id: str, ancestors: Sequence[str], height: int = 1) -> None:
-    """Refuse a parent that would close a cycle or make the hierarchy deeper than `MAX_DEPTH`.
+    """Raise `ValidationError` for a parent that would close a cycle or exceed `MAX_DEPTH`.
 
-    ``ancestors`` starts with the parent and goes up; ``height`` is how many levels hang on the entity, itself
+    ``ancestors`` starts with the parent and goes up; ``height`` is the number of levels from the entity down, itself
     included.
     """
     parent = ancestors[0] if ancestors else None

@@ -1,4 +1,4 @@
-"""Which limits are in force: entity (resource) > entity (``_default_``) > resource > system."""
+"""Choose the limits in force: entity (resource) > entity (``_default_``) > resource > system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUSTOM = frozenset(("entity", "entity_default"))
 
 
 class Resolved(NamedTuple):
-    """The limits in force, where they came from, and the version of all levels together."""
+    """The limits in force, the level they come from, and the sum of the versions of all levels."""
 
     limits: tuple[Limit, ...] | None
     source: str | None
@@ -25,7 +25,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(levels: Sequence[tuple[tuple[Limit, ...] | None, int]]) -> Resolved:
-    """Choose from ``(limits, version)`` of the four levels, in the order of `SOURCES`.
+    """Return the limits in force, given ``(limits, version)`` of the four levels in the order of `SOURCES`.
 
     The version is the sum of the versions: each only ever rises, so any change at any level raises it.
     """
@@ -37,7 +37,10 @@ def resolve(levels: Sequence[tuple[tuple[Limit, ...] | None, int]]) -> Resolved:
 
 
 def override(defaults: Resolved, own: Sequence[tuple[tuple[Limit, ...] | None, int]], version: int) -> Resolved:
-    """Put the ``(limits, version)`` of an entity's own levels, and its version, over what is in force without them."""
+    """Return ``defaults`` overridden by ``own``, an entity's own levels as ``(limits, version)``.
+
+    All versions are added.
+    """
     total = defaults.version + version + sum(number for _, number in own)
     for source, (limits, _) in zip(SOURCES, own, strict=False):
         if limits:

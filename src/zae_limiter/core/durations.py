@@ -1,4 +1,4 @@
-"""Lengths of time as people say them."""
+"""Durations in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"
 
 
 def spell_duration(seconds: float) -> str:
-    """A length of time in two units; rounded up, so that what is promised has come by then.
+    """Return a duration in two units, rounded up, so that a promised wait is never too short.
 
     >>> spell_duration(0.25), spell_duration(17_277.1), spell_duration(90_000)
     ('0.25 s', '4 h 48 min', '1 d 1 h')

@@ -35,6 +35,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .durations import spell_duration
+from .validation import (
+    InvalidIdentifierError as InvalidIdentifierError,
+    InvalidNameError as InvalidNameError,
+    ValidationError as ValidationError,
+    ZAELimiterError as ZAELimiterError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def quote(error: object) -> str:
-    """The text of another error without the full stop at its end, for a sentence that has one of its own.
+    """Return the text of another error without its final full stop, to be quoted in a sentence.
 
     >>> quote(OSError("Connection refused."))
     'Connection refused'
@@ -51,16 +57,12 @@ def quote(error: object) -> str:
     return str(error).rstrip(" .")
 
 
-class ZAELimiterError(Exception):
-    """Root of every error this package raises on purpose."""
-
-
 class RateLimitError(ZAELimiterError):
-    """Something about a limit or a lease, with the store working."""
+    """An error about a limit or a lease; the store works."""
 
 
 class RateLimitExceeded(RateLimitError):
-    """Not now: at least one limit of one level cannot take the cost yet.
+    """At least one limit cannot grant the cost yet.
 
     ``statuses`` are the limits of all levels, or a function that makes them when somebody looks.
     """
@@ -102,18 +104,18 @@ class RateLimitExceeded(RateLimitError):
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Seconds after which the same request fits, if nobody else spends."""
+        """Seconds after which the same request fits, if nobody else consumes."""
         primary = self.primary_violation
         return 0.0 if primary is None else primary.retry_after_seconds
 
     @property
     def retry_after_header(self) -> str | None:
-        """``Retry-After`` as HTTP wants it: whole seconds, rounded up, at least 1."""
+        """The value of a ``Retry-After`` header: whole seconds, rounded up, at least 1."""
         seconds = self.retry_after_seconds
         return None if seconds is None else str(max(1, -int(-seconds // 1)))
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready form for an API answer."""
+        """Return a form for JSON."""
         seconds = self.retry_after_seconds
         return {
             "error": "rate_limit_exceeded",
@@ -138,7 +140,7 @@ class RateLimitExceeded(RateLimitError):
 
 
 class CapacityExceeded(RateLimitExceeded):
-    """Never: the cost is above what the bucket can hold, so waiting does not help."""
+    """The cost is above the capacity, so that waiting does not help."""
 
     @property
     def primary_violation(self) -> LimitStatus | None:
@@ -147,20 +149,20 @@ class CapacityExceeded(RateLimitExceeded):
 
     @property
     def retry_after_seconds(self) -> None:
-        """There is no moment at which this fits."""
+        """Always None: the request never fits."""
         return
 
     def as_dict(self) -> dict[str, Any]:
-        """As for `RateLimitExceeded`, with its own ``error`` word."""
+        """Return a form for JSON, with ``capacity_exceeded`` as its ``error``."""
         return {**super().as_dict(), "error": "capacity_exceeded"}
 
     def _describe(self) -> str:
         status = self.primary_violation
         if status is None:
-            return "The cost is above the capacity."
+            return "The request costs more than the capacity; retrying will not help."
         return (
-            f"{status.requested} of {status.limit_name} can never fit for {status.entity_id!r} on "
-            f"{status.resource!r}: the capacity is {status.limit.capacity}. Ask for less or raise the limit."
+            f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
+            f"above the maximum {status.limit.capacity}; retrying will not help."
         )
 
 
@@ -169,11 +171,19 @@ class LeaseExpiredError(RateLimitError):
 
 
 class InfrastructureError(ZAELimiterError):
-    """The store or what surrounds it, not the limits."""
+    """An error of the store or of its deployment, not of the limits."""
 
 
 class RateLimiterUnavailable(InfrastructureError):
-    """The store failed or did not answer in time, so no decision could be made."""
+    """The store failed or did not answer in time, so no decision could be made.
+
+    Args:
+        message: The text of the error.
+        cause: The underlying error.
+        entity_id: The entity of the acquire.
+        resource: The resource of the acquire.
+        stack_name: The DynamoDB stack.
+    """
 
     def __init__(
         self,
@@ -192,11 +202,11 @@ class RateLimiterUnavailable(InfrastructureError):
 
 
 class AccessDeniedError(InfrastructureError):
-    """No valid credentials, or not the right to do this: a matter of configuration, which no outage policy covers."""
+    """Credentials are missing, invalid or lack a permission. No unavailability policy covers this."""
 
 
 class CorruptRecordError(InfrastructureError):
-    """A stored record cannot be read as what its key says it is. It never counts as unlimited."""
+    """A stored record is not what its key says. It never counts as unlimited."""
 
 
 class StackOperationError(InfrastructureError):
@@ -204,11 +214,11 @@ class StackOperationError(InfrastructureError):
 
 
 class StackAlreadyExistsError(StackOperationError):
-    """The stack is already there."""
+    """The stack, or a resource of it, already exists."""
 
 
 class InfrastructureNotFoundError(InfrastructureError):
-    """The table or stack that the name points to does not exist."""
+    """The table or stack does not exist."""
 
 
 class NamespaceNotFoundError(InfrastructureError):
@@ -216,18 +226,18 @@ class NamespaceNotFoundError(InfrastructureError):
 
 
 class NamespaceStateError(InfrastructureError):
-    """The namespace is not in the state that the operation needs."""
+    """The namespace is not in a state that allows the operation."""
 
 
 class EntityError(ZAELimiterError):
-    """Something about an entity."""
+    """An error about an entity."""
 
 
 class EntityNotFoundError(EntityError):
-    """No such entity."""
+    """The entity does not exist."""
 
     def __init__(self, entity_id: str) -> None:
-        super().__init__(f"Entity {entity_id!r} does not exist. Create it first with create_entity().")
+        super().__init__(f"Entity {entity_id!r} does not exist; create it first.")
         self.entity_id = entity_id
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -235,10 +245,10 @@ class EntityNotFoundError(EntityError):
 
 
 class EntityExistsError(EntityError):
-    """An entity of this id is there already."""
+    """An entity with this id already exists."""
 
     def __init__(self, entity_id: str) -> None:
-        super().__init__(f"Entity {entity_id!r} exists already. Use update_entity() to change it.")
+        super().__init__(f"Entity {entity_id!r} already exists; update it instead.")
         self.entity_id = entity_id
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,11 +256,11 @@ class EntityExistsError(EntityError):
 
 
 class EntityVersionError(EntityError):
-    """The entity was changed by somebody else since it was read."""
+    """Somebody else has changed the entity since it was read; ``expected`` and ``actual`` are versions."""
 
     def __init__(self, entity_id: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"Entity {entity_id!r} is at version {actual}, not {expected}: read it again and repeat the change."
+            f"Entity {entity_id!r} is at version {actual}, not {expected}; read it again and repeat the change."
         )
         self.entity_id = entity_id
         self.expected = expected
@@ -261,46 +271,22 @@ class EntityVersionError(EntityError):
 
 
 class VersionError(ZAELimiterError):
-    """Client and stored data do not fit together."""
+    """Client and stored data are not compatible."""
 
 
 class VersionMismatchError(VersionError):
-    """The stored schema needs an upgrade, or the client does."""
+    """The stored data need an upgrade."""
 
 
 class IncompatibleSchemaError(VersionError):
-    """The stored schema cannot be read by this client."""
+    """This client cannot read the stored schema."""
 
 
 class RateLimiterClosedError(ZAELimiterError, RuntimeError):
-    """A limiter or a repository was used after `close`: no store is asked, and no outage policy covers it."""
+    """A limiter or a repository was used after `close`. No unavailability policy covers this."""
 
     def __init__(self) -> None:
-        super().__init__("The limiter is closed: close() was called on it or on its repository. Open a new one.")
+        super().__init__("The limiter is closed: it or its repository was closed. Open a new one.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
-
-
-class ValidationError(ZAELimiterError, ValueError):
-    """Input that cannot be right, found before any I/O."""
-
-    def __init__(self, field: str, value: object, reason: str) -> None:
-        shown = repr(value)
-        if len(shown) > 80:
-            shown = f"{shown[:60]}... ({len(shown)} characters)"
-        super().__init__(f"{field} = {shown}: {reason}")
-        self.field = field
-        self.value = value
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value, self.reason)
-
-
-class InvalidIdentifierError(ValidationError):
-    """An entity id that cannot be stored."""
-
-
-class InvalidNameError(ValidationError):
-    """A resource, limit, namespace or stack name that breaks its rules."""

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any
 
 from . import names
-from .errors import ValidationError
+from .validation import ValidationError
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
@@ -48,7 +48,10 @@ def as_int(value: object) -> int | None:
 
 
 def seconds(field: str, value: object, *, zero: bool) -> float:
-    """Check a length of time: a finite number of seconds, 0 only where that means something."""
+    """Return a duration in seconds.
+
+    Raise `ValidationError` unless it is finite and above 0, or 0 if ``zero`` allows it.
+    """
     number = value if isinstance(value, float) else as_int(value)
     if number is None:
         raise ValidationError(field, value, f"must be a number of seconds, not {type(value).__name__}")
@@ -67,10 +70,16 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``capacity`` at once, ``refill_amount`` every ``refill_period_seconds`` in the long run.
+    """At most ``capacity`` at once, and ``refill_amount`` every ``refill_period_seconds`` in the long run.
 
     >>> Limit.per_minute("tpm", 10_000, burst=15_000)
     Limit(name='tpm', capacity=15000, refill_amount=10000, refill_period_seconds=60)
+
+    Args:
+        name: The name: a letter, then letters, digits, ``_``, ``-`` and ``.``.
+        capacity: The most tokens that can be taken at once.
+        refill_amount: The tokens that are added per period.
+        refill_period_seconds: The length of the period.
     """
 
     name: str
@@ -85,27 +94,27 @@ class Limit:
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """``rate`` tokens a second, up to ``burst`` at once (``rate`` if not given)."""
+        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None)."""
         return cls(name, rate if burst is None else burst, rate, 1)
 
     @classmethod
     def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """``rate`` tokens a minute, up to ``burst`` at once."""
+        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None)."""
         return cls(name, rate if burst is None else burst, rate, 60)
 
     @classmethod
     def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """``rate`` tokens an hour, up to ``burst`` at once."""
+        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None)."""
         return cls(name, rate if burst is None else burst, rate, 3_600)
 
     @classmethod
     def per_day(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """``rate`` tokens a day, up to ``burst`` at once."""
+        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None)."""
         return cls(name, rate if burst is None else burst, rate, 86_400)
 
     @classmethod
     def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Limit:
-        """Up to ``capacity`` at once, ``refill_amount`` tokens every ``refill_period_seconds``."""
+        """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once."""
         return cls(name, capacity, refill_amount, refill_period_seconds)
 
     @property
@@ -119,7 +128,7 @@ class Limit:
         return -(-self.capacity * self.refill_period_seconds * 1000 // self.refill_amount)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return {
             "name": self.name,
             "capacity": self.capacity,
@@ -129,7 +138,7 @@ class Limit:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Limit:
-        """The inverse of `to_dict`."""
+        """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
         missing = {"name", "capacity", "refill_amount", "refill_period_seconds"} - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
@@ -137,7 +146,7 @@ class Limit:
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
-    """Check a collection of limits: at least one, `Limit` values, no name twice; sorted by name."""
+    """Return the limits sorted by name. Raise `ValidationError` unless there is one at least and no name twice."""
     if isinstance(limits, Limit):
         raise ValidationError(field, limits, "must be a list of limits; put brackets around it")
     try:

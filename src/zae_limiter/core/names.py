@@ -1,14 +1,14 @@
-"""Names and identifiers: what may be called what.
+"""Validate names and identifiers.
 
-Everything a user names ends up inside a storage key in which ``#`` separates the parts, so no part
-may contain it. Validation happens before any I/O and the error says field, value and reason.
+Everything that a user names becomes part of a storage key in which ``#`` separates the parts, so no part may contain
+it. Validation happens before any I/O, and the error names field, value and reason.
 """
 
 from __future__ import annotations
 
 import re
 
-from .errors import InvalidIdentifierError, InvalidNameError, ValidationError
+from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""
@@ -35,7 +35,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def is_address(entity_id: str) -> bool:
-    """Return whether an entity is the address of a client, of which there may be as many as somebody likes."""
+    """Return whether an entity id is the address of a client, of which there can be any number."""
     return entity_id.startswith(ADDRESS_TAG)
 
 
@@ -47,9 +47,7 @@ def entity_id(value: object, field: str = "entity_id") -> str:
         raise InvalidIdentifierError(field, value, "must not be empty")
     if len(value) > _ENTITY_MAX:
         raise InvalidIdentifierError(
-            field,
-            value,
-            f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first",
+            field, value, f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first"
         )
     if len(value) * 4 > _ENTITY_BYTES and len(value.encode(errors="replace")) > _ENTITY_BYTES:
         size = len(value.encode(errors="replace"))

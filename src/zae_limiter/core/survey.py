@@ -1,12 +1,12 @@
-"""What a survey sees: the loads of buckets at one instant, and which of them are the busiest."""
+"""Surveys: the load of buckets at one instant, and which of them are the busiest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from .bucket import MILLI
-from .errors import ValidationError
 from .limit import whole
+from .validation import ValidationError
 
 ORDERS = ("used", "left", "rate")
 MOST_RECORDS = 1_000_000
@@ -15,7 +15,19 @@ MOST_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One limit of one bucket at the instant of a survey; whole tokens, rounded down, negative in debt."""
+    """One limit of one bucket at the instant of a survey, in whole tokens, rounded down.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        limit_name: The name of the limit.
+        capacity: Its capacity.
+        available: The tokens that are left; negative means debt.
+        utilization_pct: The used share of the capacity in percent.
+        full_in_seconds: When it will be full again.
+        total_consumed_milli: The millitokens ever consumed.
+        consumed_per_second: Net consumption since the previous survey; None without one.
+    """
 
     entity_id: str
     resource: str
@@ -26,12 +38,18 @@ class Load:
     full_in_seconds: float
     total_consumed_milli: int
     consumed_per_second: float | None = None
-    """Net consumption since the survey before; None where there is none to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The loads that were seen; not ``complete`` where there are more records than were to be looked at."""
+    """The loads of all buckets that were read.
+
+    Attributes:
+        taken_at_ms: The instant of the survey.
+        records: How many records were read.
+        complete: Whether these are all.
+        loads: The loads.
+    """
 
     taken_at_ms: int
     records: int
@@ -39,42 +57,45 @@ class Survey:
     loads: tuple[Load, ...]
 
     def busiest(self, most: int = 20, by: str = "used", since: Survey | None = None) -> list[Load]:
-        """The first ``most`` loads, with their rates since an earlier survey.
+        """Return the first ``most`` loads, with their rates since an earlier survey.
 
-        ``by`` is ``"used"`` (the largest share of the capacity first), ``"left"`` (the fewest tokens first) or
-        ``"rate"`` (the most tokens a second first).
+        Args:
+            most: How many loads to return.
+            by: ``"used"`` (largest share of the capacity first), ``"left"`` (fewest tokens first) or ``"rate"`` (most
+                tokens a second first).
+            since: The earlier survey; None for no rates.
         """
         most = whole("most", most, 1, MOST_RECORDS, "loads")
         if by not in ORDERS:
             raise ValidationError("by", by, f"must be one of {', '.join(ORDERS)}")
-        return sorted(self._rated(since), key=lambda load: _rank(load, by))[:most]
+        return sorted(self._with_rates(since), key=lambda load: _rank(load, by))[:most]
 
-    def _rated(self, since: Survey | None) -> list[Load]:
+    def _with_rates(self, since: Survey | None) -> list[Load]:
         seconds = 0.0 if since is None else (self.taken_at_ms - since.taken_at_ms) / MILLI
         if since is None or seconds <= 0:
             return list(self.loads)
-        before = {_whose(load): load.total_consumed_milli for load in since.loads}
+        before = {_identity(load): load.total_consumed_milli for load in since.loads}
         rated = []
         for load in self.loads:
-            start = before.get(_whose(load), 0 if since.complete else None)
+            start = before.get(_identity(load), 0 if since.complete else None)
             spent = None if start is None else (load.total_consumed_milli - start) / MILLI / seconds
             rated.append(replace(load, consumed_per_second=spent))
         return rated
 
 
 def used_pct(capacity: int, left: int) -> float:
-    """The share of a capacity that is in use, in percent; above 100 in debt."""
+    """Return the used share of a capacity in percent; above 100 means debt."""
     return round(100 * (capacity - left) / capacity, 2) if capacity else 0.0
 
 
-def _whose(load: Load) -> tuple[str, str, str]:
+def _identity(load: Load) -> tuple[str, str, str]:
     return load.entity_id, load.resource, load.limit_name
 
 
 def _rank(load: Load, by: str) -> tuple[float, float, tuple[str, str, str]]:
-    """Smallest first; what is equal goes by the other measure, then by name."""
+    """Return the sort key of a load: by ``by``, then by the other measure, then by name."""
     rate = 0.0 if load.consumed_per_second is None else load.consumed_per_second
     if by == "left":
-        return load.available, -rate, _whose(load)
+        return load.available, -rate, _identity(load)
     first, second = (rate, load.utilization_pct) if by == "rate" else (load.utilization_pct, rate)
-    return -first, -second, _whose(load)
+    return -first, -second, _identity(load)

@@ -1,4 +1,4 @@
-"""The values users meet: frozen, comparable, without behaviour beyond their own fields."""
+"""The values of the public API: frozen and comparable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class OnUnavailable(enum.StrEnum):
-    """What an acquire does when the store cannot be asked."""
+    """What an acquire does when the store is unavailable."""
 
     ALLOW = "allow"
     BLOCK = "block"
 
 
 class AuditAction(enum.StrEnum):
-    """What was done, in an audit event."""
+    """The kind of change that an audit event records."""
 
     ENTITY_CREATED = "entity_created"
     ENTITY_UPDATED = "entity_updated"
@@ -39,7 +39,17 @@ class AuditAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Somebody who is limited: an API key, a project, a tenant."""
+    """An API key, a project, a tenant: whoever is limited.
+
+    Attributes:
+        id: The id.
+        name: A name for people.
+        parent_id: The entity above it.
+        cascade: Whether an acquire also charges the parent.
+        metadata: Anything that JSON can represent.
+        created_at: When it was created, as RFC 3339.
+        version: A number that every change raises.
+    """
 
     id: str
     name: str | None = None
@@ -56,13 +66,24 @@ class Entity:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it stands at the top of its hierarchy."""
+        """Whether it is at the top of its hierarchy."""
         return self.parent_id is None
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """One limit of one entity at the moment of a decision. Amounts are whole tokens, rounded down."""
+    """One limit of one entity at the instant of a decision, in whole tokens, rounded down.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        limit_name: The name of the limit.
+        limit: The limit.
+        available: The tokens that are left; negative means debt.
+        requested: The tokens that the request costs.
+        exceeded: Whether the limit refuses the request.
+        retry_after_seconds: The seconds until the request fits, or None if it never does.
+    """
 
     entity_id: str
     resource: str
@@ -75,11 +96,11 @@ class LimitStatus:
 
     @property
     def deficit(self) -> int:
-        """How many tokens are missing."""
+        """The number of tokens that are missing."""
         return max(0, self.requested - self.available)
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready form."""
+        """Return a form for JSON."""
         return {
             "entity_id": self.entity_id,
             "resource": self.resource,
@@ -96,7 +117,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class LevelStatus(LimitStatus):
-    """One row of `get_status`: a limit at one level of the chain, and where it came from."""
+    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from."""
 
     source: str = ""
 
@@ -127,7 +148,17 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """A change somebody made."""
+    """A recorded change.
+
+    Attributes:
+        event_id: The id; later events have greater ones.
+        timestamp: When it happened, as RFC 3339.
+        action: An `AuditAction`.
+        entity_id: The entity, or ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``.
+        principal: Who did it, as the caller said.
+        resource: The resource of the limits or of the bucket.
+        details: The new values.
+    """
 
     event_id: str
     timestamp: str
@@ -140,7 +171,17 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """What an entity used of a resource in one window; counters are whole tokens."""
+    """The consumption of an entity on a resource in one window.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        window_start: The start of the window, as RFC 3339.
+        window_end: Its end.
+        window_type: ``hourly``, ``daily`` or ``monthly``.
+        counters: The consumed tokens by limit.
+        total_events: The number of grants and settlements.
+    """
 
     entity_id: str
     resource: str
@@ -153,7 +194,15 @@ class UsageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Several snapshots added up."""
+    """The sum of several snapshots.
+
+    Attributes:
+        snapshot_count: How many there are.
+        total: The consumed tokens by limit.
+        average: The average per snapshot by limit.
+        min_window_start: The start of the first window, as RFC 3339.
+        max_window_start: The start of the last one.
+    """
 
     snapshot_count: int
     total: Mapping[str, int]
@@ -164,7 +213,7 @@ class UsageSummary:
 
 @dataclass(frozen=True, slots=True)
 class EntityCapacity:
-    """One entity's part of a resource."""
+    """One entity's part of a resource: its ``capacity``, the ``available`` tokens and the used share in percent."""
 
     entity_id: str
     capacity: int
@@ -174,7 +223,7 @@ class EntityCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """A limit of a resource over all entities that have a bucket for it."""
+    """One limit of a resource over all ``entities`` that have a bucket for it, and their totals."""
 
     resource: str
     limit_name: str
@@ -186,7 +235,15 @@ class ResourceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A registered namespace: ``id`` prefixes every key of its data."""
+    """A registered namespace.
+
+    Attributes:
+        name: The name.
+        id: The prefix of every key of its data.
+        status: ``active``, ``deleted`` or ``purging``.
+        created_at: When it was registered, as RFC 3339.
+        deleted_at: When it was deleted.
+    """
 
     name: str
     id: str
@@ -197,7 +254,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """How the config cache of one repository is doing."""
+    """Statistics of the config cache of a repository."""
 
     hits: int
     misses: int
@@ -208,7 +265,7 @@ class CacheStats:
 
 @dataclass(frozen=True, slots=True)
 class BackendCapabilities:
-    """What a store declares about itself; the use cases read this, never the store's name."""
+    """The declared properties of a store. The library decides by these, never by the store's name."""
 
     name: str
     instant: bool
@@ -240,10 +297,10 @@ class BackendCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class BackendStats:
-    """What a client has asked of its backend since it was opened, and what the backend says that it cost.
+    """The calls of a client to its backend since it was opened, and their cost as reported by the backend.
 
-    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per
-    item of a transaction.
+    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per item
+    of a transaction.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -265,7 +322,7 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A deployed limiter found by discovery."""
+    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
 
     stack_name: str
     region: str
@@ -276,7 +333,18 @@ class LimiterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The health of a limiter's backend."""
+    """The health of a limiter's backend.
+
+    Attributes:
+        available: Whether the store answered.
+        backend: The kind of store.
+        latency_ms: How long a read took.
+        namespace: The namespace.
+        schema_version: The version of the stored data.
+        client_version: The version of this library.
+        clock_skew_ms: By how many ms this process's clock is ahead of the store's.
+        reason: Why it is not available.
+    """
 
     available: bool
     backend: str
@@ -286,12 +354,36 @@ class Status:
     client_version: str
     clock_skew_ms: int = 0
     reason: str | None = None
-    """Why it is not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What a CloudFormation deployment should look like."""
+    """The options of a CloudFormation deployment.
+
+    Attributes:
+        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
+        usage_retention_days: For how many days usage is kept.
+        audit_retention_days: For how many days audit events stay in the table.
+        enable_aggregator: Deploy the function that counts usage.
+        pitr_recovery_days: Days of point-in-time recovery; None for none.
+        log_retention_days: For how many days the function's log is kept.
+        lambda_timeout: The function's timeout in seconds.
+        lambda_memory: The function's memory in MB.
+        enable_alarms: Deploy CloudWatch alarms.
+        alarm_sns_topic: The ARN of the topic for alarms.
+        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
+        permission_boundary: The ARN of the permission boundary of all roles.
+        role_name_format: The format of role names, e.g. ``team-{}``.
+        policy_name_format: The format of policy names.
+        enable_audit_archival: Archive expired audit events in S3.
+        audit_archive_glacier_days: After how many days archived events move to Glacier.
+        enable_tracing: Trace the function with X-Ray.
+        create_iam_roles: Create roles for applications, administrators and readers.
+        create_iam: Create policies, and the role of the function.
+        aggregator_role_arn: The ARN of an existing role for the function.
+        enable_deletion_protection: Protect the table against deletion.
+        tags: Tags of the stack.
+    """
 
     snapshot_windows: str = "hourly,daily"
     usage_retention_days: int = 90
@@ -317,7 +409,7 @@ class StackOptions:
     tags: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Keep whole numbers of any type as plain ints; what cannot be deployed is refused when it is deployed."""
+        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
         for each in fields(self):
             number = as_int(getattr(self, each.name))
             if number is not None:

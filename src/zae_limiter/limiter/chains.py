@@ -82,7 +82,7 @@ class Chains:
         try:
             if gate is not None and not await gate.wait(deadline.left()):
                 raise RateLimiterUnavailable(
-                    f"The limits of {entity_id!r} were not read within {deadline.seconds:.3g} s."
+                    f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
                 )
             known = None if gate is None else self.known(*name, self._backend.clock.now_ms())
             return known or await self._resolve(*name, {}, deadline)
@@ -226,8 +226,8 @@ class Chains:
                 raise ValidationError(
                     "limits",
                     None,
-                    f"no limits are stored for {entity_id!r} on {resource!r} at any level; set some with "
-                    "set_system_defaults(), set_resource_defaults() or set_limits(), or pass limits=[...]",
+                    f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
+                    "store system, resource or entity limits, or pass limits with the call",
                 )
             return None
         able = self._backend.store.capabilities

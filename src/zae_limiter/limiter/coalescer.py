@@ -103,7 +103,9 @@ class WriteCoalescer(Generic[G]):
         """
         for charge in batch:
             if charge.grant is None and charge.error is None:
-                charge.error = failure or RateLimiterUnavailable("The write that was to decide was interrupted.")
+                charge.error = failure or RateLimiterUnavailable(
+                    "The write that was to make the decision was interrupted."
+                )
         with self._lock:
             lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
             for charge in batch:

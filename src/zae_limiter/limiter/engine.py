@@ -216,7 +216,7 @@ class Engine:
                     return
                 if not charge.leads:
                     raise RateLimiterUnavailable(
-                        f"No decision within {charge.deadline.seconds:.3g} s: others were ahead."
+                        f"No decision within {charge.deadline.seconds:.3g} s: other calls were queued before it."
                     )
                 now_ms = self._clock.now_ms()
             await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))

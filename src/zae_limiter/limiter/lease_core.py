@@ -45,7 +45,7 @@ class AcquireOptions(NamedTuple):
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
 
-ENTERED_ONCE = "A lease is entered once; call acquire() again for another one."
+ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
 
 _CORRECTING = threading.Lock()
 """Held while corrections are collected: `LeaseCore.adjust_nowait` is called from any thread."""
@@ -237,7 +237,7 @@ class LeaseCore:
         late: bool = False,
     ) -> dict[str, int]:
         if not (self._open or late):
-            raise LeaseExpiredError(f"{verb}() outside the block of its lease; call it inside.")
+            raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
             check_known(verb, checked, self._grant.chain.names)
@@ -256,7 +256,7 @@ class LeaseCore:
             self._delta = delta
         if any(cut.values()) and not self.degraded:
             excess = _tokens(cut, 1)
-            message = "more was given back than was taken, %s is ignored"
+            message = "more tokens were returned than taken, the excess %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
     async def _exit(self, failed: bool, final: bool = True) -> None:
@@ -279,7 +279,7 @@ class LeaseCore:
             for error in await self._limiter._give_back(self, grants):
                 lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
                 about = {**self.log_fields(error), **lost}
-                tell(RETURN_LOST, "tokens of a failed call were not given back: %s", error, **about)
+                tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **about)
         elif self._delta:
             await self._limiter._settle(self, self._grants(), self._delta)
 

@@ -93,16 +93,18 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     ) -> Repository:
         if not isinstance(given, Repository):
             if isinstance(getattr(given, "_inner", None), Repository):
-                raise ValidationError("repository", given, "is blocking; open a Repository for a RateLimiter")
+                raise ValidationError("repository", given, "is blocking; pass a Repository to RateLimiter")
             return self._repository_type(
                 given, name=name, region=region, endpoint_url=endpoint_url, stack_options=stack_options
             )
         if given._blocking != self._repository_type._blocking:
-            raise ValidationError("repository", given, "is for the other mode: Sync goes with Sync, async with async")
+            raise ValidationError(
+                "repository", given, "pass a SyncRepository to SyncRateLimiter and a Repository to RateLimiter"
+            )
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         for field, value in aws.items():
             if value is not None:
-                raise ValidationError(field, value, "was given besides a Repository; set it there")
+                raise ValidationError(field, value, "cannot be combined with a Repository")
         return given
 
     def acquire(
@@ -180,8 +182,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def _checked_atomic(self, atomic: bool) -> bool:
         able = self._backend.store.capabilities
         if atomic and not able.wide_commits:
-            reason = f"cannot be had on {able.name}, where entities live in different slots; leave it out"
-            raise ValidationError("atomic", atomic, f"{reason}: what was taken goes back when a level refuses")
+            reason = f"is not supported on {able.name}, where entities are in different slots; leave it out"
+            raise ValidationError("atomic", atomic, f"{reason}: what was taken is returned when a level refuses")
         return atomic
 
     def _take_now(self, lease: LeaseCore) -> Grant | None:
@@ -245,7 +247,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             return None
         if not breaker.skips(lease._options.timeout):
             return None
-        error = RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+        error = RateLimiterUnavailable("The store is not answering; it was not called.")
         error.entity_id, error.resource = lease._entity_id, lease._resource
         return error
 
@@ -353,20 +355,24 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         if self._policy_of(lease) is OnUnavailable.BLOCK:
             return
         if self._breaker.report_failure(deadline, answers):
-            tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait", **self._where())
+            tell(
+                BREAKER_OPENED,
+                "store is not answering: calls that are allowed without it no longer wait",
+                **self._where(),
+            )
 
     def _note_answer(self) -> None:
         """The store has answered."""
         self._note(True)
         if self._breaker.report_answer():
-            tell(BREAKER_CLOSED, "store is asked by everybody again", **self._where())
+            tell(BREAKER_CLOSED, "all calls use the store again", **self._where())
 
     def _note(self, up: bool, error: BaseException | None = None) -> None:
         """One log line per change of state."""
         if up != self._up:
             self._up = up
             if up:
-                tell(STORE_AVAILABLE, "store answers again", **self._where())
+                tell(STORE_AVAILABLE, "store available again", **self._where())
             else:
                 details = {**self._where(), "zae_error_type": type(error).__name__}
                 tell(STORE_UNAVAILABLE, "store unavailable: %s", error, **details)

@@ -179,7 +179,7 @@ def inspect(key: Key, image: Image) -> Image:
         owner = keys.parse_bucket_pk(key.pk)
         found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in wrong)
         raise CorruptRecordError(
-            f"The bucket {key.pk} holds values that cannot be: {found}. Repair it with "
+            f"The bucket {key.pk} holds invalid values: {found}. Repair it with "
             f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
     return image

@@ -104,7 +104,7 @@ def _damaged(attr: str, value: object) -> CorruptRecordError:
     where = key()
     return CorruptRecordError(
         f"The version record {where.pk} {where.sk} cannot be read: {attr} is {value!r}. "
-        "`zae-limiter upgrade` writes it anew."
+        "`zae-limiter upgrade` rewrites it."
     )
 
 
@@ -116,7 +116,7 @@ def order(text: object) -> Order:
     """
     found = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise ValueError(f"{text!r} is no version")
+        raise ValueError(f"{text!r} is not a version")
     numbers = tuple(int(part) for part in found["numbers"].split("."))
     padded = numbers + (0,) * (4 - len(numbers))
     return padded, _STAGES[(found["stage"] or "").lower()], int(found["count"] or 0)

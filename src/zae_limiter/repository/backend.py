@@ -97,32 +97,29 @@ class Backend:
                 await self.prepared.finish(deadline)
             key = keys.namespace(self.namespace_name)
             found, stamped = await self.read([key, version.key()], deadline)
-            self._trust(compatibility.checked(stamped))
+            self._trust(compatibility.check_version(stamped))
             if found is None:
                 found = await self._unregistered(key, deadline)
-            self._namespace_id = compatibility.opened(found).id
+            self._namespace_id = compatibility.decode_namespace(found).id
         return self._namespace_id
 
     def _trust(self, deployed: Deployed) -> None:
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
         if not self._warned:
             self._warned = True
-            compatibility.warn_of_aggregator(deployed)
+            compatibility.log_aggregator_warning(deployed)
 
     async def check_registrable(self, deadline: Deadline) -> None:
         """Refuse a store to which a new namespace must not be added: it does not fit, or holds data without one."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
-        compatibility.checked(stamped)
-        compatibility.check_namespaced(stamped, older)
+        compatibility.check_version(stamped)
+        compatibility.check_has_namespaces(stamped, older)
 
     async def _unregistered(self, key: Key, deadline: Deadline) -> Image:
         await self.check_registrable(deadline)
         found = await self._register_default(key, deadline) if self.namespace_name == DEFAULT_NAMESPACE else None
         if found is None:
-            raise NamespaceNotFoundError(
-                f"Namespace {self.namespace_name!r} is not registered. Register it with "
-                "register_namespace() or `zae-limiter namespace register`."
-            )
+            raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
         return found
 
     def leave_namespace(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What all groups of operations share."""
+"""The base of all groups of operations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ MAX_COMMIT = 100
 
 
 class Operations:
-    """A group of use cases over one backend; repository and limiter are made of these."""
+    """A group of operations over one backend. Repository and limiter are composed of these."""
 
     _backend: Backend
 
     def _deadline(self) -> Deadline:
-        """The deadline of a call that begins now."""
+        """Return the deadline of a call that starts now."""
         return self._backend.deadline()
 
     def _step_deadline(self) -> Deadline:
-        """The deadline of a call that lists or deletes any number of records: each page or step has its time."""
+        """Return the deadline of a call over any number of records: each page or step has the full time."""
         return self._deadline().for_each_step()
+
+    async def _begin(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call that starts now, and the id of the namespace."""
+        deadline = self._deadline()
+        return deadline, await self._backend.ns(deadline)
+
+    async def _begin_steps(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call over any number of records, and the id of the namespace."""
+        deadline = self._step_deadline()
+        return deadline, await self._backend.ns(deadline)

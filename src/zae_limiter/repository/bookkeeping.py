@@ -1,15 +1,16 @@
-"""Bookkeeping: usage that buckets still hold, taken into the usage records for whoever wants to read it."""
+"""Book the usage that buckets still hold into the usage records."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
-from ..core.errors import CorruptRecordError, RateLimiterUnavailable
+from ..core.errors import CorruptRecordError
 from ..records import ledger
 from ..records.algebra import Committed, Query, Write
 from ..records.bucket import inspect
 from ..records.listing import buckets_of_entity, buckets_of_resource
+from ..runtime.retries import tries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +27,13 @@ _TRIES = 100
 async def book_usage(
     backend: Backend, ns: str, entity_id: str | None, resource: str | None, deadline: Deadline
 ) -> None:
-    """Bring the usage records of an entity, or of all entities of a resource, up to this moment.
+    """Book all open usage of an entity, or of all entities of a resource, into the usage records.
 
-    Where a stream keeps usage, that is its business. Each bucket is a commit of its own; one with nothing new is none.
+    Does nothing if a stream counts usage. Each bucket with open usage is one commit.
     """
     if not backend.store.capabilities.usage_retention_days:
         return
-    query = _buckets(ns, entity_id, resource)._replace(limit=_PAGE)
+    query = _bucket_query(ns, entity_id, resource)._replace(limit=_PAGE)
     while True:
         page = await backend.query(query, deadline)
         opened = [row for row in page.items if ledger.is_open(inspect(*row))]
@@ -46,7 +47,7 @@ async def book_usage(
         query = query._replace(after=page.cursor)
 
 
-def _buckets(ns: str, entity_id: str | None, resource: str | None) -> Query:
+def _bucket_query(ns: str, entity_id: str | None, resource: str | None) -> Query:
     if entity_id is not None:
         return buckets_of_entity(ns, entity_id, resource)
     assert resource is not None  # one of the two is given
@@ -54,8 +55,11 @@ def _buckets(ns: str, entity_id: str | None, resource: str | None) -> Query:
 
 
 async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline) -> None:
-    """Take what is open in one bucket, last seen as ``image``, into the usage records."""
-    for _ in range(_TRIES):
+    """Book the open usage of one bucket, last seen as ``image``.
+
+    Raise `RateLimiterUnavailable` after too many lost races.
+    """
+    for _ in tries(key.pk, _TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
         write, accruals = ledger.gather(key, image, backend.store.capabilities.usage_retention_days)
@@ -63,20 +67,19 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
         if isinstance(outcome, Committed):
             return
         image = outcome.images[key]
-    raise RateLimiterUnavailable(f"{key.pk} is being changed by others all the time; try again later.")
 
 
 async def book_readable(backend: Backend, keys: Sequence[Key], deadline: Deadline) -> None:
-    """The same of several; what a damaged one has used cannot be known."""
+    """Book the open usage of several buckets, skipping damaged ones."""
     for key in keys:
         with contextlib.suppress(CorruptRecordError):
-            await book(backend, key, await _seen(backend, key, deadline), deadline)
+            await book(backend, key, await _read_bucket(backend, key, deadline), deadline)
 
 
-async def forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
-    """Delete a bucket as it is now and put on record what it has used; a damaged one just goes."""
+async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
+    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
     try:
-        image = await _seen(backend, key, deadline)
+        image = await _read_bucket(backend, key, deadline)
     except CorruptRecordError:
         return [Write(key, delete=True)]
     if image is None:
@@ -85,6 +88,6 @@ async def forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Wri
     return [Write(key, guards, delete=True), *accruals]
 
 
-async def _seen(backend: Backend, key: Key, deadline: Deadline) -> Image | None:
+async def _read_bucket(backend: Backend, key: Key, deadline: Deadline) -> Image | None:
     (image,) = await backend.read([key], deadline)
     return None if image is None else inspect(key, image)

@@ -1,4 +1,4 @@
-"""Buckets as records: looking at them, and forgetting them with all their shards."""
+"""Read and reset buckets, with all their shards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ..records.algebra import Guard, Image, Key, Write
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
+from ..runtime.retries import tries
 from .base import MAX_COMMIT, Operations
-from .bookkeeping import book_readable, forgetting
+from .bookkeeping import book_readable, plan_forgetting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,42 +24,43 @@ if TYPE_CHECKING:
 TRIES = 100
 
 
-def busy(entity_id: str) -> EntityError:
-    """The error of whoever never gets a turn."""
-    return EntityError(f"Entity {entity_id!r} is being changed by others all the time; try again later.")
+def contention_error(entity_id: str) -> EntityError:
+    """Return the error for an entity that lost too many races."""
+    return EntityError(f"Too much contention on entity {entity_id!r}; try again later.")
 
 
 class BucketOperations(Operations):
     """Read and reset buckets."""
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """The stored buckets of an entity, one state per limit, not refilled to now."""
+        """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
         deadline = self._step_deadline()
-        rows = await self._buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
+        rows = await self._read_buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Forget a bucket, damaged or not: the next acquire starts a full one."""
+        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.entity_id(entity_id)
         names.resource(resource)
         names.principal(principal)
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        for left in reversed(range(TRIES)):
-            found = [key for key, _ in await self._buckets(ns, entity_id, deadline, resource)] if splits else []
+        for number in tries(entity_id, TRIES, contention_error(entity_id)):
+            found = [key for key, _ in await self._read_buckets(ns, entity_id, deadline, resource)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
-            if await self._commit_forgetting([event], buckets, deadline, exact=left > 0):
+            if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
                 return
-        raise busy(entity_id)
 
-    async def _buckets(
+    async def _read_buckets(
         self, ns: str, entity_id: str, deadline: Deadline, resource: str | None = None
     ) -> list[tuple[Key, Image]]:
         return await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
@@ -66,16 +68,17 @@ class BucketOperations(Operations):
     async def _commit_forgetting(
         self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool
     ) -> bool:
-        """Commit, and delete buckets with it: in the same commit as many as it may hold, first shards last.
+        """Commit writes together with as many deletions of buckets as fit, first shards last.
 
-        Where buckets hold usage, ``exact`` counts it to the token, and loses the race to everybody who consumes.
+        Return False if a race was lost. If buckets hold usage, ``exact`` books it to the token, but loses the race to
+        every concurrent consumer.
         """
         able = self._backend.store.capabilities
         if able.usage_retention_days:
             if exact and able.wide_commits:
                 return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
             await book_readable(self._backend, buckets, deadline)
-        roots, shards = await self._records(buckets, deadline)
+        roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
         early = min(len(shards), max(0, len(deletions) - room))
@@ -88,8 +91,11 @@ class BucketOperations(Operations):
         return True
 
     async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
-        """The same where buckets hold usage: each goes together with its entries, the last ones after the commit."""
-        forgotten = [await forgetting(self._backend, key, deadline) for key in buckets]
+        """Commit writes and delete buckets, each together with the booking of its usage.
+
+        Buckets that do not fit into the commit are deleted after it. Return False if a race was lost.
+        """
+        forgotten = [await plan_forgetting(self._backend, key, deadline) for key in buckets]
         room, fit = MAX_COMMIT - len(writes), 0
         while fit < len(forgotten) and len(forgotten[fit]) <= room:
             room -= len(forgotten[fit])
@@ -105,7 +111,7 @@ class BucketOperations(Operations):
 
     async def _forget_alone(self, key: Key, deadline: Deadline) -> None:
         for _ in range(TRIES):
-            writes = await forgetting(self._backend, key, deadline)
+            writes = await plan_forgetting(self._backend, key, deadline)
             if not writes or await self._backend.commit(writes, deadline):
                 return
         await book_readable(self._backend, [key], deadline)
@@ -115,10 +121,10 @@ class BucketOperations(Operations):
         for start in range(0, len(deletions), MAX_COMMIT):
             await self._backend.commit(deletions[start : start + MAX_COMMIT], deadline)
 
-    async def _records(self, buckets: Sequence[Key], deadline: Deadline) -> tuple[list[Write], list[Write]]:
-        """The deletions of some buckets' first shards, and of the others in the order in which they were split.
+    async def _plan_deletions(self, buckets: Sequence[Key], deadline: Deadline) -> tuple[list[Write], list[Write]]:
+        """Return the deletions of first shards, and of the others in the order of their splitting.
 
-        A first shard knows how many there are and goes last, unless it is split meanwhile: a shard that is left over
+        A first shard stores the number of shards and is deleted last, guarded by that number: a shard that is left over
         would go on granting beside the next bucket.
         """
         owners = dict.fromkeys(keys.parse_bucket_pk(key.pk)._replace(shard_id=0) for key in buckets)

@@ -1,4 +1,4 @@
-"""Whether this client and the data fit together, looked at when a namespace is opened."""
+"""Check whether this client can work with the stored data, when a namespace is opened."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Key
 
 
-def checked(record: Image | None) -> Deployed:
-    """What the version record says, if this client can work with it."""
+def check_version(record: Image | None) -> Deployed:
+    """Return the decoded version record. Raise `VersionError` if this client cannot work with it."""
     deployed = version.decode(record)
     version.check(deployed, __version__)
     return deployed
 
 
-def opened(record: Image) -> Namespace:
-    """The namespace of a record, unless another client wrote it that keeps its records differently."""
+def decode_namespace(record: Image) -> Namespace:
+    """Return the namespace of a record. Raise `VersionMismatchError` if a client of an older layout wrote it."""
     if not namespace.is_present(record):
         raise version.mismatch("was written by a client of an older layout")
     return namespace.decode(record)
 
 
-def warn_of_aggregator(deployed: Deployed) -> None:
-    """Log what is to be said of the aggregator."""
+def log_aggregator_warning(deployed: Deployed) -> None:
+    """Log a warning if the aggregator has another version."""
     warning = aggregator_warning(deployed)
     if warning is not None:
         versions = {"zae_aggregator_version": deployed.aggregator, "zae_client_version": __version__}
@@ -40,7 +40,7 @@ def warn_of_aggregator(deployed: Deployed) -> None:
 
 
 def aggregator_warning(deployed: Deployed) -> str | None:
-    """What to say of an aggregator of another version: it still counts, but somebody should know of it."""
+    """Return a warning about an aggregator of another version, or None. It still counts correctly."""
     if deployed.aggregator is None or version.order(deployed.aggregator) == version.order(__version__):
         return None
     return (
@@ -49,30 +49,32 @@ def aggregator_warning(deployed: Deployed) -> str | None:
     )
 
 
-class Verdict(NamedTuple):
-    """What a store says of its versions, and why this client cannot work with it (None: it can)."""
+class Compatibility(NamedTuple):
+    """The versions of a store, and why this client cannot work with it (None if it can)."""
 
     deployed: Deployed
     problem: VersionError | None
 
 
-async def judge(read: Callable[[Sequence[Key]], Awaitable[list[Image | None]]], namespace_name: str) -> Verdict:
-    """Look whether a namespace could be opened; nothing is registered."""
+async def check_compatibility(
+    read: Callable[[Sequence[Key]], Awaitable[list[Image | None]]], namespace_name: str
+) -> Compatibility:
+    """Return whether the namespace could be opened. Registers nothing."""
     wanted = [version.key(), keys.namespace(namespace_name), *version.UNPREFIXED]
     stamped, found, *older = await read(wanted)
     deployed = version.decode(stamped)
     try:
         version.check(deployed, __version__)
         if found is None:
-            check_namespaced(stamped, older)
+            check_has_namespaces(stamped, older)
         else:
-            opened(found)
+            decode_namespace(found)
     except VersionError as problem:
-        return Verdict(deployed, problem)
-    return Verdict(deployed, None)
+        return Compatibility(deployed, problem)
+    return Compatibility(deployed, None)
 
 
-def check_namespaced(stamped: Image | None, older: Sequence[Image | None]) -> None:
-    """Refuse data that no namespace holds yet; what an upgrade has left behind of them does not matter any more."""
+def check_has_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> None:
+    """Raise `VersionMismatchError` for data from before namespaces, unless an upgrade has moved them."""
     if stamped is None and any(older):
         raise version.mismatch("holds data of the time before namespaces")

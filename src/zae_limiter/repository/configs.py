@@ -1,4 +1,4 @@
-"""Stored limits: the three levels that can be set, and how they resolve."""
+"""Set, read and resolve stored limits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .base import MAX_PAGE, Operations
 from .cache import Defaults, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..runtime.deadline import Deadline
     from .backend import Backend
 
 
 class Policy(NamedTuple):
-    """Everything an acquire must know about one entity and resource besides the bucket."""
+    """The config of an entity on a resource, as an acquire needs it, and the record ``extra`` that was read with it."""
 
     cascade: bool
     parent_id: str | None
@@ -39,7 +39,7 @@ class Policy(NamedTuple):
 async def read_policy(
     backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline, extra: Key | None = None
 ) -> Policy:
-    """Resolve the limits of an entity; what is not cached comes in one read, together with ``extra``."""
+    """Resolve the limits of an entity. What is not cached is read in one call, together with ``extra``."""
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
     whose, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
     own, defaults = cache.get(whose, now_ms), cache.get_defaults(resource, now_ms)
@@ -51,15 +51,15 @@ async def read_policy(
         images = await backend.store.read(wanted, timeout=deadline.left())
         beside = None if extra is None else images.pop()
         if defaults is None:
-            defaults = _decoded(shared, images[len(missing) :], now_ms)
+            defaults = _decode_defaults(shared, images[len(missing) :], now_ms)
             cache.put_defaults(resource, defaults, generation)
         if own is None or missing:
-            own = _merged(own, [key.sk for key in missing], images, now_ms)
+            own = _add_records(own, [key.sk for key in missing], images, now_ms)
             cache.put(whose, own, generation)
     assert own is not None  # whatever was missing was read
     assert defaults is not None
     valid_until_ms = min(own.read_ms, defaults.read_ms) + cache.ttl_ms
-    if own.images is _absent(sks):
+    if own.images is _absent_records(sks):
         return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
     meta = own.images[sks[0]] or {}
     levels = [config.decode(Key(whose, sk), own.images[sk]) for sk in sks[1:]]
@@ -68,29 +68,29 @@ async def read_policy(
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
 
 
-def _merged(known: Known | None, sks: Sequence[str], images: Sequence[Image | None], now_ms: int) -> Known:
-    """Return what is known of an entity with the records that were read besides, as old as the oldest of them."""
+def _add_records(known: Known | None, sks: Sequence[str], images: Sequence[Image | None], now_ms: int) -> Known:
+    """Return the known records of an entity with those that were just read, as old as the oldest of them."""
     added = images[: len(sks)]
-    found = dict(zip(sks, added, strict=True)) if any(added) else _absent(tuple(sks))
+    found = dict(zip(sks, added, strict=True)) if any(added) else _absent_records(tuple(sks))
     if known is not None and len(known.images) < _MOST_RECORDS:
         return Known({**known.images, **found}, known.read_ms)
     return Known(found, now_ms)
 
 
 @lru_cache(maxsize=1024)
-def _absent(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
-    """Return what is known of an entity without these records: one object for all such entities."""
+def _absent_records(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
+    """Return the records of an entity that has none of these: one object for all such entities."""
     return dict.fromkeys(sks)
 
 
 @lru_cache(maxsize=1024)
 def _entity_records(resource: str) -> tuple[str, str, str]:
-    """Return the sort keys of what an entity may have: itself, and limits for one and for all resources."""
+    """Return the sort keys of an entity's records: itself, and its limits for one and for all resources."""
     return keys.META, keys.sk_config(resource), keys.sk_config(names.DEFAULT_RESOURCE)
 
 
-def _decoded(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
-    """Return what the config records of a resource and of the system come to."""
+def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
+    """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
     levels = [(each.limits, each.version) for each in (of_resource, of_system)]
     return Defaults(resolve([_NOTHING, _NOTHING, *levels]), of_system.on_unavailable, now_ms)
@@ -105,63 +105,53 @@ class ConfigOperations(Operations):
     """Set, get, delete and list stored limits."""
 
     async def set_system_defaults(
-        self,
-        limits: Sequence[Limit],
-        on_unavailable: OnUnavailable | str | None = None,
-        principal: str | None = None,
+        self, limits: Sequence[Limit], on_unavailable: OnUnavailable | str | None = None, principal: str | None = None
     ) -> None:
-        """Set the limits that apply where nothing more specific is stored.
+        """Set the ``limits`` that apply where nothing more specific is stored.
 
-        ``on_unavailable`` None leaves what is stored of it.
+        ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
+        ``principal`` says in the audit log who did it.
         """
         names.principal(principal)
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        key = keys.system_config(ns)
-        await self._replace(deadline, ns, key, checked, {}, keys.AUDIT_SYSTEM, None, principal, on_unavailable=policy)
+        await self._replace(_system_record, checked, principal, policy)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """The system limits and what an acquire does when the store is unavailable."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._get(keys.system_config(ns), deadline)
+        """Return the system limits and what an acquire does when the store is unavailable."""
+        found = await self._read_config(_system_record)
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits; deleting nothing is fine."""
+        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
         names.principal(principal)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        await self._replace(deadline, ns, keys.system_config(ns), None, {}, keys.AUDIT_SYSTEM, None, principal)
+        await self._replace(_system_record, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the limits of a resource for all entities that have none of their own."""
+        """Set the ``limits`` of a resource for all entities that have none of their own.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         names.resource(resource)
-        checked = check_limits(limits)
-        await self._replace_resource(resource, checked, principal)
+        await self._replace(lambda ns: _resource_record(ns, resource), check_limits(limits), principal)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
-        """The limits stored for a resource."""
+        """Return the limits stored for a resource."""
         names.resource(resource)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._get(keys.resource_config(ns, resource), deadline)
+        found = await self._read_config(lambda ns: _resource_record(ns, resource))
         return list(found.limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource; deleting nothing is fine."""
+        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
         names.principal(principal)
         names.resource(resource)
-        await self._replace_resource(resource, None, principal)
+        await self._replace(lambda ns: _resource_record(ns, resource), None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
-        """The resources that have limits of their own, by name."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        return await self._registered(keys.resources(ns), deadline)
+        """Return the names of resources that have limits of their own, sorted."""
+        deadline, ns = await self._begin()
+        return await self._read_registry(keys.resources(ns), deadline)
 
     async def set_limits(
         self,
@@ -170,54 +160,62 @@ class ConfigOperations(Operations):
         resource: str = names.DEFAULT_RESOURCE,
         principal: str | None = None,
     ) -> None:
-        """Set the limits of one entity, for a resource or (``_default_``) for all of them."""
+        """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
-        checked = check_limits(limits)
-        await self._replace_entity(entity_id, resource, checked, principal)
+        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), check_limits(limits), principal)
 
     async def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
-        """The limits stored for the entity itself."""
+        """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
         names.entity_id(entity_id)
         names.config_resource(resource)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        found = await self._get(keys.entity_config(ns, entity_id, resource), deadline)
+        found = await self._read_config(lambda ns: _entity_record(ns, entity_id, resource))
         return list(found.limits or ())
 
     async def delete_limits(
         self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
-        """Delete the limits of one entity; deleting nothing is fine."""
+        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         names.entity_id(entity_id)
         names.config_resource(resource)
-        await self._replace_entity(entity_id, resource, None, principal)
+        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), None, principal)
 
     async def list_entities_with_custom_limits(
         self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Entities that have limits of their own for a resource, a page at a time."""
+        """Return one page of entities with limits of their own, and a cursor.
+
+        ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
+        a page; ``cursor`` is that of the previous page. The last page has none.
+        """
         names.config_resource(resource)
         limit = whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
         page = await self._backend.query(query, deadline)
         return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
-        """The resources for which at least one entity has limits of its own."""
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        return await self._registered(keys.entity_config_resources(ns), deadline)
+        """Return the resources for which some entity has limits of its own."""
+        deadline, ns = await self._begin()
+        return await self._read_registry(keys.entity_config_resources(ns), deadline)
 
     async def resolve_limits(
         self, entity_id: str, resource: str
     ) -> tuple[list[Limit] | None, OnUnavailable | None, str | None]:
-        """The limits in force, the stored unavailability policy, and the level they come from."""
+        """Return the limits in force for an entity on a resource, the policy, and their level.
+
+        The policy is what an acquire does when the store is unavailable, as stored; the level is one of `SOURCES`.
+        """
         names.entity_id(entity_id)
         names.resource(resource)
         deadline = self._deadline()
@@ -225,63 +223,27 @@ class ConfigOperations(Operations):
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 
-    async def _get(self, key: Key, deadline: Deadline) -> config.Config:
+    async def _read_config(self, record: Callable[[str], _ConfigRecord]) -> config.Config:
+        deadline, ns = await self._begin()
+        key = record(ns).key
         return config.decode(key, (await self._backend.read([key], deadline))[0])
 
-    async def _registered(self, key: Key, deadline: Deadline) -> list[str]:
+    async def _read_registry(self, key: Key, deadline: Deadline) -> list[str]:
         image = (await self._backend.read([key], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
 
-    async def _replace_resource(self, resource: str, limits: tuple[Limit, ...] | None, principal: str | None) -> None:
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        await self._replace(
-            deadline,
-            ns,
-            keys.resource_config(ns, resource),
-            limits,
-            {"resource": resource},
-            keys.audit_resource(resource),
-            resource,
-            principal,
-            registry=keys.resources(ns),
-        )
-
-    async def _replace_entity(
-        self, entity_id: str, resource: str, limits: tuple[Limit, ...] | None, principal: str | None
-    ) -> None:
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
-        identity = {"entity_id": entity_id, "resource": resource}
-        if limits:
-            identity |= {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
-        await self._replace(
-            deadline,
-            ns,
-            keys.entity_config(ns, entity_id, resource),
-            limits,
-            identity,
-            entity_id,
-            resource,
-            principal,
-            registry=keys.entity_config_resources(ns),
-        )
-
     async def _replace(
         self,
-        deadline: Deadline,
-        ns: str,
-        key: Key,
+        record: Callable[[str], _ConfigRecord],
         limits: tuple[Limit, ...] | None,
-        identity: Mapping[str, Any],
-        subject: str,
-        resource: str | None,
         principal: str | None,
-        registry: Key | None = None,
         on_unavailable: OnUnavailable | None = None,
     ) -> None:
-        """Change one level, its registry entry and the audit log in one commit."""
-        own = {**identity, "GSI4PK": ns, "GSI4SK": key.pk}
+        """Change the limits of one level, its registry entry and the audit log in one commit."""
+        deadline, ns = await self._begin()
+        key, subject, identity, registry, index_keys = record(ns)
+        own = {**identity, **(index_keys if limits and index_keys else {}), "GSI4PK": ns, "GSI4SK": key.pk}
+        resource = identity.get("resource")
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
         details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
         if on_unavailable is not None:
@@ -304,8 +266,35 @@ class ConfigOperations(Operations):
         self._backend.cache.drop([key])
 
 
+class _ConfigRecord(NamedTuple):
+    """The record of one level of limits, where its changes are audited, and the registry of its resource."""
+
+    key: Key
+    subject: str
+    identity: dict[str, str]
+    registry: Key | None = None
+    index_keys: dict[str, str] | None = None
+    """The index attributes of a record that holds limits."""
+
+
+def _system_record(ns: str) -> _ConfigRecord:
+    return _ConfigRecord(keys.system_config(ns), keys.AUDIT_SYSTEM, {})
+
+
+def _resource_record(ns: str, resource: str) -> _ConfigRecord:
+    key, subject = keys.resource_config(ns, resource), keys.audit_resource(resource)
+    return _ConfigRecord(key, subject, {"resource": resource}, keys.resources(ns))
+
+
+def _entity_record(ns: str, entity_id: str, resource: str) -> _ConfigRecord:
+    identity = {"entity_id": entity_id, "resource": resource}
+    index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
+    key, registry = keys.entity_config(ns, entity_id, resource), keys.entity_config_resources(ns)
+    return _ConfigRecord(key, entity_id, identity, registry, index_keys)
+
+
 def check_policy(value: OnUnavailable | str, field: str = "on_unavailable") -> OnUnavailable:
-    """Check an unavailability policy given as a value or a word."""
+    """Return an unavailability policy given as a value or a word. Raise `ValidationError` for anything else."""
     try:
         return OnUnavailable(value)
     except ValueError:

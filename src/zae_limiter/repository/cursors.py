@@ -1,4 +1,4 @@
-"""Cursors as users see them: opaque text that a URL, a shell and JSON can carry."""
+"""Cursors as users see them: opaque text that is safe in URLs, shells and JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _MARK = "c1"
 
 
 def encode(cursor: str | None) -> str | None:
-    """A store's cursor for the outside."""
+    """Return a store's cursor in its opaque form."""
     if cursor is None:
         return None
     return _MARK + base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=")
 
 
 def decode(field: str, value: str | None) -> str | None:
-    """The store's cursor again; anything else is an error before any I/O."""
+    """Return the store's cursor of an opaque one. Raise `ValidationError` for anything else."""
     if value is None:
         return None
     if isinstance(value, str) and value.startswith(_MARK):
@@ -27,4 +27,4 @@ def decode(field: str, value: str | None) -> str | None:
             return base64.b64decode(body + "=" * (-len(body) % 4), b"-_", validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             pass
-    raise ValidationError(field, value, "is no cursor; pass what the page before came with")
+    raise ValidationError(field, value, "is not a cursor; pass the one that came with the previous page")

@@ -1,4 +1,4 @@
-"""Entities and their hierarchy."""
+"""Create, update, read and delete entities and their hierarchy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
+from ..runtime.retries import tries
 from .base import MAX_COMMIT
-from .buckets import TRIES, BucketOperations, busy
+from .buckets import TRIES, BucketOperations, contention_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Unset(enum.Enum):
-    """Marks an argument that was not given, where None means something."""
+    """Marks an argument that was not passed, where None has a meaning of its own."""
 
     UNSET = enum.auto()
 
@@ -46,31 +47,33 @@ class EntityOperations(BucketOperations):
         metadata: Mapping[str, Any] | None = None,
         principal: str | None = None,
     ) -> Entity:
-        """Create an entity. With ``cascade`` every acquire also charges its parent, and so on up."""
+        """Create an entity and return it. Raise `EntityExistsError` if the id is taken.
+
+        ``name`` is for people; ``parent_id`` is the entity above it, which must exist; with ``cascade`` an acquire also
+        charges the parent, and so on up; ``metadata`` is anything that JSON can represent; ``principal`` says in the
+        audit log who did it.
+        """
         names.entity_id(entity_id)
         names.principal(principal)
-        _check_fields(name, cascade, {} if metadata is None else metadata)
-        if parent_id is not None:
-            _check_parent(entity_id, parent_id)
+        given = {"name": name, "parent_id": parent_id, "cascade": cascade}
+        fields = _check_fields(entity_id, given | {"metadata": {} if metadata is None else metadata})
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
-        made = Entity(entity_id, name, parent_id, cascade, _plain(metadata or {}), iso(backend.clock.now_ms()))
-        details = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": made.metadata}
-        for _ in range(TRIES):
-            above = await self._ancestry(ns, entity_id, parent_id, deadline)
+        made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
+        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
+            above = await self._check_ancestors(ns, entity_id, parent_id, deadline)
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
-                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=details),
-                *_adopt(above),
+                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=fields),
+                *_count_child(above),
             ]
             if await backend.commit(writes, deadline):
-                backend.cache.drop([key])
-                return made
+                break
             if (await backend.read([key], deadline))[0] is not None:
                 raise EntityExistsError(entity_id)
-        raise busy(entity_id)
+        backend.cache.drop([key])
+        return made
 
     async def update_entity(
         self,
@@ -83,100 +86,99 @@ class EntityOperations(BucketOperations):
         expected_version: int | None = None,
         principal: str | None = None,
     ) -> Entity:
-        """Change what is given. With ``expected_version`` only if nobody has changed it since."""
+        """Change the fields that are passed and return the entity; ``name`` and ``parent_id`` may be None.
+
+        Raise `EntityNotFoundError` if it does not exist and `EntityVersionError` if its version is not
+        ``expected_version``. ``metadata`` replaces all of the old; the fields are those of `create_entity`.
+        """
         names.entity_id(entity_id)
         names.principal(principal)
         if expected_version is not None:
             expected_version = whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
-        changes: dict[str, Any] = {field: value for field, value in given.items() if value is not UNSET}
-        _check_fields(changes.get("name"), changes.get("cascade", False), changes.get("metadata", {}))
-        if "metadata" in changes:
-            changes["metadata"] = _plain(changes["metadata"])
-        if changes.get("parent_id") is not None:
-            _check_parent(entity_id, changes["parent_id"])
+        changes = _check_fields(entity_id, {field: value for field, value in given.items() if value is not UNSET})
         backend = self._backend
-        deadline = self._deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
-        for _ in range(TRIES):
-            seen = (await backend.read([key], deadline))[0]
-            if seen is None:
-                raise EntityNotFoundError(entity_id)
-            old = entity.decode(seen)
+        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
+            old = entity.decode(await self._require_record(entity_id, key, deadline))
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            moves = await self._move(ns, old, new, deadline) if new.parent_id != old.parent_id else []
+            moves = await self._plan_move(ns, old, new, deadline) if new.parent_id != old.parent_id else []
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
             if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline):
-                backend.cache.drop([key])
-                return new
-        raise busy(entity_id)
+                break
+        backend.cache.drop([key])
+        return new
 
     async def get_entity(self, entity_id: str) -> Entity | None:
-        """The entity, or None where it was never created."""
+        """Return the entity, or None if it was never created."""
         names.entity_id(entity_id)
-        deadline = self._deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin()
         image = (await self._backend.read([keys.meta(ns, entity_id)], deadline))[0]
         return None if image is None else entity.decode(image)
 
     async def get_children(self, entity_id: str) -> list[Entity]:
-        """The entities whose parent it is, by id."""
+        """Return the entities whose parent is ``entity_id``, sorted by id."""
         names.entity_id(entity_id)
-        deadline = self._step_deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1"), deadline)
         return [entity.decode(image) for _, image in rows]
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits and buckets. One that has children is refused."""
+        """Delete an entity with its limits and buckets. Raise `ValidationError` if it has children.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.entity_id(entity_id)
         names.principal(principal)
         backend = self._backend
-        deadline = self._step_deadline()
-        ns = await backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         key = keys.meta(ns, entity_id)
-        for left in reversed(range(TRIES)):
-            seen = (await backend.read([key], deadline))[0]
-            if seen is None:
-                raise EntityNotFoundError(entity_id)
-            below = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
-            children = await backend.collect(below, deadline, 1)
-            if children:
-                child = children[0][1]["entity_id"]
-                reason = f"has children, e.g. {child!r}; delete or move them first"
-                raise ValidationError("entity_id", entity_id, reason)
-            configs = await self._own_limits(ns, entity_id, deadline)
+        for number in tries(entity_id, TRIES, contention_error(entity_id)):
+            seen = await self._require_record(entity_id, key, deadline)
+            await self._check_childless(ns, entity_id, deadline)
+            configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
                 continue
-            buckets = [bucket_key for bucket_key, _ in await self._buckets(ns, entity_id, deadline)]
+            buckets = [bucket_key for bucket_key, _ in await self._read_buckets(ns, entity_id, deadline)]
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
                 *_forget_limits(ns, configs),
             ]
             if seen.get("parent_id") is not None:
-                writes.append(_count(keys.meta(ns, seen["parent_id"]), -1))
-            if await self._commit_forgetting(writes, buckets, deadline, exact=left > 0):
+                writes.append(_add_children(keys.meta(ns, seen["parent_id"]), -1))
+            if await self._commit_forgetting(writes, buckets, deadline, exact=number < TRIES - 1):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 return
-        raise busy(entity_id)
 
-    async def _own_limits(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
-        """The config records of an entity that say something."""
+    async def _require_record(self, entity_id: str, key: Key, deadline: Deadline) -> Image:
+        image = (await self._backend.read([key], deadline))[0]
+        if image is None:
+            raise EntityNotFoundError(entity_id)
+        return image
+
+    async def _check_childless(self, ns: str, entity_id: str, deadline: Deadline) -> None:
+        query = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
+        for _, image in await self._backend.collect(query, deadline, 1):
+            reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
+            raise ValidationError("entity_id", entity_id, reason)
+
+    async def _read_configs(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
+        """Return the config records of an entity that hold limits."""
         query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
         rows = await self._backend.collect(query, deadline)
         return [(key, image) for key, image in rows if config.decode(key, image).limits]
 
-    async def _ancestry(
+    async def _check_ancestors(
         self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1
     ) -> list[Write]:
-        """Walk up from the parent; the checks let a commit win only while the walk is still true.
+        """Walk up from the parent. Return writes that make a commit fail if the walk is outdated.
 
-        ``height`` is how many levels the entity brings along, itself included.
+        ``height`` is the number of levels that the entity brings along, itself included.
         """
         ancestors: list[str] = []
         checks: list[Write] = []
@@ -185,29 +187,27 @@ class EntityOperations(BucketOperations):
             ancestors.append(above)
             check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
-            image = (await self._backend.read([key], deadline))[0]
-            if image is None:
-                raise EntityNotFoundError(above)
+            image = await self._require_record(above, key, deadline)
             checks.append(Write(key, (Guard("version", "=", image["version"]),)))
             above = image.get("parent_id")
         return checks
 
-    async def _move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
-        """The checks and counts that go with another parent."""
-        height = await self._height(ns, old.id, deadline)
-        above = await self._ancestry(ns, old.id, new.parent_id, deadline, height)
+    async def _plan_move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
+        """Return the checks and the counts of children for a change of parent."""
+        height = await self._measure_height(ns, old.id, deadline)
+        above = await self._check_ancestors(ns, old.id, new.parent_id, deadline, height)
         left = keys.meta(ns, old.parent_id) if old.parent_id is not None else None
-        writes = _adopt(above)
+        writes = _count_child(above)
         if left is None:
             return writes
         for position, write in enumerate(writes):
             if write.key == left:  # the old parent stays above, only further up
                 writes[position] = write._replace(add={entity.CHILDREN: -1})
                 return writes
-        return [*writes, _count(left, -1)]
+        return [*writes, _add_children(left, -1)]
 
-    async def _height(self, ns: str, entity_id: str, deadline: Deadline) -> int:
-        """How many levels hang on an entity, itself included; only those with children are looked at."""
+    async def _measure_height(self, ns: str, entity_id: str, deadline: Deadline) -> int:
+        """Return how many levels an entity and its descendants make up."""
         height, level = 1, [entity_id]
         while height <= MAX_DEPTH:
             below: list[str] = []
@@ -222,12 +222,12 @@ class EntityOperations(BucketOperations):
         return height
 
 
-def _adopt(checks: list[Write]) -> list[Write]:
-    """The checks of a walk up, the parent counting one child more."""
+def _count_child(checks: list[Write]) -> list[Write]:
+    """Return the checks of a walk up, with one child more for the parent."""
     return [check._replace(add={entity.CHILDREN: 1}) for check in checks[:1]] + checks[1:]
 
 
-def _count(key: Key, step: int) -> Write:
+def _add_children(key: Key, step: int) -> Write:
     return Write(key, (PRESENT,), add={entity.CHILDREN: step})
 
 
@@ -237,18 +237,23 @@ def _check_parent(entity_id: str, parent_id: object) -> None:
         check_ancestry(entity_id, [parent])
 
 
-def _check_fields(name: object, cascade: object, metadata: object) -> None:
-    if name is not None:
-        names.text(name, "name")
-    if not isinstance(cascade, bool):
-        raise ValidationError("cascade", cascade, "must be True or False")
+def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the given fields of an entity as they are stored. Raise `ValidationError` for an invalid one."""
+    if fields.get("name") is not None:
+        names.text(fields["name"], "name")
+    if not isinstance(fields.get("cascade", False), bool):
+        raise ValidationError("cascade", fields["cascade"], "must be True or False")
+    metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
     _check_json(metadata, metadata)
+    if fields.get("parent_id") is not None:
+        _check_parent(entity_id, fields["parent_id"])
+    return fields | ({"metadata": _copy_json(metadata)} if "metadata" in fields else {})
 
 
 def _check_json(value: object, whole_value: object) -> None:
-    """Metadata come back as they went in on every store only if JSON can hold them."""
+    """Raise `ValidationError` unless JSON can represent the value, so that every store returns it unchanged."""
     if isinstance(value, dict):
         for name, part in value.items():
             if not isinstance(name, str):
@@ -265,11 +270,13 @@ def _check_json(value: object, whole_value: object) -> None:
         if not isfinite(value):
             raise ValidationError("metadata", whole_value, f"must not contain {value}")
     elif not isinstance(value, bool | None) and as_int(value) is None:
-        raise ValidationError("metadata", whole_value, f"must hold what JSON can hold, not a {type(value).__name__}")
+        raise ValidationError(
+            "metadata", whole_value, f"must be serializable as JSON, not contain a {type(value).__name__}"
+        )
 
 
-def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy as every store gives it back: what JSON makes of it, so a tuple becomes a list."""
+def _copy_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy as every store returns it, e.g. with tuples as lists."""
     copied: dict[str, Any] = json.loads(json.dumps(metadata, default=as_int))
     return copied
 
@@ -281,7 +288,7 @@ def _rewrite(ns: str, key: Key, old: Entity, new: Entity) -> Write:
 
 
 def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]:
-    """Take stored limits out; the records stay, so that their version never falls."""
+    """Return the writes that delete stored limits. The records stay, so that their version never falls."""
     registry: dict[str, int] = {}
     writes = []
     for key, image in configs:

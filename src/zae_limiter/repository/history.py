@@ -1,10 +1,10 @@
-"""What happened: the audit log and usage snapshots."""
+"""Read the audit log and usage snapshots."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from ..core import names
 from ..core.bucket import MILLI
@@ -18,9 +18,6 @@ from . import cursors
 from .base import MAX_PAGE, Operations
 from .bookkeeping import book_usage
 
-if TYPE_CHECKING:
-    from ..runtime.deadline import Deadline
-
 
 class HistoryOperations(Operations):
     """Read audit events and usage."""
@@ -28,9 +25,9 @@ class HistoryOperations(Operations):
     async def get_audit_events(
         self, entity_id: str, limit: int = 100, start_event_id: str | None = None
     ) -> list[AuditEvent]:
-        """Changes of one subject, newest first, older than ``start_event_id`` if given.
+        """Return at most ``limit`` changes, newest first, older than ``start_event_id`` if given.
 
-        Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
+        ``entity_id`` is an entity, or one of the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
         """
         names.audit_subject(entity_id)
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
@@ -41,11 +38,7 @@ class HistoryOperations(Operations):
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
         query = Query(
-            keys.pk_audit(ns, entity_id),
-            keys.AUDIT_PREFIX,
-            limit=min(limit, 1000) + 1,
-            descending=True,
-            end=end,
+            keys.pk_audit(ns, entity_id), keys.AUDIT_PREFIX, limit=min(limit, 1000) + 1, descending=True, end=end
         )
         rows = await self._backend.collect(query, deadline, limit + 1)
         events = [audit.decode(image) for _, image in rows]
@@ -61,44 +54,37 @@ class HistoryOperations(Operations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first.
+        """Return one page of usage, and a cursor: by resource, kind of window and time.
 
-        A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
-        exact up to the first page; where a stream does, up to what has come through that.
+        If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
+        stream has delivered.
+
+        Args:
+            entity_id: The entity; None for all entities of ``resource``.
+            resource: The resource; None for all resources of ``entity_id``.
+            window_type: ``hourly``, ``daily`` or ``monthly``; None for all.
+            start_time: Only windows that start at this time or later, as a datetime or as RFC 3339.
+            end_time: Only windows that start before this time.
+            limit: The most snapshots of a page.
+            next_key: The cursor of the previous page; None starts at the beginning. The last page returns None.
         """
-        found, cursor = await self._usage(entity_id, resource, window_type, start_time, end_time, limit, next_key)
+        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
+        found, cursor = await self._read_usage(wanted, limit, next_key)
         return [usage.decode(image) for image in found], cursor
 
-    async def _usage(
-        self,
-        entity_id: str | None,
-        resource: str | None,
-        window_type: str | None,
-        start_time: datetime | str | None,
-        end_time: datetime | str | None,
-        limit: int,
-        next_key: str | None,
+    async def _read_usage(
+        self, wanted: _UsageFilter, limit: int, next_key: str | None
     ) -> tuple[list[Image], str | None]:
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
-        if window_type is not None and window_type not in usage.WINDOWS:
-            raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
-        start, end = _text("start_time", start_time), _text("end_time", end_time)
-
-        def wanted(image: Image) -> bool:
-            begun = image.get("window_start", "")
-            inside = (start is None or begun >= start) and (end is None or begun < end)
-            return inside and usage.is_present(image) and window_type in (None, image["window"])
-
         after = cursors.decode("next_key", next_key)
-        deadline = self._step_deadline()
-        query = await self._usage_query(entity_id, resource, window_type, start, end, deadline)
-        query = query._replace(limit=limit, after=after)
+        deadline, ns = await self._begin_steps()
+        query = wanted.query(ns)._replace(limit=limit, after=after)
         if after is None:
-            await book_usage(self._backend, await self._backend.ns(deadline), entity_id, resource, deadline)
+            await book_usage(self._backend, ns, wanted.entity_id, wanted.resource, deadline)
         found: list[Image] = []
         while True:
             page = await self._backend.query(query, deadline)
-            places = [place for place, (_, image) in enumerate(page.items) if wanted(image)]
+            places = [place for place, (_, image) in enumerate(page.items) if wanted.matches(image)]
             room = limit - len(found)
             if len(places) > room:  # a cursor is the end of a page, so this one has to end where the room does
                 query = query._replace(limit=places[room - 1] + 1)
@@ -116,14 +102,16 @@ class HistoryOperations(Operations):
         start_time: datetime | str | None = None,
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
-        """All matching snapshots added up: those of one window type, without ``window_type`` of the finest there is."""
+        """Return the sum and the average of all snapshots of one kind of window.
+
+        The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
+        """
+        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
         milli: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}
         next_key: str | None = None
         while True:
-            found, next_key = await self._usage(
-                entity_id, resource, window_type, start_time, end_time, limit=1000, next_key=next_key
-            )
+            found, next_key = await self._read_usage(wanted, 1000, next_key)
             for image in found:
                 milli.setdefault(image["window"], Counter()).update(usage.counters_milli(image))
                 starts.setdefault(image["window"], []).append(image["window_start"])
@@ -137,39 +125,62 @@ class HistoryOperations(Operations):
         average = {name: amount / len(begun) for name, amount in total.items()}
         return UsageSummary(len(begun), total, average, min(begun), max(begun))
 
-    async def _usage_query(
-        self,
+
+class _UsageFilter(NamedTuple):
+    """Which usage is wanted: of an entity, a resource or both, with moments in the form of window starts."""
+
+    entity_id: str | None
+    resource: str | None
+    window_type: str | None
+    start: str | None
+    end: str | None
+
+    @classmethod
+    def check(
+        cls,
         entity_id: str | None,
         resource: str | None,
         window_type: str | None,
-        start: str | None,
-        end: str | None,
-        deadline: Deadline,
-    ) -> Query:
-        """The smallest range that holds what is wanted: bounded in time where the keys go by time."""
+        start_time: datetime | str | None,
+        end_time: datetime | str | None,
+    ) -> _UsageFilter:
+        """Return the filter. Raise `ValidationError` for invalid arguments."""
+        if window_type is not None and window_type not in usage.WINDOWS:
+            raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
         if entity_id is None and resource is None:
-            raise ValidationError("entity_id", None, "give an entity_id, a resource or both")
+            raise ValidationError("entity_id", None, "pass an entity_id, a resource or both")
         if resource is not None:
             names.resource(resource)
         if entity_id is not None:
             names.entity_id(entity_id)
-            query = Query(keys.pk_entity(await self._backend.ns(deadline), entity_id), keys.USAGE_PREFIX)
-            if resource is None:
+        return cls(entity_id, resource, window_type, start, end)
+
+    def matches(self, image: Image) -> bool:
+        """Return whether a record is a usage record that is wanted."""
+        begun = image.get("window_start", "")
+        inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
+        return inside and usage.is_present(image) and self.window_type in (None, image["window"])
+
+    def query(self, ns: str) -> Query:
+        """Return the smallest range with all that is wanted, bounded in time if its keys are ordered by time."""
+        if self.entity_id is not None:
+            query, prefix = Query(keys.pk_entity(ns, self.entity_id), keys.USAGE_PREFIX), keys.USAGE_PREFIX
+            if self.resource is None:
                 return query
-            prefix = f"{keys.USAGE_PREFIX}{resource}#"
+            prefix += f"{self.resource}#"
         else:
-            assert resource is not None  # one of the two is given
-            prefix = "USAGE#"
-            query = Query(keys.gsi2_pk_resource(await self._backend.ns(deadline), resource), gsi="GSI2")
-        if window_type is None:
+            assert self.resource is not None  # one of the two is given
+            query, prefix = Query(keys.gsi2_pk_resource(ns, self.resource), gsi="GSI2"), "USAGE#"
+        if self.window_type is None:
             return query._replace(prefix=prefix)
-        prefix += f"{window_type}#"
-        first, last = (None if moment is None else prefix + moment for moment in (start, end))
+        prefix += f"{self.window_type}#"
+        first, last = (None if moment is None else prefix + moment for moment in (self.start, self.end))
         return query._replace(prefix=prefix, start=first, end=last)
 
 
-def _text(field: str, moment: datetime | str | None) -> str | None:
-    """A moment as windows are written; text is read as RFC 3339."""
+def _spell_moment(field: str, moment: datetime | str | None) -> str | None:
+    """Return a moment in the form of window starts. Raise `ValidationError` if it has no time zone."""
     if moment is None:
         return None
     try:

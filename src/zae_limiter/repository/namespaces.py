@@ -1,4 +1,4 @@
-"""The namespace registry: logical isolation of tenants inside one store."""
+"""The registry of namespaces, which isolate tenants inside one store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..records import keys, namespace
 from ..records.algebra import Query, Write
 from ..records.instants import iso
 from .base import MAX_COMMIT, Operations
-from .compatibility import opened
+from .compatibility import decode_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,22 +24,28 @@ class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
 
     async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace; one that exists is returned as it is."""
+        """Register a namespace and return it; an existing one is returned unchanged.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.namespace(name, "name")
         names.principal(principal)
         deadline = self._deadline()
         while True:
-            found = await self._named(name, deadline)
+            found = await self._find_name(name, deadline)
             if found is not None:
                 return found
             await self._backend.check_registrable(deadline)
             made = self._backend.new_namespace(name)
-            event = self._audited(AuditAction.NAMESPACE_REGISTERED, made, principal)
+            event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
             if await self._backend.commit([*namespace.register(made), event], deadline):
                 return made
 
     async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register several."""
+        """Register namespaces with the names ``wanted`` and return them.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         if isinstance(wanted, str):
             raise ValidationError("wanted", wanted, "must be a list of names; put brackets around it")
@@ -47,62 +53,71 @@ class NamespaceOperations(Operations):
         return [await self.register_namespace(name, principal) for name in checked]
 
     async def get_namespace(self, name: str) -> Namespace:
-        """The namespace of this name."""
-        return await self._registered_as(name, self._deadline())
+        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
+        return await self._require_name(name, self._deadline())
 
-    async def _registered_as(self, name: str, deadline: Deadline) -> Namespace:
+    async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
         names.namespace(name, "name")
-        found = await self._named(name, deadline)
+        found = await self._find_name(name, deadline)
         if found is None:
             raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
         return found
 
     async def list_namespaces(self) -> list[Namespace]:
-        """All active namespaces, by name."""
+        """Return all active namespaces, sorted by name."""
         rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), self._step_deadline())
-        return [opened(image) for _, image in rows]
+        return [decode_namespace(image) for _, image in rows]
 
     async def list_orphan_namespaces(self) -> list[Namespace]:
-        """Deleted namespaces whose data are still there: recover or purge them by id."""
+        """Return deleted namespaces whose data still exist, to be recovered or purged."""
         rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX), self._step_deadline())
-        every = [opened(image) for _, image in rows]
+        every = [decode_namespace(image) for _, image in rows]
         return [found for found in every if found.status != namespace.ACTIVE]
 
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name; the data stay until `purge_namespace` and can be recovered until then."""
+        """Free the name and return the namespace. Its data stay until `purge_namespace`.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         deadline = self._deadline()
-        found = await self._registered_as(name, deadline)
+        found = await self._require_name(name, deadline)
         writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
-        event = self._audited(AuditAction.NAMESPACE_DELETED, found, principal)
-        await self._apply(found, [*writes, event], "was changed by somebody else", deadline)
+        event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
+        await self._apply(found, [*writes, event], "was changed by somebody else; try again", deadline)
         self._backend.leave_namespace(name)
-        return await self._by_id(found.id, deadline)
+        return await self._require_id(found.id, deadline)
 
     async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Bring a deleted namespace back under its name."""
+        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
+
+        ``principal`` says in the audit log who did it.
+        """
         names.principal(principal)
         deadline = self._deadline()
-        found = await self._by_id(namespace_id, deadline)
-        problem = f"is {found.status}, or its name has been taken by another namespace; only deleted ones recover"
-        event = self._audited(AuditAction.NAMESPACE_RECOVERED, found, principal)
+        found = await self._require_id(namespace_id, deadline)
+        problem = (
+            f"is {found.status}, or another namespace has taken its name; only deleted namespaces can be recovered"
+        )
+        event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
         await self._apply(found, [*namespace.recover(found), event], problem, deadline)
-        return await self._by_id(namespace_id, deadline)
+        return await self._require_id(namespace_id, deadline)
 
     async def purge_namespace(
-        self,
-        namespace_id: str,
-        principal: str | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        self, namespace_id: str, principal: str | None = None, on_progress: Callable[[int], None] | None = None
     ) -> int:
-        """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
+        """Delete all data of a deleted namespace for good. Return the number of records.
+
+        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
+        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
+        """
         names.principal(principal)
         deadline = self._step_deadline()
-        found = await self._by_id(namespace_id, deadline)
+        found = await self._require_id(namespace_id, deadline)
         if found.status == namespace.ACTIVE:
-            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete_namespace({found.name!r}) first.")
+            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete it first.")
         if not await self._backend.commit([namespace.begin_purge(found)], deadline):
-            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else just now.")
+            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else; try again.")
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
         while rows := await self._backend.collect(query, deadline, MAX_COMMIT):
@@ -110,26 +125,26 @@ class NamespaceOperations(Operations):
             count += len(rows)
             if on_progress is not None:
                 on_progress(count)
-        event = self._audited(AuditAction.NAMESPACE_PURGED, found, principal)
+        event = self._audit_write(AuditAction.NAMESPACE_PURGED, found, principal)
         await self._backend.commit([namespace.end_purge(found), event], deadline)
         return count
 
-    async def _named(self, name: str, deadline: Deadline) -> Namespace | None:
+    async def _find_name(self, name: str, deadline: Deadline) -> Namespace | None:
         image = (await self._backend.read([keys.namespace(name)], deadline))[0]
-        return None if image is None else opened(image)
+        return None if image is None else decode_namespace(image)
 
-    async def _by_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
+    async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
         image = (await self._backend.read([keys.nsid(namespace_id)], deadline))[0]
         if image is None:
-            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}; see list_orphan_namespaces().")
-        return opened(image)
+            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
+        return decode_namespace(image)
 
     async def _apply(self, found: Namespace, writes: list[Write], problem: str, deadline: Deadline) -> None:
         if not await self._backend.commit(writes, deadline):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
 
-    def _audited(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
+    def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
         subject = keys.audit_namespace(found.name)
         details = {"namespace_id": found.id}
         return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)

@@ -1,4 +1,4 @@
-"""Something that has to be done once, before anything else, by whoever comes first."""
+"""Work that must be done once before anything else, by whoever comes first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Round:
-    """One try of one event loop, and who waits for its end."""
+    """One attempt in one event loop, and those who wait for its end."""
 
     def __init__(self) -> None:
         self.waiting: list[Gate] = []
@@ -24,10 +24,10 @@ class _Round:
 
 
 class Once:
-    """Work that the first caller does while the others wait. Its failure is theirs too; later ones try again.
+    """Work that the first caller does while others wait. They share its failure; later callers try again.
 
-    Only those of one event loop wait for each other. Another loop does the work too, as another process would: it need
-    not rely on a loop that may be stuck or dead.
+    Only callers of one event loop wait for each other. Another loop does the work too, as another process would, so
+    that nobody depends on a loop that may be stuck or dead.
     """
 
     def __init__(self, runtime: Runtime, work: Callable[[], Awaitable[None]]) -> None:
@@ -39,7 +39,7 @@ class Once:
         protect(self._lock)
 
     async def finish(self, deadline: Deadline | None = None) -> None:
-        """Return when the work is done. Who does it takes as long as it takes; the others wait until ``deadline``."""
+        """Return when the work is done. Whoever does it has no deadline; the others wait until ``deadline``."""
         home = self._runtime.scope()
         while not self.done:
             gate = self._runtime.gate()
@@ -47,7 +47,7 @@ class Once:
             if leads:
                 await self._lead(home, ours)
             elif not await gate.wait(None if deadline is None else deadline.left()):
-                raise RateLimiterUnavailable("The store is still being prepared; try again later.")
+                raise RateLimiterUnavailable("The stack is still being deployed; try again later.")
             elif ours.failure is not None:
                 raise ours.failure
 

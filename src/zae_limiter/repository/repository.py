@@ -1,4 +1,4 @@
-"""`Repository`: the door to what is stored."""
+"""`Repository`: access to everything that is stored."""
 
 from __future__ import annotations
 
@@ -36,15 +36,22 @@ _SKEW_WORTH_TELLING_MS = 1000
 
 
 class Repository(EntityOperations, ConfigOperations, NamespaceOperations, SurveyOperations, HistoryOperations):
-    """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
+    """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
-    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
-    without ``://`` the name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
-
-    ``max_cached_keys`` is for how many keys (an entity and a resource) it is remembered which limits they have, for
-    ``config_cache_ttl`` seconds at most, and what was last seen of their buckets.
-    ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
-    its own decides by that one, and a difference between the two is reported.
+    Args:
+        url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
+            store
+            object, or without ``://`` the name of a DynamoDB stack. Without it, ``$ZAE_LIMITER_URL``, else memory.
+        name: The name of a DynamoDB stack, instead of ``url_or_name``.
+        region: The AWS region of the stack.
+        endpoint_url: The AWS endpoint, e.g. of a local AWS.
+        namespace: The namespace to work in. Only ``default`` is registered automatically.
+        stack_options: Deploy the stack with these options before the first use.
+        config_cache_ttl: For how many seconds stored limits are cached.
+        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
+        clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
+            that one, and a difference between the two is logged.
+        timeout: How many seconds a call may take in all; None for the store's default.
     """
 
     _blocking = False
@@ -68,13 +75,13 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
-        store = self._opened(url_or_name, name, region, endpoint_url, stack_options, clock)
-        self._skew_ms = _skew(store, clock)
+        store = self._open_store(url_or_name, name, region, endpoint_url, stack_options, clock)
+        self._skew_ms = _measure_skew(store, clock)
         self._stack_options = stack_options
         prepare = None if stack_options is None else self._deploy
         self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare, max_cached_keys)
 
-    def _opened(
+    def _open_store(
         self,
         given: str | Store | None,
         name: str | None,
@@ -87,11 +94,11 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         if given is not None and not isinstance(given, str):
             if not all(hasattr(given, part) for part in ("commit", "read", "query", "clock", "capabilities")):
                 raise ValidationError("url_or_name", given, "must be a store URL, a stack name or a Store")
-            _refuse(aws, "a store object")
+            _reject_options(aws, "a store object")
             return given
         url = store_url(given, name)
         if not url.startswith("dynamodb:"):
-            _refuse(aws, url)
+            _reject_options(aws, url)
         store = open_store(url, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
         if stack_options is not None:
             from ..aws.deployment import check_store
@@ -106,7 +113,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     @classmethod
     def builder(cls) -> RepositoryBuilder:
-        """The fluent form: ``await Repository.builder().url("memory://").namespace("prod").build()``."""
+        """Return a builder: ``await Repository.builder().url("memory://").namespace("prod").build()``."""
         return RepositoryBuilder()
 
     @property
@@ -116,12 +123,12 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     @property
     def store(self) -> Store:
-        """The store, for what is done beside the repository."""
+        """The store, for operations that the repository does not offer."""
         return self._backend.store
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the store can do."""
+        """The capabilities of the store."""
         return self._backend.store.capabilities
 
     def invalidate_config_cache(self) -> None:
@@ -129,32 +136,35 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         self._backend.cache.clear()
 
     def get_cache_stats(self) -> CacheStats:
-        """How the config cache is doing."""
+        """Return the statistics of the config cache."""
         return self._backend.cache.stats()
 
     @property
     def clock_skew_ms(self) -> int:
-        """How far this process's clock is ahead of the store's, as far as it is known by now."""
+        """By how many ms this process's clock is ahead of the store's, as far as known."""
         skew_ms: int = getattr(self._backend.clock, "skew_ms", self._skew_ms)
         return skew_ms
 
     def get_backend_stats(self) -> BackendStats:
-        """What was asked of the store and what it cost; nothing where nobody bills."""
+        """Return the calls to the store and their cost; empty for stores that do not count them."""
         store = self._backend.store
         return store.stats() if isinstance(store, Metered) else BackendStats()
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        """Create the DynamoDB table without CloudFormation; a suitable one is left alone.
+
+        ``tags`` and ``deletion_protection`` are for a new table. Other stores need no table.
+        """
         self._backend.check_usable()
         store = self._backend.store
         if isinstance(store, Provisioned):
             await store.create_table(tags=tags, deletion_protection=deletion_protection)
 
     async def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used; an embedded one needs nothing.
+        """Make sure that the store can be used. An embedded store needs nothing.
 
-        With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
-        once. Without them nothing is created, so a mistyped name provisions nothing.
+        With ``stack_options`` the stack is created or updated to match them, as the first use does once. Without them
+        nothing is created, so that a mistyped name provisions nothing.
         """
         self._backend.check_usable()
         if self._backend.prepared is not None:
@@ -165,7 +175,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         await self._backend.ns(self._deadline())
 
     async def _prepare(self) -> None:
-        """The stack, where there are options for one, and the namespace."""
+        """Deploy the stack if there are options for one, and register the namespace."""
         self._backend.runtime.check_running()
         if self._backend.prepared is not None:
             await self._backend.prepared.finish()
@@ -178,7 +188,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         await self._backend.runtime.aside(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
-        """Health: is the store there, how fast, which versions."""
+        """Return whether the store is available, its latency and the versions."""
         started = perf_counter()
         schema: str | None = None
         reason: str | None = None
@@ -194,7 +204,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms, reason)
 
     async def close(self) -> None:
-        """Close the store; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
         await self._backend.close()
 
     async def __aenter__(self) -> Repository:
@@ -207,14 +217,14 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         await self.close()
 
 
-def _refuse(options: Mapping[str, object], where: str) -> None:
+def _reject_options(options: Mapping[str, object], where: str) -> None:
     for field, value in options.items():
         if value is not None:
-            raise ValidationError(field, value, f"does not fit {where}: it is for DynamoDB only")
+            raise ValidationError(field, value, f"is not supported on {where}; it is for DynamoDB only")
 
 
-def _skew(store: Store, clock: Clock | None) -> int:
-    """How far this process's clock is ahead of the store's, reported where it matters."""
+def _measure_skew(store: Store, clock: Clock | None) -> int:
+    """Return by how many ms this process's clock is ahead of the store's. Log a large difference."""
     if clock is None or clock is store.clock or not store.capabilities.own_clock:
         return 0
     skew = clock.now_ms() - store.clock.now_ms()
@@ -232,47 +242,47 @@ def _skew(store: Store, clock: Clock | None) -> int:
 
 
 class RepositoryOptions:
-    """Collects the arguments of a repository, one call each."""
+    """Collects the arguments of a repository, one method call each."""
 
     def __init__(self) -> None:
         self._url: str | Store | None = None
         self._options: dict[str, Any] = {}
 
     def url(self, url_or_name: str | Store) -> Self:
-        """A store URL, a store object or a stack name."""
+        """Use a store URL, a store object or a stack name."""
         self._url = url_or_name
         return self
 
     def name(self, name: str) -> Self:
-        """The name of a DynamoDB stack."""
+        """Use the DynamoDB stack of this name."""
         return self._with(name=name)
 
     def region(self, region: str) -> Self:
-        """The AWS region."""
+        """Set the AWS region."""
         return self._with(region=region)
 
     def endpoint_url(self, endpoint_url: str) -> Self:
-        """The AWS endpoint."""
+        """Set the URL of the AWS endpoint."""
         return self._with(endpoint_url=endpoint_url)
 
     def namespace(self, namespace: str) -> Self:
-        """The namespace to work in."""
+        """Set the namespace to work in."""
         return self._with(namespace=namespace)
 
     def stack_options(self, stack_options: StackOptions) -> Self:
-        """How the stack should look."""
+        """Deploy the stack with these options."""
         return self._with(stack_options=stack_options)
 
     def config_cache_ttl(self, seconds: float) -> Self:
-        """How long config is cached."""
+        """Cache stored limits for so many seconds."""
         return self._with(config_cache_ttl=seconds)
 
     def max_cached_keys(self, count: int) -> Self:
-        """How many keys are remembered."""
+        """Keep limits and last seen buckets of so many keys in memory."""
         return self._with(max_cached_keys=count)
 
     def clock(self, clock: Clock) -> Self:
-        """The clock to use."""
+        """Set this process's clock."""
         return self._with(clock=clock)
 
     def _with(self, **option: Any) -> Self:
@@ -287,8 +297,8 @@ class RepositoryOptions:
 
 
 class RepositoryBuilder(RepositoryOptions):
-    """The fluent form of `Repository`; `build` also sees to its stack, if it has options, and to its namespace."""
+    """A builder of a `Repository`. `build` also deploys its stack, if it has one, and registers its namespace."""
 
     async def build(self) -> Repository:
-        """Open the repository, with all that it needs."""
+        """Open the repository, deploy its stack if it has options, and register its namespace."""
         return await self._open(Repository)

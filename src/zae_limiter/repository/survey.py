@@ -1,4 +1,4 @@
-"""Surveys: every bucket of a resource, or of the namespace, at one instant."""
+"""Surveys of all buckets of a resource or of the namespace."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ _PAGE = 1_000
 
 
 class SurveyOperations(Operations):
-    """Look over the buckets of a whole namespace."""
+    """Read the buckets of a whole namespace."""
 
     async def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
-        """What is left in every bucket now, of one resource or of the namespace, from at most ``max_records`` records.
+        """Return the present load of every bucket of a resource, or of the namespace.
 
-        It reads each of them: on DynamoDB that costs about one read unit per bucket and shard.
+        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
             names.resource(resource)
-        deadline = self._step_deadline()
-        ns = await self._backend.ns(deadline)
+        deadline, ns = await self._begin_steps()
         query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
-        rows, complete = await self._surveyed(query, max_records, deadline)
+        rows, complete = await self._read_records(query, max_records, deadline)
         now_ms = self._backend.clock.now_ms()
         buckets = bucket.by_bucket(rows)
         if not complete and not _is_whole(buckets[-1]):
@@ -45,8 +44,8 @@ class SurveyOperations(Operations):
         loads = (_load(shards, state, now_ms) for shards in buckets for state in bucket.states(shards, now_ms))
         return Survey(now_ms, len(rows), complete, tuple(loads))
 
-    async def _surveyed(self, query: Query, most: int, deadline: Deadline) -> tuple[bucket.Shards, bool]:
-        """The first records of a range, and whether these are all."""
+    async def _read_records(self, query: Query, most: int, deadline: Deadline) -> tuple[bucket.Shards, bool]:
+        """Return the first ``most`` records of a range, and whether these are all."""
         found: bucket.Shards = []
         while True:
             query = query._replace(limit=min(_PAGE, most - len(found)))
@@ -58,7 +57,7 @@ class SurveyOperations(Operations):
 
 
 def _is_whole(shards: bucket.Shards) -> bool:
-    """Whether the records have all of a bucket: a record has the share of one shard of so many."""
+    """Return whether these shards make up the whole bucket; each record says of how many it is one."""
     counts: list[int] = [image.get(SHARDS, 1) for _, image in shards]
     unit = lcm(*counts)
     return sum(unit // count for count in counts) >= unit

@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 MAX_TRIES = 200
 
 
-def tries(subject: str, most: int = MAX_TRIES) -> Iterator[int]:
+def tries(subject: str, most: int = MAX_TRIES, error: Exception | None = None) -> Iterator[int]:
     """Iterate over the numbers of the tries from 0 on, for whoever ends the loop when it has won.
 
-    Raise `RateLimiterUnavailable` after ``most`` of them: others have won all races for ``subject``.
+    After ``most`` of them, others have won all races for ``subject``: raise ``error``, or `RateLimiterUnavailable`.
     """
     lost = 0
     while True:
         yield lost
-        lost = count_loss(lost, subject, most)
+        lost = count_loss(lost, subject, most, error)
 
 
-def count_loss(lost: int, subject: str, most: int = MAX_TRIES) -> int:
-    """Return how many races in a row were lost by now; raise `RateLimiterUnavailable` if they are too many."""
+def count_loss(lost: int, subject: str, most: int = MAX_TRIES, error: Exception | None = None) -> int:
+    """Return how many races in a row were lost by now; raise an error as `tries` does if they are too many."""
     if lost + 1 >= most:
-        raise RateLimiterUnavailable(f"Too much contention on {subject}: {most} races in a row were lost; try again.")
+        message = f"Too much contention on {subject}: {most} races in a row were lost; try again."
+        raise error or RateLimiterUnavailable(message)
     return lost + 1

@@ -1,4 +1,4 @@
-"""Store URLs: from ``scheme://...`` to a store."""
+"""Open the store that a URL names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from ..core import names
 from ..core.errors import ValidationError
 from .redis.settings import SCHEMES, parse
-from .urls import USAGE, masked, options_of, split
+from .urls import USAGE, mask_url, parse_options, split_url
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -26,9 +26,9 @@ _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
 
 def store_url(url_or_name: str | None, name: str | None = None) -> str:
-    """The URL that the arguments of a repository mean: a URL, a DynamoDB table, the environment, or memory."""
+    """Return the URL for the arguments of a repository: a URL, a stack name, the environment, or memory."""
     if url_or_name is not None and name is not None:
-        raise ValidationError("name", name, f"was given besides {url_or_name!r}; give one of them")
+        raise ValidationError("name", name, f"cannot be combined with {url_or_name!r}; pass one of them")
     given = url_or_name if url_or_name is not None else name
     if given is None:
         return os.environ.get(ENVIRONMENT) or "memory://"
@@ -45,12 +45,20 @@ def open_store(
     region: str | None = None,
     endpoint_url: str | None = None,
 ) -> Store:
-    """Open the store that ``url`` names, for blocking or for async code; ``region`` and ``endpoint_url`` are AWS's."""
+    """Open the store that ``url`` names. Raise `ValidationError` for an invalid URL.
+
+    Args:
+        url: The URL; its scheme names the kind of store.
+        blocking: Whether the store is for blocking code or for an event loop.
+        clock: This process's clock.
+        region: The AWS region, for DynamoDB.
+        endpoint_url: The AWS endpoint, for DynamoDB.
+    """
     scheme, separator, _ = url.partition("://")
     opener = _OPENERS.get(scheme.lower()) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ValidationError("url", masked(url), f"has an unknown scheme; use one of {known}")
+        raise ValidationError("url", mask_url(url), f"has an unknown scheme; use one of {known}")
     aws = {"region": region, "endpoint_url": endpoint_url}
     return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
 
@@ -58,8 +66,8 @@ def open_store(
 def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .memory import MemoryStore
 
-    parts = split(url)
-    options = options_of(url, parts, {"max_buckets": int, **USAGE})
+    parts = split_url(url)
+    options = parse_options(url, parts, {"max_buckets": int, **USAGE})
     if not parts.netloc:
         return MemoryStore(clock, **options)
     shared = _SHARED.get(parts.netloc)
@@ -71,29 +79,31 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
 def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
 
-    parts = split(url)
+    parts = split_url(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or "\x00" in path:
         raise ValidationError(
-            "url", masked(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
+            "url", mask_url(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
         )
-    file = SqliteFile(path, clock, **options_of(url, parts, {"timeout": float, **USAGE}))
+    file = SqliteFile(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
 
 
 def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
-    """The table's client asks nobody anything before its first call; ``clock`` is the host's, under DynamoDB's own."""
-    parts = split(url)
+    """Open a DynamoDB table. Makes no call; ``clock`` is the host's clock, corrected by DynamoDB's."""
+    parts = split_url(url)
     if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
         raise ValidationError(
-            "url", masked(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
+            "url", mask_url(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
         )
-    options = options_of(url, parts, _DYNAMODB)
+    options = parse_options(url, parts, _DYNAMODB)
     for name, value in aws.items():
         if options.setdefault(name, value) != value:
-            raise ValidationError(name, value, f"was given besides {options[name]!r} in {url!r}; give one of them")
+            raise ValidationError(name, value, f"contradicts {options[name]!r} in {mask_url(url)!r}; pass one of them")
     if find_spec("botocore") is None:
-        raise ValidationError("url", masked(url), f"needs packages that are not installed: {EXTRA.format('dynamodb')}")
+        raise ValidationError(
+            "url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('dynamodb')}"
+        )
     from .dynamodb.client import open_client
     from .dynamodb.settings import check_endpoint, check_region
     from .dynamodb.store import DynamoStore
@@ -105,10 +115,10 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
 
 
 def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
-    """Nothing is connected before the first call; ``clock`` is the host's, under the server's own."""
+    """Open a Redis store. Does not connect; ``clock`` is the host's clock, corrected by the server's."""
     settings = parse(url)
     if find_spec("redis") is None:
-        raise ValidationError("url", masked(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
+        raise ValidationError("url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
     from .redis.store import open_redis
 
     return open_redis(settings, blocking=blocking, host_clock=clock)

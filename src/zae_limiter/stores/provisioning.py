@@ -1,4 +1,4 @@
-"""Extra abilities of a store outside the process: a table that somebody has to create, and calls that cost money."""
+"""Optional abilities of a remote store: a table that must be created, and calls that cost money."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Provisioned(Protocol):
-    """A store whose table has to exist before it can be used. It is never created unless that is asked for."""
+    """A store whose table must exist before it can be used. It is only created on request."""
 
     async def create_table(
         self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
     ) -> None:
-        """Create the table; one that is there already and fits is left as it is."""
+        """Create the table. A suitable one is left alone."""
         ...
 
     async def check_table(self) -> None:
-        """Refuse a table that is missing or does not fit; nothing is changed."""
+        """Raise an error if the table is missing or unsuitable. Changes nothing."""
         ...
 
 
@@ -30,5 +30,5 @@ class Metered(Protocol):
     """A store that counts its calls and what they cost."""
 
     def stats(self) -> BackendStats:
-        """The counters as of now."""
+        """Return the counters as of now."""
         ...

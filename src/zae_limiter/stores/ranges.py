@@ -1,4 +1,4 @@
-"""Ranges over indexed records: what the embedded stores share to answer a query."""
+"""Ranges over indexed records, shared by the stores that answer queries themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SEPARATOR = "\x00"
 
 
 def index_entry(index: str, image: Image) -> tuple[str, str] | None:
-    """The index keys of a record, or None where the index does not hold it."""
+    """Return the index keys of a record, or None if the index does not hold it."""
     pk = image.get(f"{index}PK")
     return None if pk is None else (pk, image.get(f"{index}SK", ""))
 
 
 def page_of(rows: Sequence[tuple[Key, Image]], query: Query) -> Page:
-    """Cut the page a query asks for out of all records of its partition."""
+    """Return the page that a query asks for, from all records of its partition."""
     found = []
     for key, image in rows:
         sort = _sort_key(key, image, query.gsi)
@@ -37,7 +37,7 @@ def page_of(rows: Sequence[tuple[Key, Image]], query: Query) -> Page:
 
 
 def within(sort: str, query: Query) -> bool:
-    """Whether a sort key lies in the range."""
+    """Return whether a sort key lies in the range."""
     return (
         sort.startswith(query.prefix)
         and (query.start is None or sort >= query.start)
@@ -46,7 +46,7 @@ def within(sort: str, query: Query) -> bool:
 
 
 def cursor_of(sort: str, key: Key) -> str:
-    """A position in a range, unique also where records share their index keys."""
+    """Return the cursor of a record in a range, unique also if records share their index keys."""
     return _SEPARATOR.join((sort, *key))
 
 

@@ -1,8 +1,8 @@
 """The SQLite store: one file shared by many processes of a machine.
 
-WAL journal, `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write
-lock. `SqliteFile` does the work and blocks; `SqliteStore` calls it directly for blocking code, `AsyncSqliteStore`
-from a thread of its own, so that an event loop never waits for the disk or for another process.
+WAL journal and `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write lock.
+`SqliteFile` does the work and blocks; `SqliteStore` calls it directly for blocking code, `AsyncSqliteStore` from a
+thread, so that an event loop never waits for the disk or for another process.
 """
 
 from __future__ import annotations
@@ -21,25 +21,11 @@ from importlib import resources
 from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.errors import (
-    CorruptRecordError,
-    IncompatibleSchemaError,
-    InfrastructureError,
-    RateLimiterUnavailable,
-)
+from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
-from ..records.algebra import (
-    Committed,
-    Conflict,
-    Image,
-    Key,
-    Page,
-    Query,
-    Write,
-    holds,
-)
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds
 from ..records.usage import USAGE_RETENTION_DAYS
 from . import sqlite_rows as rows
 from .ranges import cursor_of
@@ -65,35 +51,22 @@ _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
 _REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
-    sqlite3.SQLITE_BUSY: (
-        RateLimiterUnavailable,
-        "it is locked by another process; raise ?timeout= or find the holder",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        RateLimiterUnavailable,
-        "a table is locked by another connection of this process",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        RateLimiterUnavailable,
-        "it is read-only; check the permissions of file and directory",
-    ),
-    sqlite3.SQLITE_PERM: (
-        RateLimiterUnavailable,
-        "access is denied; check the permissions of file and directory",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        RateLimiterUnavailable,
-        "it cannot be opened; does the directory exist and may it be written?",
-    ),
-    sqlite3.SQLITE_FULL: (RateLimiterUnavailable, "the disk is full; nothing was changed"),
-    sqlite3.SQLITE_IOERR: (RateLimiterUnavailable, "the disk reported an error; nothing was changed"),
-    sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; give another path"),
+    sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; choose another path"),
     sqlite3.SQLITE_CORRUPT: (CorruptRecordError, "it is damaged; restore it from a backup or move it away"),
+}
+_OUTAGES = {
+    sqlite3.SQLITE_BUSY: "it is locked by another process; raise ?timeout= or find the holder",
+    sqlite3.SQLITE_LOCKED: "a table is locked by another connection of this process",
+    sqlite3.SQLITE_READONLY: "it is read-only; check the permissions of file and directory",
+    sqlite3.SQLITE_PERM: "access is denied; check the permissions of file and directory",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does the directory exist and may it be written?",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was changed",
+    sqlite3.SQLITE_IOERR: "the disk reported an error; nothing was changed",
 }
 
 
 class SqliteFile:
-    """The file and its one connection. Every method blocks; threads take turns."""
+    """The file and its one connection. Every method blocks; only one thread at a time uses the connection."""
 
     def __init__(
         self,
@@ -116,14 +89,14 @@ class SqliteFile:
         before_fork(self._disconnect)  # SQLite's locks belong to the process that took them
 
     def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
-        with self._connected(timeout) as db:
+        with self._connect(timeout) as db:
             return [rows.load(db, key, now_ms) for key in keys]
 
     def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        with self._connected(timeout) as db:
+        with self._connect(timeout) as db:
             db.execute("BEGIN IMMEDIATE")
             now_ms = self.clock.now_ms()
             before = [None if write.blind else rows.load(db, write.key, now_ms) for write in writes]
@@ -136,9 +109,9 @@ class SqliteFile:
             return Committed(images)
 
     def query(self, query: Query, timeout: float | None = None) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         sql, values = rows.select(query, self.clock.now_ms() // 1000)
-        with self._connected(timeout) as db:
+        with self._connect(timeout) as db:
             found = db.execute(sql, values).fetchall()
         page = found[: query.limit]
         more = len(found) > len(page)
@@ -146,11 +119,11 @@ class SqliteFile:
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Have the method ``forget`` called whenever the file turns out to be another one than was opened."""
+        """Call ``forget`` whenever the file turns out to have been replaced. Keeps a weak reference to it."""
         self._watchers.append(weakref.WeakMethod(forget))
 
     def close(self) -> None:
-        """Close the connection; the next use opens it again."""
+        """Close the connection. The next use opens it again."""
         with self._lock:
             self._disconnect()
 
@@ -160,14 +133,14 @@ class SqliteFile:
             self._connection = None
 
     @contextlib.contextmanager
-    def _connected(self, timeout: float | None) -> Iterator[sqlite3.Connection]:
+    def _connect(self, timeout: float | None) -> Iterator[sqlite3.Connection]:
         patience = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
         if not self._lock.acquire(timeout=max(0.0, patience)):
-            raise RateLimiterUnavailable(f"SQLite file {self.path!r}: no turn within {patience:.3g} s")
+            raise RateLimiterUnavailable(f"SQLite file {self.path!r}: other calls kept it busy for {patience:.3g} s")
         try:
             if self._identity is not None and self._identify() != self._identity:
-                raise self._lost()
+                raise self._drop_replaced_file()
             db = self._connection
             if db is None:
                 db = self._connection = self._open(deadline)
@@ -179,19 +152,19 @@ class SqliteFile:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
         finally:
             self._lock.release()
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what tells the file at the path from every other one; None where there is none."""
+        """Return the identity of the file at the path, or None if there is none."""
         try:
             found = os.stat(self.path)
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
-    def _lost(self) -> RateLimiterUnavailable:
+    def _drop_replaced_file(self) -> RateLimiterUnavailable:
         """Let go of a file that is no longer the one at the path. The next call opens what is there then."""
         self._disconnect()
         self._identity = None
@@ -204,7 +177,7 @@ class SqliteFile:
         return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")
 
     def _limit_waiting(self, db: sqlite3.Connection, deadline: float) -> None:
-        """Let no statement wait for another process past the deadline."""
+        """Make statements wait for other processes no longer than until the deadline."""
         left_ms = max(0, math.ceil((deadline - time.monotonic()) * 1000))
         if left_ms != self._busy_ms:
             db.execute(f"PRAGMA busy_timeout = {left_ms}")
@@ -221,7 +194,7 @@ class SqliteFile:
             layout = db.execute("PRAGMA user_version").fetchone()[0]
             db.execute("COMMIT")
             if application == 0 and tables == 0:
-                self._lay_out(db, deadline)
+                self._create_schema(db, deadline)
             else:
                 self._check(application, layout)
             db.execute("PRAGMA synchronous = NORMAL")
@@ -230,7 +203,7 @@ class SqliteFile:
             raise
         return db
 
-    def _lay_out(self, db: sqlite3.Connection, deadline: float) -> None:
+    def _create_schema(self, db: sqlite3.Connection, deadline: float) -> None:
         _switch_to_wal(db, deadline)
         schema = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
         self._limit_waiting(db, deadline)
@@ -245,7 +218,7 @@ class SqliteFile:
         if application != _APPLICATION:
             raise IncompatibleSchemaError(
                 f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
-                "nothing was changed. Give another path."
+                "nothing was changed. Choose another path."
             )
         if layout > _LAYOUT:
             raise IncompatibleSchemaError(
@@ -253,7 +226,7 @@ class SqliteFile:
             )
 
     def _sweep(self, db: sqlite3.Connection, now_ms: int) -> None:
-        """Delete some expired records in passing, inside a commit that is made anyway."""
+        """Delete some expired records inside the running commit, every ten seconds."""
         if 0 <= now_ms - self._swept_ms < _SWEEP_EVERY_MS:
             return
         self._swept_ms = now_ms
@@ -262,15 +235,17 @@ class SqliteFile:
             (now_ms // 1000, _SWEEP_ROWS),
         )
 
-    def _translated(self, error: sqlite3.Error) -> InfrastructureError:
+    def _translate(self, error: sqlite3.Error) -> InfrastructureError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        kind, reason = _REASONS.get(code, (RateLimiterUnavailable, str(error)))
-        message = f"SQLite file {self.path!r}: {reason} ({error})"
-        return kind(message, error) if kind is RateLimiterUnavailable else kind(message)
+        if code in _REASONS:
+            kind, reason = _REASONS[code]
+            return kind(f"SQLite file {self.path!r}: {reason} ({error})")
+        reason = _OUTAGES.get(code, str(error))
+        return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason} ({error})", error)
 
 
 def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
-    """Turn the journal to WAL; SQLite itself does not wait here when another process is doing the same."""
+    """Switch the journal to WAL. SQLite does not wait itself if another process is doing the same."""
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -281,16 +256,22 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             time.sleep(0.005)
 
 
-class SqliteStore:
-    """A SQLite file for blocking code: its coroutines never suspend."""
-
+class _FileStore:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self.capabilities = file.capabilities
         self.clock = file.clock
 
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Call ``forget`` whenever the file turns out to have been replaced."""
+        self._file.on_replaced(forget)
+
+
+class SqliteStore(_FileStore):
+    """A SQLite file for blocking code. Its coroutines never suspend."""
+
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         return self._file.read(keys, timeout)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
@@ -298,30 +279,24 @@ class SqliteStore:
         return self._file.commit(writes, timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         return self._file.query(query, timeout)
-
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Have ``forget`` called whenever the file turns out to be another one than was opened."""
-        self._file.on_replaced(forget)
 
     async def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-class AsyncSqliteStore:
-    """A SQLite file for async code: every call runs in one thread beside the event loop."""
+class AsyncSqliteStore(_FileStore):
+    """A SQLite file for async code. Every call runs in a thread beside the event loop."""
 
     def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self.capabilities = file.capabilities
-        self.clock = file.clock
+        super().__init__(file)
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         return await self._in_time(lambda left: self._file.read(keys, left), timeout)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
@@ -329,34 +304,30 @@ class AsyncSqliteStore:
         return await self._in_time(lambda left: self._file.commit(writes, left), timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         return await self._in_time(lambda left: self._file.query(query, left), timeout)
-
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Have ``forget`` called whenever the file turns out to be another one than was opened."""
-        self._file.on_replaced(forget)
 
     async def close(self) -> None:
         """Close the file and end the thread."""
-        await self._aside(self._file.close)
+        await self._submit(self._file.close)
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None
 
     async def _in_time(self, work: Callable[[float], T], timeout: float | None) -> T:
-        """Run ``work`` with the seconds that are left when its turn has come."""
+        """Run ``work`` in the thread with the seconds that are left when it starts."""
         import asyncio
 
         patience = self._file.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
-        job = self._aside(lambda: work(max(0.0, deadline - time.monotonic())))
+        job = self._submit(lambda: work(max(0.0, deadline - time.monotonic())))
         try:
             return await asyncio.wait_for(job, patience)
         except TimeoutError as error:
             message = f"SQLite file {self._file.path!r}: no answer within {patience:.3g} s"
             raise RateLimiterUnavailable(message, error) from error
 
-    def _aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         import asyncio
 
         if self._pool is None or self._pid != os.getpid():

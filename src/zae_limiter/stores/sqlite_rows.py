@@ -1,4 +1,4 @@
-"""The rows of a SQLite file: records as JSON, and ranges as statements."""
+"""Rows of a SQLite file: records as JSON, and queries as statements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
-    """Return the record as of an instant, or None where there is none."""
+    """Return the record as of an instant, or None if there is none."""
     row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
     if row is None:
         return None
@@ -23,20 +23,20 @@ def load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
 
 
 def parse(key: Key, attrs: str) -> Image:
-    """Return the image that a row holds."""
+    """Return the image of a row. Raise `CorruptRecordError` if it is not a record."""
     try:
         image = json.loads(attrs)
     except ValueError:
         image = None
     if not isinstance(image, dict):
         raise CorruptRecordError(
-            f"The record {key.pk} {key.sk} is no record: {attrs[:40]!r}. Delete it; a bucket goes with reset_bucket()."
+            f"The record {key.pk} {key.sk} is damaged: {attrs[:40]!r}. Delete it, or reset it if it is a bucket."
         )
     return image
 
 
 def apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
-    """Write what becomes of a record, and return it."""
+    """Apply a write to a record and return the new image."""
     if write.is_check:
         return old
     new = applied(old, write)
@@ -56,16 +56,10 @@ def apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | No
 
 
 def select(query: Query, now_s: int) -> tuple[str, list[Any]]:
-    """Return the statement for one page of a range and one row more, with its values."""
+    """Return the statement for one page of a range and one more row, with its values."""
     partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
     conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
-    values: list[Any] = [
-        query.pk,
-        len(query.prefix),
-        query.prefix,
-        max(query.prefix, query.start or ""),
-        now_s,
-    ]
+    values: list[Any] = [query.pk, len(query.prefix), query.prefix, max(query.prefix, query.start or ""), now_s]
     if query.end is not None:
         conditions.append(f"{sort} <= ?")
         values.append(query.end)

@@ -1,4 +1,4 @@
-"""Store URLs: taking them apart, and showing them without their secrets."""
+"""Parse store URLs, and mask their secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRET = re.compile(r"((?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
 
 
 class Days(int):
-    """A number of days; 0 is none at all."""
+    """A number of days, 0 for none."""
 
 
 USAGE: dict[str, type] = {"usage_retention_days": Days}
@@ -25,40 +25,40 @@ USAGE: dict[str, type] = {"usage_retention_days": Days}
 _MOST_DAYS = 36_500
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """A URL as it may be shown to anybody.
 
-    >>> masked("redis://me:secret@host/0?sentinel_password=x&timeout=1")
+    >>> mask_url("redis://me:secret@host/0?sentinel_password=x&timeout=1")
     'redis://me:***@host/0?sentinel_password=***&timeout=1'
 
     Also one whose password lacks its escapes:
 
-    >>> masked("redis://me:sec/ret@host")
+    >>> mask_url("redis://me:sec/ret@host")
     'redis://me:***@host'
     """
     return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1:***@", url))
 
 
-def visible(part: str, shown: str) -> str:
-    """A part of a URL as it may be shown beside the masked URL: not if it was masked there."""
+def mask_part(part: str, shown: str) -> str:
+    """Return a part of a URL for display, masked if it was masked in ``shown``."""
     return repr(part) if part in shown else "***"
 
 
-def split(url: str) -> SplitResult:
-    """The parts of a URL."""
+def split_url(url: str) -> SplitResult:
+    """Return the parts of a URL. Raise `ValidationError` if it is not one."""
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise ValidationError("url", masked(url), f"is no URL: {error}") from None
+        raise ValidationError("url", mask_url(url), f"is not a URL: {error}") from None
 
 
-def options_of(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[str, Any]:
-    """The options after the question mark, each of its type; numbers are above 0."""
+def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[str, Any]:
+    """Return the query options of a URL, converted to their types; numbers must be above 0."""
     options: dict[str, Any] = {}
     for option, text in parse_qsl(parts.query, keep_blank_values=True):
         if option not in known:
-            shown = masked(url)
-            reason = f"has the unknown option {visible(option, shown)}; known: {', '.join(known)}"
+            shown = mask_url(url)
+            reason = f"has the unknown option {mask_part(option, shown)}; known: {', '.join(known)}"
             raise ValidationError("url", shown.partition("?")[0], reason)
         options[option] = _option(url, option, text, known[option])
     return options
@@ -67,14 +67,14 @@ def options_of(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[
 def _option(url: str, option: str, text: str, kind: type) -> Any:
     if kind is str:
         if not text:
-            raise ValidationError("url", masked(url), f"option {option} is empty")
+            raise ValidationError("url", mask_url(url), f"option {option} is empty")
         return text
     try:
         value = kind(text)
     except ValueError:
-        raise ValidationError("url", masked(url), f"option {option} must be a number, not {text!r}") from None
+        raise ValidationError("url", mask_url(url), f"option {option} must be a number, not {text!r}") from None
     if kind is Days and not 0 <= value <= _MOST_DAYS:
-        raise ValidationError("url", masked(url), f"option {option} must be 0, for none, to {_MOST_DAYS} days")
+        raise ValidationError("url", mask_url(url), f"option {option} must be between 0 (none) and {_MOST_DAYS} days")
     if kind is not Days and not 0 < value <= 1e9:
-        raise ValidationError("url", masked(url), f"option {option} must be above 0 and finite")
+        raise ValidationError("url", mask_url(url), f"option {option} must be above 0 and finite")
     return value

@@ -49,15 +49,22 @@ class BlockingRateLimiter(RateLimiter):
 class SyncRepository(
     SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncSurveyOperations, SyncHistoryOperations
 ):
-    """Entities, limits, namespaces, audit and usage in one store, seen from one namespace.
+    """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
-    ``url_or_name`` is a store URL (``memory://``, ``sqlite:///limits.db``, ``dynamodb://my-app``), a store object, or
-    without ``://`` the name of a DynamoDB stack; with nothing at all ``$ZAE_LIMITER_URL``, else memory.
-
-    ``max_cached_keys`` is for how many keys (an entity and a resource) it is remembered which limits they have, for
-    ``config_cache_ttl`` seconds at most, and what was last seen of their buckets.
-    ``clock`` is this process's clock. An embedded store opened by URL runs on it; a store that brings a clock of
-    its own decides by that one, and a difference between the two is reported.
+    Args:
+        url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
+            store
+            object, or without ``://`` the name of a DynamoDB stack. Without it, ``$ZAE_LIMITER_URL``, else memory.
+        name: The name of a DynamoDB stack, instead of ``url_or_name``.
+        region: The AWS region of the stack.
+        endpoint_url: The AWS endpoint, e.g. of a local AWS.
+        namespace: The namespace to work in. Only ``default`` is registered automatically.
+        stack_options: Deploy the stack with these options before the first use.
+        config_cache_ttl: For how many seconds stored limits are cached.
+        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
+        clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
+            that one, and a difference between the two is logged.
+        timeout: How many seconds a call may take in all; None for the store's default.
     """
 
     _inner: BlockingRepository
@@ -98,7 +105,7 @@ class SyncRepository(
 
     @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
-        """The fluent form: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
+        """Return a builder: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
         return SyncRepositoryBuilder()
 
     @property
@@ -108,17 +115,17 @@ class SyncRepository(
 
     @property
     def store(self) -> Store:
-        """The store, for what is done beside the repository."""
+        """The store, for operations that the repository does not offer."""
         return self._inner.store
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the store can do."""
+        """The capabilities of the store."""
         return self._inner.capabilities
 
     @property
     def clock_skew_ms(self) -> int:
-        """How far this process's clock is ahead of the store's, as far as it is known by now."""
+        """By how many ms this process's clock is ahead of the store's, as far as known."""
         return self._inner.clock_skew_ms
 
     def invalidate_config_cache(self) -> None:
@@ -126,31 +133,34 @@ class SyncRepository(
         self._inner.invalidate_config_cache()
 
     def get_cache_stats(self) -> CacheStats:
-        """How the config cache is doing."""
+        """Return the statistics of the config cache."""
         return self._inner.get_cache_stats()
 
     def get_backend_stats(self) -> BackendStats:
-        """What was asked of the store and what it cost; nothing where nobody bills."""
+        """Return the calls to the store and their cost; empty for stores that do not count them."""
         return self._inner.get_backend_stats()
 
     def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the DynamoDB table, without CloudFormation; one that fits is left as it is. Other stores need none."""
+        """Create the DynamoDB table without CloudFormation; a suitable one is left alone.
+
+        ``tags`` and ``deletion_protection`` are for a new table. Other stores need no table.
+        """
         run(self._inner.create_table(tags=tags, deletion_protection=deletion_protection))
 
     def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used; an embedded one needs nothing.
+        """Make sure that the store can be used. An embedded store needs nothing.
 
-        With ``stack_options`` the stack is created or changed until it is what they say; the first use does the same
-        once. Without them nothing is created, so a mistyped name provisions nothing.
+        With ``stack_options`` the stack is created or updated to match them, as the first use does once. Without them
+        nothing is created, so that a mistyped name provisions nothing.
         """
         run(self._inner.ensure_infrastructure())
 
     def status(self) -> Status:
-        """Health: is the store there, how fast, which versions."""
+        """Return whether the store is available, its latency and the versions."""
         return run(self._inner.status())
 
     def close(self) -> None:
-        """Close the store; closing twice is fine. From then on everything raises `RateLimiterClosedError`."""
+        """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
         run(self._inner.close())
 
     def __enter__(self) -> SyncRepository:
@@ -164,10 +174,10 @@ class SyncRepository(
 
 
 class SyncRepositoryBuilder(RepositoryOptions):
-    """The fluent form of `SyncRepository`; `build` also sees to its stack, if it has options, and to its namespace."""
+    """A builder of a `SyncRepository`. `build` also deploys its stack, if it has one, and registers its namespace."""
 
     def build(self) -> SyncRepository:
-        """Open the repository, with all that it needs."""
+        """Open the repository, deploy its stack if it has options, and register its namespace."""
         return SyncRepository._of(run(self._open(BlockingRepository)))
 
 

@@ -48,7 +48,12 @@ class SyncEntityOperations:
         metadata: Mapping[str, Any] | None = None,
         principal: str | None = None,
     ) -> Entity:
-        """Create an entity. With ``cascade`` every acquire also charges its parent, and so on up."""
+        """Create an entity and return it. Raise `EntityExistsError` if the id is taken.
+
+        ``name`` is for people; ``parent_id`` is the entity above it, which must exist; with ``cascade`` an acquire also
+        charges the parent, and so on up; ``metadata`` is anything that JSON can represent; ``principal`` says in the
+        audit log who did it.
+        """
         return run(self._inner.create_entity(entity_id, name, parent_id, cascade, metadata, principal))
 
     def update_entity(
@@ -62,7 +67,11 @@ class SyncEntityOperations:
         expected_version: int | None = None,
         principal: str | None = None,
     ) -> Entity:
-        """Change what is given. With ``expected_version`` only if nobody has changed it since."""
+        """Change the fields that are passed and return the entity; ``name`` and ``parent_id`` may be None.
+
+        Raise `EntityNotFoundError` if it does not exist and `EntityVersionError` if its version is not
+        ``expected_version``. ``metadata`` replaces all of the old; the fields are those of `create_entity`.
+        """
         return run(
             self._inner.update_entity(
                 entity_id,
@@ -76,23 +85,29 @@ class SyncEntityOperations:
         )
 
     def get_entity(self, entity_id: str) -> Entity | None:
-        """The entity, or None where it was never created."""
+        """Return the entity, or None if it was never created."""
         return run(self._inner.get_entity(entity_id))
 
     def get_children(self, entity_id: str) -> list[Entity]:
-        """The entities whose parent it is, by id."""
+        """Return the entities whose parent is ``entity_id``, sorted by id."""
         return run(self._inner.get_children(entity_id))
 
     def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits and buckets. One that has children is refused."""
+        """Delete an entity with its limits and buckets. Raise `ValidationError` if it has children.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.delete_entity(entity_id, principal))
 
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """The stored buckets of an entity, one state per limit, not refilled to now."""
+        """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
         return run(self._inner.get_buckets(entity_id, resource))
 
     def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Forget a bucket, damaged or not: the next acquire starts a full one."""
+        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.reset_bucket(entity_id, resource, principal))
 
 
@@ -107,34 +122,38 @@ class SyncConfigOperations:
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
     ) -> None:
-        """Set the limits that apply where nothing more specific is stored.
+        """Set the ``limits`` that apply where nothing more specific is stored.
 
-        ``on_unavailable`` None leaves what is stored of it.
+        ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
+        ``principal`` says in the audit log who did it.
         """
         return run(self._inner.set_system_defaults(limits, on_unavailable, principal))
 
     def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """The system limits and what an acquire does when the store is unavailable."""
+        """Return the system limits and what an acquire does when the store is unavailable."""
         return run(self._inner.get_system_defaults())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits; deleting nothing is fine."""
+        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
         return run(self._inner.delete_system_defaults(principal))
 
     def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the limits of a resource for all entities that have none of their own."""
+        """Set the ``limits`` of a resource for all entities that have none of their own.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.set_resource_defaults(resource, limits, principal))
 
     def get_resource_defaults(self, resource: str) -> list[Limit]:
-        """The limits stored for a resource."""
+        """Return the limits stored for a resource."""
         return run(self._inner.get_resource_defaults(resource))
 
     def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource; deleting nothing is fine."""
+        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
         return run(self._inner.delete_resource_defaults(resource, principal))
 
     def list_resources_with_defaults(self) -> list[str]:
-        """The resources that have limits of their own, by name."""
+        """Return the names of resources that have limits of their own, sorted."""
         return run(self._inner.list_resources_with_defaults())
 
     def set_limits(
@@ -144,33 +163,46 @@ class SyncConfigOperations:
         resource: str = names.DEFAULT_RESOURCE,
         principal: str | None = None,
     ) -> None:
-        """Set the limits of one entity, for a resource or (``_default_``) for all of them."""
+        """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.set_limits(entity_id, limits, resource, principal))
 
     def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
-        """The limits stored for the entity itself."""
+        """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
         return run(self._inner.get_limits(entity_id, resource))
 
     def delete_limits(
         self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
-        """Delete the limits of one entity; deleting nothing is fine."""
+        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.delete_limits(entity_id, resource, principal))
 
     def list_entities_with_custom_limits(
         self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Entities that have limits of their own for a resource, a page at a time."""
+        """Return one page of entities with limits of their own, and a cursor.
+
+        ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
+        a page; ``cursor`` is that of the previous page. The last page has none.
+        """
         return run(self._inner.list_entities_with_custom_limits(resource, limit, cursor))
 
     def list_resources_with_entity_configs(self) -> list[str]:
-        """The resources for which at least one entity has limits of its own."""
+        """Return the resources for which some entity has limits of its own."""
         return run(self._inner.list_resources_with_entity_configs())
 
     def resolve_limits(
         self, entity_id: str, resource: str
     ) -> tuple[list[Limit] | None, OnUnavailable | None, str | None]:
-        """The limits in force, the stored unavailability policy, and the level they come from."""
+        """Return the limits in force for an entity on a resource, the policy, and their level.
+
+        The policy is what an acquire does when the store is unavailable, as stored; the level is one of `SOURCES`.
+        """
         return run(self._inner.resolve_limits(entity_id, resource))
 
 
@@ -180,31 +212,43 @@ class SyncNamespaceOperations:
     _inner: NamespaceOperations
 
     def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace; one that exists is returned as it is."""
+        """Register a namespace and return it; an existing one is returned unchanged.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.register_namespace(name, principal))
 
     def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register several."""
+        """Register namespaces with the names ``wanted`` and return them.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.register_namespaces(wanted, principal))
 
     def get_namespace(self, name: str) -> Namespace:
-        """The namespace of this name."""
+        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
         return run(self._inner.get_namespace(name))
 
     def list_namespaces(self) -> list[Namespace]:
-        """All active namespaces, by name."""
+        """Return all active namespaces, sorted by name."""
         return run(self._inner.list_namespaces())
 
     def list_orphan_namespaces(self) -> list[Namespace]:
-        """Deleted namespaces whose data are still there: recover or purge them by id."""
+        """Return deleted namespaces whose data still exist, to be recovered or purged."""
         return run(self._inner.list_orphan_namespaces())
 
     def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name; the data stay until `purge_namespace` and can be recovered until then."""
+        """Free the name and return the namespace. Its data stay until `purge_namespace`.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.delete_namespace(name, principal))
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Bring a deleted namespace back under its name."""
+        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
+
+        ``principal`` says in the audit log who did it.
+        """
         return run(self._inner.recover_namespace(namespace_id, principal))
 
     def purge_namespace(
@@ -213,7 +257,11 @@ class SyncNamespaceOperations:
         principal: str | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Delete all data of a deleted namespace for good; returns how many records went. Safe to repeat."""
+        """Delete all data of a deleted namespace for good. Return the number of records.
+
+        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
+        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
+        """
         return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
 
 
@@ -223,9 +271,9 @@ class SyncSurveyOperations:
     _inner: SurveyOperations
 
     def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
-        """What is left in every bucket now, of one resource or of the namespace, from at most ``max_records`` records.
+        """Return the present load of every bucket of a resource, or of the namespace.
 
-        It reads each of them: on DynamoDB that costs about one read unit per bucket and shard.
+        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
         return run(self._inner.survey_buckets(resource, max_records))
 
@@ -236,9 +284,9 @@ class SyncHistoryOperations:
     _inner: HistoryOperations
 
     def get_audit_events(self, entity_id: str, limit: int = 100, start_event_id: str | None = None) -> list[AuditEvent]:
-        """Changes of one subject, newest first, older than ``start_event_id`` if given.
+        """Return at most ``limit`` changes, newest first, older than ``start_event_id`` if given.
 
-        Besides entity ids there are the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
+        ``entity_id`` is an entity, or one of the subjects ``$SYSTEM``, ``$RESOURCE:{name}`` and ``$NAMESPACE:{name}``.
         """
         return run(self._inner.get_audit_events(entity_id, limit, start_event_id))
 
@@ -252,10 +300,19 @@ class SyncHistoryOperations:
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Usage by entity or by resource, a page at a time: by resource, then by kind of window, the oldest first.
+        """Return one page of usage, and a cursor: by resource, kind of window and time.
 
-        A window is shown when it begins in ``[start_time, end_time)``. Where the writes that consume keep usage, it is
-        exact up to the first page; where a stream does, up to what has come through that.
+        If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
+        stream has delivered.
+
+        Args:
+            entity_id: The entity; None for all entities of ``resource``.
+            resource: The resource; None for all resources of ``entity_id``.
+            window_type: ``hourly``, ``daily`` or ``monthly``; None for all.
+            start_time: Only windows that start at this time or later, as a datetime or as RFC 3339.
+            end_time: Only windows that start before this time.
+            limit: The most snapshots of a page.
+            next_key: The cursor of the previous page; None starts at the beginning. The last page returns None.
         """
         return run(
             self._inner.get_usage_snapshots(entity_id, resource, window_type, start_time, end_time, limit, next_key)
@@ -269,7 +326,10 @@ class SyncHistoryOperations:
         start_time: datetime | str | None = None,
         end_time: datetime | str | None = None,
     ) -> UsageSummary:
-        """All matching snapshots added up: those of one window type, without ``window_type`` of the finest there is."""
+        """Return the sum and the average of all snapshots of one kind of window.
+
+        The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
+        """
         return run(self._inner.get_usage_summary(entity_id, resource, window_type, start_time, end_time))
 
 

@@ -18,7 +18,7 @@ from zae_limiter.stores.dynamodb.expressions import (
     first_form,
     is_impossible,
     next_form,
-    parts,
+    request_parts,
 )
 from zae_limiter.stores.dynamodb.values import decode, encode, encode_item, key_of
 
@@ -69,7 +69,7 @@ def test_every_write_is_a_request_that_the_service_takes(write: Write) -> None:
         return
     for form in forms(write):
         single, in_transaction = OPERATIONS[form]
-        request = {"TableName": "table", **parts(write, form, NOW_S)}
+        request = {"TableName": "table", **request_parts(write, form, NOW_S)}
         if single and not changes_nothing(write, form):
             assert list(complaints(single, request)) == []
         if "ConditionExpression" in request or form is not Form.CHECK:
@@ -79,7 +79,7 @@ def test_every_write_is_a_request_that_the_service_takes(write: Write) -> None:
 
 def test_a_steady_acquire_is_this_request() -> None:
     guards = (Guard("rf", "=", 5), Guard("b_rpm_tk", "between", (1, 9)))
-    assert parts(Write(KEY, guards, add={"b_rpm_tk": -1, "b_rpm_tc": 1}), Form.CHANGE, NOW_S) == {
+    assert request_parts(Write(KEY, guards, add={"b_rpm_tk": -1, "b_rpm_tc": 1}), Form.CHANGE, NOW_S) == {
         "Key": {"PK": {"S": KEY.pk}, "SK": {"S": KEY.sk}},
         "ConditionExpression": "#0 = :0 AND #1 >= :1 AND #1 <= :2 AND (attribute_not_exists(#3) OR #3 > :now)",
         "UpdateExpression": "ADD #1 :3, #2 :4",
@@ -96,8 +96,8 @@ def test_a_steady_acquire_is_this_request() -> None:
 
 
 def test_the_text_is_made_once_per_shape() -> None:
-    one = parts(Write(KEY, (Guard("n", "=", 1),), {"m": 2}, {"n": 3}), Form.CHANGE, NOW_S)
-    other = parts(Write(Key("x", "y"), (Guard("n", "=", 7),), {"m": "x"}, {"n": 9}), Form.CHANGE, NOW_S + 9)
+    one = request_parts(Write(KEY, (Guard("n", "=", 1),), {"m": 2}, {"n": 3}), Form.CHANGE, NOW_S)
+    other = request_parts(Write(Key("x", "y"), (Guard("n", "=", 7),), {"m": "x"}, {"n": 9}), Form.CHANGE, NOW_S + 9)
     assert one["ConditionExpression"] is other["ConditionExpression"]
     assert one["ExpressionAttributeNames"] is other["ExpressionAttributeNames"]
     assert one["ExpressionAttributeValues"] != other["ExpressionAttributeValues"]
@@ -115,7 +115,7 @@ def test_the_text_is_made_once_per_shape() -> None:
     ],
 )
 def test_put_then_add_then_remove(write: Write, update: str) -> None:
-    request = parts(write, Form.CHANGE, NOW_S)
+    request = request_parts(write, Form.CHANGE, NOW_S)
     text = request["UpdateExpression"]
     for placeholder, name in request["ExpressionAttributeNames"].items():
         text = text.replace(placeholder, name)
@@ -126,7 +126,7 @@ def test_put_then_add_then_remove(write: Write, update: str) -> None:
 
 def test_a_later_expiry_is_kept_of_a_live_record_only() -> None:
     for until_ms, floor in ((NOW_S * 1000 + 5_000, NOW_S + 5), (NOW_S * 1000 - 5_000, NOW_S)):
-        request = parts(Write(KEY, add={"n": 1}, expires_at_ms=until_ms), Form.KEEP, NOW_S)
+        request = request_parts(Write(KEY, add={"n": 1}, expires_at_ms=until_ms), Form.KEEP, NOW_S)
         assert request["ConditionExpression"] == "#1 > :1"
         assert request["ExpressionAttributeValues"][":1"] == {"N": str(floor)}
         assert request["UpdateExpression"] == "ADD #0 :0", "the expiry stays as it is"
@@ -134,7 +134,7 @@ def test_a_later_expiry_is_kept_of_a_live_record_only() -> None:
 
 def test_adding_to_what_was_put_as_text_is_an_error_before_any_call() -> None:
     with pytest.raises(CorruptRecordError, match="not a number"):
-        parts(Write(KEY, (), {"n": "text"}, {"n": 1}), Form.CHANGE, NOW_S)
+        request_parts(Write(KEY, (), {"n": "text"}, {"n": 1}), Form.CHANGE, NOW_S)
 
 
 FITTING: list[tuple[Write, dict[str, Any] | None, Form | None]] = [

@@ -185,11 +185,11 @@ CONFIGURATION: dict[str, tuple[Step, type[InfrastructureError], str]] = {
     "denied": (refusal("AccessDeniedException", "not authorized to perform X"), AccessDeniedError, "not authorized"),
     "bad secret": (refusal("InvalidSignatureException", "does not match"), AccessDeniedError, "secret key"),
     "incomplete": (refusal("IncompleteSignatureException"), AccessDeniedError, "request REQ1"),
-    "no table": (refusal("ResourceNotFoundException"), InfrastructureNotFoundError, r"'t' in eu-west-1.*create_table"),
+    "no table": (refusal("ResourceNotFoundException"), InfrastructureNotFoundError, r"'t' in eu-west-1.*create-table"),
     "bad type": (
         refusal("ValidationException", "An operand in the update expression has an incorrect data type"),
         CorruptRecordError,
-        "not ours",
+        "unexpected type",
     ),
     "bad request": (refusal("ValidationException", "Value provided in X unused"), InfrastructureError, "unused"),
     "unknown": (refusal("SomethingNewException"), InfrastructureError, "SomethingNew"),
@@ -204,7 +204,7 @@ CONFIGURATION: dict[str, tuple[Step, type[InfrastructureError], str]] = {
             CancellationReasons=[{"Code": "ValidationError", "Message": "has an incorrect data type"}],
         ),
         CorruptRecordError,
-        "not ours",
+        "unexpected type",
     ),
     "cancelled without reasons": (refusal("TransactionCanceledException"), InfrastructureError, "Cancel"),
 }

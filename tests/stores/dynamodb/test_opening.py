@@ -59,7 +59,7 @@ def test_arguments_say_the_same_as_options_of_the_url() -> None:
 @pytest.mark.parametrize("make", DOORS)
 def test_an_option_given_twice_is_refused_unless_it_says_the_same(make: Any) -> None:
     for field, text, value in (("region", "eu-west-1", "us-east-1"), ("endpoint_url", "http%3A%2F%2Fa", "http://b")):
-        with pytest.raises(ValidationError, match="give one of them") as caught:
+        with pytest.raises(ValidationError, match="pass one of them") as caught:
             make(f"dynamodb://my-app?{field}={text}", **{field: value})
         assert caught.value.field == field
 

@@ -143,7 +143,7 @@ def test_a_record_that_comes_and_goes_is_not_chased_for_ever() -> None:
     there, gone = items(ONE, n=1)[0], items(ONE, n=1, ttl=1)[0]
     answers = [Refused("ConditionalCheckFailedException", {"Item": item}) for item in (gone, there) * 10]
     store, client = scripted(*answers)
-    with pytest.raises(RateLimiterUnavailable, match="changed by others all the time"):
+    with pytest.raises(RateLimiterUnavailable, match="too much contention on"):
         outcome(store, Write(ONE, add={"n": 1}))
     assert len(client.asked) < 20
 
@@ -214,7 +214,7 @@ def test_an_empty_range_asks_nobody(bounds: dict[str, str]) -> None:
 @pytest.mark.parametrize("cursor", ["", "a", "a\0b", "\0\0", "a\0b\0c\0d", "b\0p\0b"])
 def test_a_cursor_of_something_else_is_an_error_before_any_call(cursor: str) -> None:
     store, _ = scripted()
-    with pytest.raises(ValidationError, match="no cursor"):
+    with pytest.raises(ValidationError, match="not a cursor"):
         run(store.query(Query("p", prefix="a", after=cursor)))
 
 

@@ -218,7 +218,7 @@ def test_a_damaged_record_is_said_to_be_damaged(store: DynamoStore) -> None:
             outcome(store, *writes)
     item = encode_item(odd, {TTL: "soon", "n": 1})
     run(store.client.call("PutItem", {"TableName": store.client.table, "Item": item}))
-    with pytest.raises(CorruptRecordError, match="expiry that is no number"):
+    with pytest.raises(CorruptRecordError, match="expiry that is not a number"):
         run(store.read([odd]))
     outcome(store, Write(odd, delete=True))
     assert run(store.read([odd])) == [None], "deleting it repairs it"

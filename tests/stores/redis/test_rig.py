@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
@@ -24,7 +25,6 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-import redis
 from tests.stores.redis.support import in_a_fork
 from tests.support.paths import CERTIFICATE, ROOT
 from tests.support.redis import shared

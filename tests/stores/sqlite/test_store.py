@@ -345,14 +345,14 @@ ready()
 def test_a_turn_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
     """What is left of a deadline is no round number."""
     file = SqliteFile(tmp_path / "limits.db")
-    with file._lock, pytest.raises(RateLimiterUnavailable, match=r"no turn within 0\.0123 s$"):
+    with file._lock, pytest.raises(RateLimiterUnavailable, match=r"other calls kept it busy for 0\.0123 s$"):
         file.read([Key("a", "b")], timeout=0.0123456)
 
 
 async def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
     store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
     done = threading.Event()
-    job = store._aside(done.wait)
+    job = store._submit(done.wait)
     with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):
         await store.read([Key("a", "b")], timeout=0.0123456)
     done.set()

@@ -1,1 +1,1 @@
-"""A local AWS without Docker: ministack in an environment of its own, one per user, found again by every command."""
+"""A local AWS without Docker: ministack in its own virtual environment, one per user."""

@@ -1,4 +1,4 @@
-"""The engine: ministack as a process that outlives the command, bound to this host, cut off from the user's account."""
+"""Run ministack as a detached process, bound to localhost and cut off from the user's AWS account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...core.errors import StackOperationError
 from . import logs
 from .processes import Process, birth
-from .record import Running
+from .record import RunningEngine
 
 if TYPE_CHECKING:
     from .home import Home
@@ -34,20 +34,20 @@ _DETACHED = 'cd "$1" || exit; log=$2; shift 2; "$@" >"$log" 2>&1 </dev/null & ec
 """The shell ends at once, so the engine is nobody's child."""
 
 
-class Plan(NamedTuple):
-    """How an engine is to run."""
+class EngineConfig(NamedTuple):
+    """The port and the region of an engine."""
 
     port: int
     region: str
 
 
 def check_port(port: int) -> None:
-    """Refuse a port that somebody listens on, or that we may not have."""
+    """Raise `StackOperationError` if ``port`` is in use or not permitted."""
     deadline = time.monotonic() + _LINGER_SECONDS
     while _is_taken(port):
         if time.monotonic() >= deadline:
             raise StackOperationError(
-                f"Port {port} of {HOST} is taken by another program: stop it, or choose another port with --port."
+                f"Port {port} of {HOST} is in use by another program: stop it, or choose another port with --port."
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -62,14 +62,14 @@ def _is_taken(port: int) -> bool:
         try:
             probe.bind((HOST, port))
         except PermissionError:
-            raise StackOperationError(f"Port {port} is not for this user: choose one above 1023 with --port.") from None
+            raise StackOperationError(f"Port {port} needs more rights: choose one above 1023 with --port.") from None
         except OSError:
             return True
     return False
 
 
-def start(home: Home, command: list[str], plan: Plan) -> Running:
-    """Start one, detached."""
+def start(home: Home, command: list[str], plan: EngineConfig) -> RunningEngine:
+    """Start a detached engine and return it."""
     shutil.rmtree(home.scratch, ignore_errors=True)  # of one that was killed
     home.scratch.mkdir(parents=True)
     pid = int(
@@ -82,11 +82,11 @@ def start(home: Home, command: list[str], plan: Plan) -> Running:
         ).stdout
     )
     process = Process(pid, birth(pid) or "ended")
-    return Running(process, plan.port, plan.region, time.time())
+    return RunningEngine(process, plan.port, plan.region, time.time())
 
 
-def environment(home: Home, plan: Plan) -> dict[str, str]:
-    """The same whatever the shell has set, nothing of the user's AWS settings, and no place to write but its own."""
+def environment(home: Home, plan: EngineConfig) -> dict[str, str]:
+    """Return the engine's environment: independent of the shell, without AWS settings, writing to its folder only."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {
         "BIND_HOST": HOST,
@@ -104,7 +104,7 @@ def environment(home: Home, plan: Plan) -> dict[str, str]:
 
 
 def version(port: int) -> str | None:
-    """The version of the ministack that answers; None if none does."""
+    """Return the version of the ministack that listens on ``port``, or None."""
     connection = http.client.HTTPConnection(HOST, port, timeout=_HEALTH_SECONDS)
     try:
         connection.request("GET", "/_ministack/health")
@@ -116,13 +116,13 @@ def version(port: int) -> str | None:
         connection.close()
 
 
-def wait(home: Home, running: Running, seconds: float) -> str:
-    """Wait until it answers; returns its version. One that ends or never answers is an error with its last words."""
+def wait(home: Home, running: RunningEngine, seconds: float) -> str:
+    """Wait until the engine answers and return its version. Raise an error with its last log lines if it does not."""
     deadline = time.monotonic() + seconds
     while True:
         answered = version(running.port)
         if not running.process.alive:
-            raise StackOperationError(f"The local AWS ended while it started{_last_words(home)}")
+            raise StackOperationError(f"The local AWS exited while it was starting{_last_words(home)}")
         if answered is not None:
             return answered
         if time.monotonic() >= deadline:
@@ -134,4 +134,4 @@ def wait(home: Home, running: Running, seconds: float) -> str:
 
 def _last_words(home: Home) -> str:
     lines = [line.strip() for line in logs.last(home, LOG_LINES) if line.strip()]
-    return f": {' | '.join(lines)}" if lines else " without a word."
+    return f": {' | '.join(lines)}" if lines else "; its log is empty."

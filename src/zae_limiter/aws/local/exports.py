@@ -1,4 +1,4 @@
-"""The settings under which every AWS client of a shell talks to the local AWS."""
+"""The environment variables that make AWS clients use the local AWS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED = {"fish": "fish", "pwsh": "powershell"}
 
 
 def variables(endpoint: str, region: str) -> dict[str, str]:
-    """Endpoint, region, and credentials that are no secret."""
+    """Return the endpoint, the region and dummy credentials as environment variables."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": region,
@@ -30,8 +30,8 @@ def variables(endpoint: str, region: str) -> dict[str, str]:
 
 
 @contextmanager
-def applied(settings: dict[str, str]) -> Iterator[None]:
-    """This process under these settings, whatever account and profile it was started with, for a block."""
+def apply(settings: dict[str, str]) -> Iterator[None]:
+    """Set these environment variables for the length of a block, hiding the user's own account and profile."""
     touched = (*settings, *_CONFUSING)
     before = {name: os.environ.pop(name) for name in touched if name in os.environ}
     os.environ.update(settings)
@@ -43,13 +43,13 @@ def applied(settings: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def own_shell() -> str:
-    """The dialect of the user's shell."""
+def detect_shell() -> str:
+    """Return the dialect of the user's shell."""
     return _NAMED.get(PurePath(os.environ.get("SHELL", "")).name, "bash")
 
 
 def lines(settings: dict[str, str], shell: str) -> list[str]:
-    """Commands that set them."""
+    """Return the commands that set the variables in ``shell``."""
     return [_line(name, value, shell) for name, value in settings.items()]
 
 

@@ -1,55 +1,36 @@
-"""Where the local AWS of this user lives on disk."""
+"""The folder in which the local AWS of this user is kept."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from ...core.errors import ValidationError
 
 HOME = "ZAE_LIMITER_LOCAL_HOME"
 
 
-class Home(NamedTuple):
-    """One folder; everything in it is made when it is needed."""
+class Home:
+    """The folder and the paths in it. Everything is created when it is needed."""
 
-    folder: Path
-
-    @property
-    def environment(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = folder / "environment"
         """The virtual environment that ministack is installed in."""
-        return self.folder / "environment"
-
-    @property
-    def scratch(self) -> Path:
-        """What an engine writes while it runs; gone with it."""
-        return self.folder / "scratch"
-
-    @property
-    def log(self) -> Path:
-        """What the engine says."""
-        return self.folder / "engine.log"
-
-    @property
-    def installation_log(self) -> Path:
-        """What pip says."""
-        return self.folder / "install.log"
-
-    @property
-    def record(self) -> Path:
-        """Which engine runs."""
-        return self.folder / "engine.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by whoever starts or stops an engine."""
-        return self.folder / "lock"
+        self.scratch = folder / "scratch"
+        """The engine's working folder, deleted when it ends."""
+        self.log = folder / "engine.log"
+        self.installation_log = folder / "install.log"
+        """The output of pip."""
+        self.record = folder / "engine.json"
+        """The record of the running engine."""
+        self.lock = folder / "lock"
+        """The file that is locked while an engine is started or stopped."""
 
 
 def find() -> Home:
-    """The folder that the environment names, else the platform's place for data of applications."""
+    """Return the folder named by the environment, or the platform's default."""
     given = os.environ.get(HOME)
     if given is None:
         return Home(_data_folder() / "zae-limiter" / "local")

@@ -1,6 +1,6 @@
-"""ministack: the one that the environment names, else one in a virtual environment that is made once.
+"""Find ministack: the program that the environment names, or one installed once into a virtual environment.
 
-It pins botocore, so it never shares an environment with the application.
+ministack pins botocore, so it never shares an environment with the application.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .home import Home
-    from .turn import Say
+    from .lock import Say
 
 COMMAND = "ZAE_LIMITER_MINISTACK"
 REQUIREMENT = "ministack>=1.5,<2"
 
 
-def command(home: Home, say: Say) -> list[str]:
-    """The words that start ministack; installs it if that is still to be done."""
+def find_command(home: Home, say: Say) -> list[str]:
+    """Return the command that starts ministack, installing it first if necessary."""
     given = os.environ.get(COMMAND)
     if given:
-        return [_program(given)]
+        return [_find_program(given)]
     python = home.environment / "bin" / "python"
-    if not _ready(home, python):
+    if not _is_ready(home, python):
         _install(home, python, say)
     return [str(python), "-m", "ministack"]
 
 
-def _program(given: str) -> str:
+def _find_program(given: str) -> str:
     found = shutil.which(os.path.expanduser(given))
     if found is None:
-        raise ValidationError(COMMAND, given, "is no program; name the ministack command, or unset it to install one")
+        raise ValidationError(COMMAND, given, "is not a program; name the ministack command, or unset it to install it")
     return os.path.abspath(found)
 
 
-def _mark(home: Home) -> Path:
+def _marker(home: Home) -> Path:
     return home.environment / ".requirement"
 
 
-def _ready(home: Home, python: Path) -> bool:
-    """Whether the environment was finished, for this requirement, and its Python is still there."""
+def _is_ready(home: Home, python: Path) -> bool:
+    """Return whether the environment was completed for this requirement and its Python still exists."""
     try:
-        return python.exists() and _mark(home).read_text(encoding="utf-8") == REQUIREMENT
+        return python.exists() and _marker(home).read_text(encoding="utf-8") == REQUIREMENT
     except FileNotFoundError:
         return False
 
@@ -59,7 +59,7 @@ def _install(home: Home, python: Path, say: Say) -> None:
     _run(home, [sys.executable, "-m", "venv", "--clear", str(home.environment)])
     say(f"Installing {REQUIREMENT} (once)")
     _run(home, [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", REQUIREMENT])
-    _mark(home).write_text(REQUIREMENT, encoding="utf-8")
+    _marker(home).write_text(REQUIREMENT, encoding="utf-8")
 
 
 def _run(home: Home, words: list[str]) -> None:
@@ -77,13 +77,13 @@ def _run(home: Home, words: list[str]) -> None:
         said = log.read()
     if done.returncode:
         raise StackOperationError(
-            f"ministack could not be installed: {_reason(said)}. All that was said is in {home.installation_log}. "
-            f"An installed one can be named with {COMMAND}=/path/to/ministack."
+            f"ministack could not be installed: {_reason(said)}. The full log is in {home.installation_log}. "
+            f"To use an installed one, set {COMMAND}=/path/to/ministack."
         )
 
 
 def _reason(said: str) -> str:
-    """The line that says why: pip's last error, else the last line."""
+    """Return pip's last error line, or the last line of its output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["it ended without a word"])[-1].rstrip(".")
+    return (errors or lines or ["it printed nothing"])[-1].rstrip(".")

@@ -1,4 +1,4 @@
-"""Up, down, and what there is. Each may be repeated, and several at once take turns."""
+"""Start and stop the local AWS and report its health. Commands may be repeated; concurrent ones wait for each other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...core.errors import RateLimiterUnavailable, StackOperationError
 from ...stores.dynamodb.settings import check_region
 from . import engine, installation, record
-from .turn import turn
+from .lock import hold_lock
 
 if TYPE_CHECKING:
     from .home import Home
-    from .record import Running
-    from .turn import Say
+    from .lock import Say
+    from .record import RunningEngine
 
 PORT = 4566
 REGION = "us-east-1"
@@ -23,8 +23,8 @@ PATIENCE = 60.0
 _GENTLE_SECONDS = 10.0
 
 
-class Wish(NamedTuple):
-    """What is asked for; no port and no region mean those of the engine that runs, else the usual ones."""
+class StartOptions(NamedTuple):
+    """Options of `up`. Without port or region, those of the running engine or the defaults apply."""
 
     port: int | None = None
     region: str | None = None
@@ -32,59 +32,59 @@ class Wish(NamedTuple):
     """Seconds until it has to answer."""
 
 
-class Found(NamedTuple):
-    """An engine, and whether this call has started it."""
+class StartResult(NamedTuple):
+    """A running engine, and whether this call started it."""
 
-    running: Running
+    running: RunningEngine
     version: str
     started: bool
 
 
-class Health(NamedTuple):
-    """How an engine is."""
+class EngineHealth(NamedTuple):
+    """The health of an engine."""
 
-    running: Running
+    running: RunningEngine
     version: str | None
     """None where it does not answer."""
 
     uptime_seconds: float
 
 
-def up(home: Home, wish: Wish, say: Say) -> Found:
-    """An engine that answers: the one that runs, else a new one."""
-    if wish.region is not None:
-        check_region(wish.region)
-    with turn(home, say):
+def up(home: Home, options: StartOptions, say: Say) -> StartResult:
+    """Return an engine that answers, starting one if none is running."""
+    if options.region is not None:
+        check_region(options.region)
+    with hold_lock(home, say):
         found = record.find(home)
         if found is None:
-            return _started(home, wish, say)
-        if wish.port not in (None, found.port):
+            return _start(home, options, say)
+        if options.port not in (None, found.port):
             raise StackOperationError(
-                f"A local AWS runs on port {found.port} already, not on {wish.port}: use that one, "
+                f"A local AWS runs on port {found.port} already, not on {options.port}: use that one, "
                 "or stop it first with `zae-limiter local down`."
             )
-        return Found(found, engine.wait(home, found, wish.patience), started=False)
+        return StartResult(found, engine.wait(home, found, options.patience), started=False)
 
 
-def _started(home: Home, wish: Wish, say: Say) -> Found:
-    plan = engine.Plan(wish.port or PORT, wish.region or REGION)
+def _start(home: Home, options: StartOptions, say: Say) -> StartResult:
+    plan = engine.EngineConfig(options.port or PORT, options.region or REGION)
     engine.check_port(plan.port)
-    command = installation.command(home, say)
+    command = installation.find_command(home, say)
     say(f"Starting a local AWS on port {plan.port}")
     running = engine.start(home, command, plan)
     try:
-        record.keep(home, running)
-        return Found(running, engine.wait(home, running, wish.patience), started=True)
+        record.save(home, running)
+        return StartResult(running, engine.wait(home, running, options.patience), started=True)
     except BaseException:
         _end(home, running)
         raise
 
 
-def down(home: Home, *, purge: bool, say: Say) -> Running | None:
-    """Stop the engine; returns it, or None if none ran. ``purge`` also removes what was installed."""
+def down(home: Home, *, purge: bool, say: Say) -> RunningEngine | None:
+    """Stop the engine. Return it, or None if none was running. ``purge`` also removes what was installed."""
     if not home.folder.exists():
         return None
-    with turn(home, say):
+    with hold_lock(home, say):
         found = record.find(home)
         if found is not None:
             say("Stopping the local AWS")
@@ -94,14 +94,14 @@ def down(home: Home, *, purge: bool, say: Say) -> Running | None:
     return found
 
 
-def _end(home: Home, running: Running) -> None:
+def _end(home: Home, running: RunningEngine) -> None:
     running.process.end(_GENTLE_SECONDS)
     record.forget(home)
     shutil.rmtree(home.scratch, ignore_errors=True)
 
 
 def _remove_all(home: Home) -> None:
-    """Only what is ours: the folder may have been chosen by the user and hold more."""
+    """Remove only our own files: the user may have chosen a folder that holds others."""
     for folder in (home.environment, home.scratch):
         shutil.rmtree(folder, ignore_errors=True)
     for file in (home.record, home.log, home.installation_log, home.lock):
@@ -110,16 +110,16 @@ def _remove_all(home: Home) -> None:
         home.folder.rmdir()
 
 
-def health(home: Home) -> Health | None:
-    """How the engine is; None if none runs."""
+def read_health(home: Home) -> EngineHealth | None:
+    """Return the health of the engine, or None if none is running."""
     found = record.find(home)
     if found is None:
         return None
-    return Health(found, engine.version(found.port), max(0.0, time.time() - found.since))
+    return EngineHealth(found, engine.version(found.port), max(0.0, time.time() - found.since))
 
 
-def required(home: Home) -> Running:
-    """The engine that runs, for those who need one."""
+def require_running(home: Home) -> RunningEngine:
+    """Return the running engine. Raise `RateLimiterUnavailable` if there is none."""
     found = record.find(home)
     if found is None:
         raise RateLimiterUnavailable("No local AWS is running: start one with `zae-limiter local up`.")

@@ -1,4 +1,4 @@
-"""What the engine has written, of this run or of the last one."""
+"""Read the log of the engine, of this run or of the last one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LOOK_SECONDS = 0.2
 
 
 def last(home: Home, count: int) -> list[str]:
-    """The last lines; none where nothing has run yet."""
+    """Return the last ``count`` lines; none if nothing has run yet."""
     try:
-        with _opened(home) as log:
+        with _open_log(home) as log:
             return [line.rstrip("\n") for line in deque(log, maxlen=count)]
     except FileNotFoundError:
         return []
 
 
 def follow(home: Home, count: int) -> Iterator[str]:
-    """The last lines and every further one, until the engine has ended."""
-    with _opened(home) as log:
+    """Yield the last ``count`` lines and every further one until the engine ends."""
+    with _open_log(home) as log:
         shown = deque(log, maxlen=count)
         begun = shown.pop() if shown and not shown[-1].endswith("\n") else ""
         yield from (line.rstrip("\n") for line in shown)
@@ -46,5 +46,5 @@ def follow(home: Home, count: int) -> Iterator[str]:
             yield begun
 
 
-def _opened(home: Home) -> TextIO:
+def _open_log(home: Home) -> TextIO:
     return home.log.open(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Processes that are not our children, told apart by when they began: a pid alone may be somebody else's by now."""
+"""Identify processes by pid and start time: a pid alone may belong to another process by now."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _LOOK_SECONDS = 0.05
 
 
 class Process(NamedTuple):
-    """A process and its birth; no other process ever has both."""
+    """A process, identified by its pid and its start time."""
 
     pid: int
     birth: str
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether it is still running."""
         return birth(self.pid) == self.birth
 
     def end(self, patience: float) -> None:
-        """Stop it and what it started: gently, and hard where that does not help within so many seconds."""
+        """Stop the process group: terminate it, and kill it if it is still running after ``patience`` seconds."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             self._signal(sign)
             if self._gone(patience):
@@ -47,14 +47,14 @@ class Process(NamedTuple):
 
 
 def birth(pid: int, proc: Path = _PROC) -> str | None:
-    """When the process began, as the system tells it; None where it does not run (any more)."""
+    """Return when the process started, in the system's own format, or None if it is not running."""
     if (proc / "self" / "stat").exists():
         return _from_proc(pid, proc)
     return _from_ps(pid)
 
 
 def _from_proc(pid: int, proc: Path) -> str | None:
-    """Ticks since the boot, and which boot."""
+    """Return the boot id and the ticks since boot."""
     try:
         stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Which engine runs: written as soon as it is started, believed only as long as its process is the same."""
+"""The record of the running engine, valid only as long as its process is running."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .home import Home
 
 
-class Running(NamedTuple):
-    """An engine that was started here."""
+class RunningEngine(NamedTuple):
+    """An engine that was started on this machine."""
 
     process: Process
     port: int
@@ -23,39 +23,39 @@ class Running(NamedTuple):
 
     @property
     def endpoint(self) -> str:
-        """Its URL."""
+        """The URL of the engine."""
         return f"http://127.0.0.1:{self.port}"
 
 
-def find(home: Home) -> Running | None:
-    """The engine that runs; None if none does, whatever an old record says."""
+def find(home: Home) -> RunningEngine | None:
+    """Return the running engine, or None; a stale record is ignored."""
     try:
-        running = _read(home.record.read_text(encoding="utf-8"))
+        running = _parse(home.record.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return None
     return running if running.process.alive else None
 
 
-def keep(home: Home, running: Running) -> None:
-    """Write it down, whole or not at all."""
+def save(home: Home, running: RunningEngine) -> None:
+    """Write the record atomically."""
     beside = home.record.with_suffix(".new")
     with beside.open("w", encoding="utf-8") as file:
-        json.dump(_plain(running), file)
+        json.dump(_to_dict(running), file)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(home.record)
 
 
 def forget(home: Home) -> None:
-    """There is none."""
+    """Delete the record."""
     home.record.unlink(missing_ok=True)
 
 
-def _plain(running: Running) -> dict[str, object]:
+def _to_dict(running: RunningEngine) -> dict[str, object]:
     return {**running._asdict(), "process": running.process._asdict()}
 
 
-def _read(text: str) -> Running:
+def _parse(text: str) -> RunningEngine:
     found = json.loads(text)
     process = Process(int(found["process"]["pid"]), str(found["process"]["birth"]))
-    return Running(process, int(found["port"]), str(found["region"]), float(found["since"]))
+    return RunningEngine(process, int(found["port"]), str(found["region"]), float(found["since"]))

@@ -1,4 +1,4 @@
-"""Moves put together into as few commits as possible."""
+"""Combine moves into as few commits as possible."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .items import Move
 
 
-def batches(moves: Sequence[Move]) -> Iterator[list[Move]]:
-    """Moves that one commit can make: few enough, and no record in two of them but to count in it."""
+def split_batches(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """Yield groups of moves that fit into one commit: no record is written twice except to add to a counter."""
     batch: list[Move] = []
     for move in moves:
-        if batch and not _fit([*batch, move]):
+        if batch and not _fits_one_commit([*batch, move]):
             yield batch
             batch = []
         batch.append(move)
@@ -25,17 +25,17 @@ def batches(moves: Sequence[Move]) -> Iterator[list[Move]]:
         yield batch
 
 
-def _fit(moves: Sequence[Move]) -> bool:
+def _fits_one_commit(moves: Sequence[Move]) -> bool:
     writes = [write for move in moves for write in move.writes]
-    fixed = [write.key for write in writes if not _counts(write)]
-    counted = {write.key for write in writes if _counts(write)}
+    fixed = [write.key for write in writes if not _is_count(write)]
+    counted = {write.key for write in writes if _is_count(write)}
     return (
         len(fixed) == len(set(fixed)) and not counted.intersection(fixed) and len(fixed) + len(counted) <= MOST_WRITES
     )
 
 
-def together(moves: Sequence[Move]) -> list[Write]:
-    """The writes of some moves; what several count in one record is one write."""
+def merge_writes(moves: Sequence[Move]) -> list[Write]:
+    """Return the writes of some moves; additions to the same record become one write."""
     found: dict[Key, Write] = {}
     for write in (each for move in moves for each in move.writes):
         before = found.get(write.key)
@@ -46,5 +46,5 @@ def together(moves: Sequence[Move]) -> list[Write]:
     return list(found.values())
 
 
-def _counts(write: Write) -> bool:
+def _is_count(write: Write) -> bool:
     return bool(write.add) and not write.delete and not write.remove and write.expires_at_ms is None

@@ -1,8 +1,8 @@
-"""Buckets: from what an old layout holds of each limit to one record with one anchor.
+"""Convert buckets: from the values that an old layout stores per limit to one record with one anchor.
 
 An old bucket's level at an instant is ``min(capacity, tokens + (instant - refilled) * amount // period)``. By that
-every limit is refilled to the latest refill among them, which becomes the anchor: there the levels are the old ones
-exactly. Later they are so up to the one millitoken by which the two formulas round apart.
+formula every limit is refilled to the latest refill among them, which becomes the anchor: there the levels are exactly
+the old ones. Later they differ by at most the one millitoken by which the two formulas round differently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """Whose bucket it is, and who is charged besides."""
+    """The entity and resource of a bucket, and the parent that is charged with it."""
 
     namespace_id: str
     entity_id: str
@@ -32,13 +32,13 @@ class Owner(NamedTuple):
     parent_id: str | None = None
 
     def check(self) -> None:
-        """Refuse names that cannot be stored today."""
+        """Raise `ValidationError` for names that are not valid today."""
         names.entity_id(self.entity_id)
         names.resource(self.resource)
 
 
 class Holding(NamedTuple):
-    """What an old layout says of one limit of a bucket, in millitokens and milliseconds."""
+    """One limit of a bucket in an old layout, in millitokens and milliseconds."""
 
     limit_name: str
     rule: Rule
@@ -47,13 +47,13 @@ class Holding(NamedTuple):
     consumed: int = 0
 
     def level(self, now_ms: int) -> int:
-        """The balance at an instant from the last refill on, by the old formula."""
+        """Return the balance at an instant not before the last refill, by the old formula."""
         elapsed = max(0, now_ms - self.refilled_ms)
         return min(self.rule.capacity, self.tokens + elapsed * self.rule.amount // self.rule.period)
 
 
-def record(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
-    """The attributes of the bucket that holds the same."""
+def encode_bucket(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
+    """Return the attributes of a bucket with these holdings."""
     owner.check()
     if not holdings:
         raise ValueError("it holds no limit")
@@ -64,12 +64,12 @@ def record(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
     image |= pressure.fresh(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
-        image |= stated(held, held.level(anchor))
+        image |= encode_limit(held, held.level(anchor))
     return image
 
 
-def stated(held: Holding, tokens: int) -> dict[str, int]:
-    """The attributes of one limit."""
+def encode_limit(held: Holding, tokens: int) -> dict[str, int]:
+    """Return the attributes of one limit."""
     rule = held.rule
     values = {
         "tk": tokens,
@@ -84,7 +84,7 @@ def stated(held: Holding, tokens: int) -> dict[str, int]:
 
 
 def level_of(owner: Owner, lifetime_ms: int = 0) -> Level:
-    """The bucket as the writers of records see it; the limits are those that it holds."""
+    """Return the bucket as a `Level` without limits, for the writers of records."""
     return Level(
         owner.namespace_id,
         owner.entity_id,

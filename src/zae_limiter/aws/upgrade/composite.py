@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 LAYOUT = "composite"
 
 
-def holdings(old: Old) -> list[Holding]:
-    """What a bucket item holds of each limit; the store's own write limit starts anew."""
+def read_holdings(old: Old) -> list[Holding]:
+    """Return the holding of each limit of a bucket item, without the store's own write limit."""
     fields = old.fields
     limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
     refilled = whole_number(fields, ANCHOR)
-    return [_holding(fields, name, refilled) for name in sorted(limit_names - {INFRASTRUCTURE_LIMIT})]
+    return [_read_holding(fields, name, refilled) for name in sorted(limit_names - {INFRASTRUCTURE_LIMIT})]
 
 
-def _holding(fields: Image, name: str, refilled_ms: int) -> Holding:
+def _read_holding(fields: Image, name: str, refilled_ms: int) -> Holding:
     capacity = whole_number(fields, attribute(name, "cp"), 1)
     burst = whole_number(fields, attribute(name, "bx"), default=0)
     amount = whole_number(fields, attribute(name, "ra"), 1)
@@ -43,14 +43,14 @@ def _holding(fields: Image, name: str, refilled_ms: int) -> Holding:
     return Holding(name, Rule(max(capacity, burst), amount, period), tokens, refilled_ms, consumed)
 
 
-def limits(old: Old) -> list[Limit]:
-    """The limits of a config item."""
+def read_limits(old: Old) -> list[Limit]:
+    """Return the limits of a config item."""
     fields = old.fields
     limit_names = sorted(name[2:-3] for name in fields if name.startswith("l_") and name.endswith("_cp"))
-    return [_limit(fields, name) for name in limit_names]
+    return [_read_limit(fields, name) for name in limit_names]
 
 
-def _limit(fields: Image, name: str) -> Limit:
+def _read_limit(fields: Image, name: str) -> Limit:
     capacity = whole_number(fields, config_attribute(name, "cp"), 1)
     burst = whole_number(fields, config_attribute(name, "bx"), default=0)
     amount = whole_number(fields, config_attribute(name, "ra"), 1)

@@ -1,4 +1,4 @@
-"""Stored limits of the three levels: the same limits, in one record per level."""
+"""Convert stored limits of the three levels to one record per level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...core.values import OnUnavailable
 from ...records import config, keys
 from ...records.algebra import TTL, Key, Write
 from . import composite, per_limit
-from .items import NESTED, Move, Old, moved
+from .items import NESTED, Move, Old, plan_move
 
 if TYPE_CHECKING:
     from ...core.limit import Limit
@@ -18,7 +18,7 @@ KIND = "config"
 
 
 class Scope(NamedTuple):
-    """A level of one namespace: where its record is, what it says of itself, and where it is registered."""
+    """One level of a namespace: the key of its record, its identifying attributes and its registry."""
 
     namespace_id: str
     key: Key
@@ -27,18 +27,18 @@ class Scope(NamedTuple):
 
     @classmethod
     def system(cls, ns: str) -> Scope:
-        """The limits of last resort."""
+        """Return the scope of the system defaults."""
         return cls(ns, keys.system_config(ns), {})
 
     @classmethod
     def resource(cls, ns: str, resource: str) -> Scope:
-        """The defaults of a resource."""
+        """Return the scope of a resource's defaults."""
         names.resource(resource)
         return cls(ns, keys.resource_config(ns, resource), {"resource": resource}, keys.resources(ns))
 
     @classmethod
     def entity(cls, ns: str, entity_id: str, resource: str) -> Scope:
-        """An entity's own limits."""
+        """Return the scope of an entity's own limits."""
         names.entity_id(entity_id)
         names.config_resource(resource)
         identity = {"entity_id": entity_id, "resource": resource}
@@ -46,24 +46,26 @@ class Scope(NamedTuple):
 
 
 def convert(scope: Scope, whole: Old | None, parts: dict[str, Old], now_ms: int) -> Move | None:
-    """One record of a composite item and of items per limit; where both name a limit, the composite one counts.
+    """Return the move of a composite item and of items per limit to one record; the composite item wins.
 
-    A record that is already where it belongs is newer than any items per limit.
+    A record that is already in its place is newer than any items per limit.
     """
     in_place = whole is not None and whole.key == scope.key
-    limits: dict[str, Limit] = {} if in_place else {name: per_limit.limit(name, old) for name, old in parts.items()}
+    limits: dict[str, Limit] = (
+        {} if in_place else {name: per_limit.read_limit(name, old) for name, old in parts.items()}
+    )
     if whole is not None:
-        limits |= {limit.name: limit for limit in composite.limits(whole)}
+        limits |= {limit.name: limit for limit in composite.read_limits(whole)}
     olds = [*parts.values(), *([] if whole is None else [whole])]
-    image = _image(scope, whole, tuple(limits.values()))
+    image = _build_image(scope, whole, tuple(limits.values()))
     beside = []
     if scope.registry is not None and limits and not in_place:
         entry = {"GSI4PK": scope.namespace_id, "GSI4SK": scope.registry.pk}
         beside.append(Write(scope.registry, (), entry, {f"r_{scope.identity['resource']}": 1}))
-    return moved(KIND, olds, scope.key, image, now_ms, beside)
+    return plan_move(KIND, olds, scope.key, image, now_ms, beside)
 
 
-def _image(scope: Scope, whole: Old | None, limits: tuple[Limit, ...]) -> dict[str, Any]:
+def _build_image(scope: Scope, whole: Old | None, limits: tuple[Limit, ...]) -> dict[str, Any]:
     fields = {} if whole is None else whole.fields
     image = {name: value for name, value in fields.items() if not _is_rewritten(name)}
     version = fields.get(config.VERSION)

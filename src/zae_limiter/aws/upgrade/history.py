@@ -1,4 +1,4 @@
-"""What happened: audit events and usage snapshots, to the last number."""
+"""Convert audit events and usage snapshots, keeping every number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...core.bucket import MILLI
 from ...core.values import AuditEvent
 from ...records import audit, keys, usage
 from ...records.algebra import TTL
-from .items import Move, moved, whole_number, withdrawn
+from .items import Move, delete_if_unchanged, plan_move, whole_number
 
 if TYPE_CHECKING:
     from ...records.algebra import Image
@@ -20,8 +20,8 @@ _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
 
 
-def event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
-    """The event in its present form. An id that would sort among later events begins with the event's time then."""
+def convert_event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
+    """Return the move of an audit event. An id that would sort among later events is prefixed with its time."""
     names.audit_subject(subject)
     fields = old.fields
     found_id = old.key.sk.removeprefix(keys.AUDIT_PREFIX)
@@ -29,17 +29,17 @@ def event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
     if found_id >= _OWN_IDS and not found_id[:13].isdigit():
         found_id = audit.event_id(_instant_ms(stamp), found_id)
     whole = {**fields, "event_id": found_id, "timestamp": stamp, "entity_id": subject}
-    made = audit.record(ns, _event(whole), None)
-    return moved("audit event", (old,), made.key, made.put, now_ms)
+    made = audit.record(ns, _decode_event(whole), None)
+    return plan_move("audit event", (old,), made.key, made.put, now_ms)
 
 
-def _event(fields: Image) -> AuditEvent:
+def _decode_event(fields: Image) -> AuditEvent:
     found = audit.decode({"action": "", **fields})
     return found if isinstance(found.details, dict) else audit.decode({**fields, "details": {"details": found.details}})
 
 
-def snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: int) -> Move:
-    """The usage of a window, added to what the present aggregator may have counted of it already."""
+def convert_snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: int) -> Move:
+    """Return the move that adds old usage to what the present aggregator has counted of the window."""
     names.entity_id(entity_id)
     names.resource(resource)
     fields = old.fields
@@ -57,7 +57,7 @@ def snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: int) -> M
         whole_number(fields, usage.EVENTS, default=0),
         expires_at_ms=ttl * MILLI if isinstance(ttl, int) else None,
     )
-    return Move("usage snapshot", (old,), (write, withdrawn(old, now_ms)))
+    return Move("usage snapshot", (old,), (write, delete_if_unchanged(old, now_ms)))
 
 
 def _instant_ms(text: str) -> int:

@@ -1,7 +1,7 @@
 """Old records, and the moves that replace them.
 
-A move is one commit: the new record appears where none was, and the old ones go only if they are still as they were
-read. So nothing is ever there twice or not at all, wherever a run ends.
+A move is one commit: the new record is created where there is none, and the old ones are deleted only if they are
+unchanged. So no record is ever there twice or missing, wherever a run ends.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ _TELLING = ("rf", "version", "config_version", "tokens_milli", "last_refill_ms",
 
 
 class Old(NamedTuple):
-    """A record as it is found."""
+    """A stored record of an old layout."""
 
     key: Key
     image: Image
 
     @property
     def fields(self) -> Image:
-        """Its attributes, those that the oldest layout nests among them."""
+        """The attributes, including those that the oldest layout nests."""
         nested = self.image.get(NESTED)
         if not isinstance(nested, dict):
             return self.image
         return {**{name: value for name, value in self.image.items() if name != NESTED}, **nested}
 
 
-class Place(NamedTuple):
-    """The parts of a partition key; ``namespace_id`` is None where there were no namespaces."""
+class PartitionKey(NamedTuple):
+    """The parts of a partition key. ``namespace_id`` is None in layouts without namespaces."""
 
     namespace_id: str | None
     kind: str
     whose: str
 
     @classmethod
-    def of(cls, pk: str) -> Place | None:
-        """Take a partition key apart; None for one that no layout has."""
+    def of(cls, pk: str) -> PartitionKey | None:
+        """Parse a partition key. Return None for one that no layout has."""
         found = _PLACE.fullmatch(pk)
         return None if found is None else cls(found["ns"], found["kind"], found["whose"])
 
 
 class Move(NamedTuple):
-    """What replaces some old records by one: ``writes`` begin with the new record, if there is one."""
+    """The replacement of some old records by one. ``writes`` begin with the new record, if there is one."""
 
     kind: str
     olds: tuple[Old, ...]
@@ -64,73 +64,73 @@ class Move(NamedTuple):
 
     @property
     def target(self) -> Key | None:
-        """Where the new record is; None where the old ones only go, or stay where they are."""
+        """The key of the new record, or None if there is none or it stays in place."""
         first = self.writes[0]
         return first.key if ABSENT in first.guards else None
 
 
-class Refused(NamedTuple):
-    """A record that stays where it is, as it cannot be what it says."""
+class RejectedRecord(NamedTuple):
+    """A record that is left where it is because it is invalid."""
 
     key: Key
     reason: str
 
 
-Outcome: TypeAlias = Move | Refused
+Outcome: TypeAlias = Move | RejectedRecord
 
 
-def moved(
+def plan_move(
     kind: str, olds: Sequence[Old], key: Key, image: Mapping[str, Any], now_ms: int, beside: Iterable[Write] = ()
 ) -> Move | None:
-    """Make one record of some old ones, at a new key or in place; None where nothing is to be done."""
+    """Return the move of ``olds`` to one record at ``key``, or None if there is nothing to do."""
     if len(olds) > _MOST_OLDS:
         raise ValueError(f"{len(olds)} records are more than one commit can move")
     here = next((old for old in olds if old.key == key), None)
-    gone = tuple(withdrawn(old, now_ms) for old in olds if old is not here)
+    gone = tuple(delete_if_unchanged(old, now_ms) for old in olds if old is not here)
     if here is None:
-        first = Write(key, (ABSENT,), dict(image), expires_at_ms=_expiry(olds))
+        first = Write(key, (ABSENT,), dict(image), expires_at_ms=_latest_expiry(olds))
         return Move(kind, tuple(olds), (first, *gone, *beside))
     put = {name: value for name, value in image.items() if name not in here.image or here.image[name] != value}
     remove = tuple(name for name in here.image if name not in image and name != TTL)
     if not (put or remove or gone) or not is_live(here.image, now_ms):
         return None
-    return Move(kind, tuple(olds), (Write(key, unchanged(here.image), put, remove=remove), *gone, *beside))
+    return Move(kind, tuple(olds), (Write(key, unchanged_guards(here.image), put, remove=remove), *gone, *beside))
 
 
-def dropped(kind: str, old: Old, now_ms: int) -> Move:
-    """A record that nothing replaces."""
-    return Move(kind, (old,), (withdrawn(old, now_ms),))
+def plan_drop(kind: str, old: Old, now_ms: int) -> Move:
+    """Return the move that only deletes a record."""
+    return Move(kind, (old,), (delete_if_unchanged(old, now_ms),))
 
 
-def withdrawn(old: Old, now_ms: int) -> Write:
-    """Delete a record if it is as it was read; one that has expired whatever it is, as nobody can see it."""
-    guards = unchanged(old.image) if is_live(old.image, now_ms) else ()
+def delete_if_unchanged(old: Old, now_ms: int) -> Write:
+    """Return the write that deletes a record if it is unchanged, or unconditionally if it has expired."""
+    guards = unchanged_guards(old.image) if is_live(old.image, now_ms) else ()
     return Write(old.key, guards, delete=True)
 
 
-def unchanged(image: Image) -> tuple[Guard, ...]:
-    """The guards that hold while nobody has written the record; what changes with every write goes first."""
-    names = [name for name in image if _compares(image[name])]
+def unchanged_guards(image: Image) -> tuple[Guard, ...]:
+    """Return guards that hold while the record is unchanged, starting with what every write changes."""
+    names = [name for name in image if _is_comparable(image[name])]
     names.sort(key=lambda name: (name not in _TELLING and not name.endswith(("_tk", "_tc")), name))
     return tuple(Guard(name, "=", image[name]) for name in names[:_MOST_GUARDS]) or (Guard("", "present"),)
 
 
-def _compares(value: object) -> bool:
-    """Whether a value goes back to the store as it came: a list may have been a set, a fraction has no exact form."""
+def _is_comparable(value: object) -> bool:
+    """Return whether a value reads back exactly: a list may have been a set, a fraction may be rounded."""
     if isinstance(value, dict):
-        return all(part is None or _compares(part) for part in value.values())
+        return all(part is None or _is_comparable(part) for part in value.values())
     return isinstance(value, (int, str))
 
 
-def _expiry(olds: Sequence[Old]) -> int | None:
-    """The latest expiry, in ms; None where one of them never expires."""
+def _latest_expiry(olds: Sequence[Old]) -> int | None:
+    """Return the latest expiry in ms, or None if one record never expires."""
     seconds = [old.image.get(TTL) for old in olds]
     known = [value for value in seconds if isinstance(value, int)]
     return max(known) * 1000 if known and len(known) == len(seconds) else None
 
 
 def whole_number(fields: Mapping[str, Any], name: str, least: int | None = None, default: int | None = None) -> int:
-    """A field that must be a whole number; ValueError says why it is not."""
+    """Return a field that must be a whole number. Raise `ValueError` if it is not."""
     value = fields.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**60:
         raise ValueError(f"{name} is {value!r}, not a whole number")

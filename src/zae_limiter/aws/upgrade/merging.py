@@ -1,8 +1,8 @@
-"""An old bucket beside a new one that clients already use.
+"""Merge an old bucket into a new one that clients already use.
 
-The new one began full, as if nothing had been taken before. So what the old one lacked is owed by the new one, and no
-token is there twice. Its consumption stays out: it was counted where it happened. For all other kinds of records
-what is there already is newer, and the old one goes.
+The new one began full, as if nothing had been taken before. So it is charged what the old one lacked, and no token is
+counted twice. The old consumption is not added: it was counted when it happened. For all other kinds of records the
+existing one is newer, and the old one is deleted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .items import Move
 
 
-def merged(move: Move, current: Image, now_ms: int) -> list[Write]:
-    """The writes that make the present bucket owe what the old one lacked, and delete the old one."""
+def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
+    """Return the writes that charge the present bucket what the old one lacked and delete the old one."""
     first = move.writes[0]
     old = dict(first.put)
     whose = keys.parse_bucket_pk(first.key.pk)
@@ -36,7 +36,7 @@ def merged(move: Move, current: Image, now_ms: int) -> list[Write]:
             continue
         held = level(rule, old[attribute(name, "tk")], old[ANCHOR], now_ms)
         if stored_rule(current, name) is None:
-            new |= _beside(old, current, name, held, now_ms)
+            new |= _limit_attributes(old, current, name, held, now_ms)
         elif held < rule.capacity:
             owed[name] = rule.capacity - held
     bucket = level_of(Owner(*whose[:3]), lifetime_ms=1 if TTL in current else 0)
@@ -46,8 +46,8 @@ def merged(move: Move, current: Image, now_ms: int) -> list[Write]:
     return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
 
 
-def _beside(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, int]:
-    """The attributes of a limit that only the old bucket has, relative to the present anchor."""
+def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, int]:
+    """Return the attributes of a limit that only the old bucket has, relative to the present anchor."""
     rule = stored_rule({**old, SHARDS: current.get(SHARDS, 1)}, name)
     assert rule is not None  # the old bucket has it
     tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)

@@ -1,4 +1,4 @@
-"""Reading a table as it is: every record, expired ones too, in the order in which the store has them."""
+"""Read a table as it is, including expired records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECONDS = 30.0
 
 
 class Pages:
-    """The records of a table, page by page. What cannot be decoded is left out and noted in ``refused``."""
+    """The records of a table, page by page. Undecodable ones are skipped and noted in ``refused``."""
 
     def __init__(self, client: Client, refused: dict[Key, str]) -> None:
         self._client = client
         self._refused = refused
 
     async def partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
-        """All records by partition; one that is on two pages comes twice, in parts."""
+        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
         async for olds in self._pages("Scan", {}):
             found: dict[str, list[Old]] = {}
             for old in olds:
@@ -33,7 +33,7 @@ class Pages:
             yield found
 
     async def partition(self, pk: str) -> list[Old]:
-        """All records of one partition."""
+        """Return all records of one partition."""
         condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
         return [old async for olds in self._pages("Query", condition) for old in olds]
 
@@ -41,12 +41,12 @@ class Pages:
         request = {**asked, "TableName": self._client.table, "ConsistentRead": True}
         while True:
             answer = await self._client.call(operation, request, timeout=_SECONDS, repeatable=True)
-            yield self._decoded(answer.get("Items", ()))
+            yield self._decode(answer.get("Items", ()))
             if not answer.get("LastEvaluatedKey"):
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    def _decoded(self, items: list[dict[str, Any]]) -> list[Old]:
+    def _decode(self, items: list[dict[str, Any]]) -> list[Old]:
         found: list[Old] = []
         for item in items:
             try:

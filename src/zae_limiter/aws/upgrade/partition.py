@@ -1,6 +1,6 @@
-"""A partition of an old table as the moves that bring it to the present layout, by the keys of its records.
+"""Plan the moves that bring one partition of an old table to the present layout.
 
-Records that are as they should be need no move; those that cannot be what they say are refused and stay.
+Records of the present layout need no move; invalid ones are rejected and stay.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ...core.errors import ZAELimiterError
 from ...core.names import DEFAULT_RESOURCE, RESERVED_NAMESPACE
 from ...records import keys
 from . import composite, configs, entities, history, per_limit, registry
-from .buckets import Holding, Owner, record
-from .items import Move, Old, Outcome, Place, Refused, dropped, moved
+from .buckets import Holding, Owner, encode_bucket
+from .items import Move, Old, Outcome, PartitionKey, RejectedRecord, plan_drop, plan_move
 
 P = ParamSpec("P")
 
@@ -23,25 +23,25 @@ LIMIT = "#LIMIT#"
 
 
 class Partition(NamedTuple):
-    """The records of one partition key, and the namespace that they belong to or go to."""
+    """The records of one partition key, and the namespace that they belong to or are moved to."""
 
-    place: Place
+    place: PartitionKey
     namespace_id: str
     olds: Sequence[Old]
     now_ms: int
 
     def find(self, sk: str) -> Old | None:
-        """The record of a sort key."""
+        """Return the record with this sort key, or None."""
         return next((old for old in self.olds if old.key.sk == sk), None)
 
     def under(self, prefix: str) -> Iterator[tuple[list[str], Old]]:
-        """The records whose sort key begins so, with the parts that follow."""
+        """Yield the records whose sort key starts with ``prefix``, with the parts that follow it."""
         for old in self.olds:
             if old.key.sk.startswith(prefix):
                 yield old.key.sk.removeprefix(prefix).split("#"), old
 
     def by_resource(self, prefix: str) -> dict[str, dict[str, Old]]:
-        """Items per limit by their resource: the limit is the last part of the key."""
+        """Return items per limit by resource and limit name; the limit is the last part of the key."""
         found: dict[str, dict[str, Old]] = defaultdict(dict)
         for parts, old in self.under(prefix):
             if len(parts) > 1:
@@ -49,34 +49,34 @@ class Partition(NamedTuple):
         return found
 
 
-def outcomes(partition: Partition) -> list[Outcome]:
-    """What is to be done, entity first: it is what the others belong to."""
+def plan_partition(partition: Partition) -> list[Outcome]:
+    """Return the moves and rejections of a partition, the entity first: the others belong to it."""
     if partition.place.namespace_id == RESERVED_NAMESPACE:
         return list(_of_registry(partition))
     found = list(_READERS[partition.place.kind](partition))
     if partition.place.namespace_id is None:
-        found += _unknown(partition, found)
+        found += _reject_unknown(partition, found)
     return found
 
 
-def _unknown(partition: Partition, found: Sequence[Outcome]) -> Iterator[Refused]:
-    """What no layout has. Where there were no namespaces nothing may stay unnoticed, but the version goes last."""
+def _reject_unknown(partition: Partition, found: Sequence[Outcome]) -> Iterator[RejectedRecord]:
+    """Yield rejections of records that no layout has, except the version record, which is moved last."""
     known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
-    known |= {each.key for each in found if isinstance(each, Refused)}
+    known |= {each.key for each in found if isinstance(each, RejectedRecord)}
     for old in partition.olds:
         if old.key not in known and old.key.sk != keys.VERSION:
-            yield Refused(old.key, "no known layout has such a record")
+            yield RejectedRecord(old.key, "it is not a record of any known layout")
 
 
 def attempt(
     olds: Sequence[Old], work: Callable[P, Move | None], *args: P.args, **options: P.kwargs
 ) -> Iterator[Outcome]:
-    """The move that ``work`` makes, or the refusal of all records that it is about."""
+    """Yield the move that ``work`` returns, or rejections of ``olds`` if it fails."""
     try:
         move = work(*args, **options)
     except (ZAELimiterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        yield from (Refused(old.key, reason) for old in olds)
+        yield from (RejectedRecord(old.key, reason) for old in olds)
         return
     if move is not None:
         yield move
@@ -91,7 +91,7 @@ def _of_entity(partition: Partition) -> Iterator[Outcome]:
     yield from _buckets(partition, meta)
     for parts, old in partition.under(keys.USAGE_PREFIX):
         if len(parts) == 2:
-            yield from attempt([old], history.snapshot, ns, entity_id, parts[0], old, now_ms)
+            yield from attempt([old], history.convert_snapshot, ns, entity_id, parts[0], old, now_ms)
 
 
 def _entity_limits(partition: Partition) -> Iterator[Outcome]:
@@ -137,17 +137,17 @@ def _buckets(partition: Partition, meta: Old | None) -> Iterator[Outcome]:
 
 
 def _of_limits(owner: Owner, parts: dict[str, Old], now_ms: int) -> Move | None:
-    held = [per_limit.holding(name, old) for name, old in parts.items()]
+    held = [per_limit.read_holding(name, old) for name, old in parts.items()]
     return _bucket(owner, [*parts.values()], held, per_limit.LAYOUT, now_ms)
 
 
 def _of_composite(owner: Owner, old: Old, now_ms: int) -> Move | None:
-    return _bucket(owner, [old], composite.holdings(old), composite.LAYOUT, now_ms)
+    return _bucket(owner, [old], composite.read_holdings(old), composite.LAYOUT, now_ms)
 
 
 def _bucket(owner: Owner, olds: list[Old], held: list[Holding], layout: str, now_ms: int) -> Move | None:
-    image = record(owner, held, layout)
-    return moved("bucket", olds, keys.bucket(owner.namespace_id, owner.entity_id, owner.resource), image, now_ms)
+    image = encode_bucket(owner, held, layout)
+    return plan_move("bucket", olds, keys.bucket(owner.namespace_id, owner.entity_id, owner.resource), image, now_ms)
 
 
 def _of_resource(partition: Partition) -> Iterator[Outcome]:
@@ -168,31 +168,31 @@ def _of_system(partition: Partition) -> Iterator[Outcome]:
     for sk in (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES):
         listed = partition.find(sk)
         if listed is not None:
-            yield from attempt([listed], registry.resources if namespaced else _unlisted, ns, listed, now_ms)
+            yield from attempt([listed], registry.convert_resources if namespaced else _drop_list, ns, listed, now_ms)
     stamp = partition.find(keys.VERSION)
     if stamp is not None and namespaced:
-        yield from attempt([stamp], registry.schema, stamp, now_ms)
+        yield from attempt([stamp], registry.convert_schema, stamp, now_ms)
 
 
-def _unlisted(ns: str, old: Old, now_ms: int) -> Move:
-    """A list of resources that the moved configs make anew."""
-    return dropped("registry", old, now_ms)
+def _drop_list(ns: str, old: Old, now_ms: int) -> Move:
+    """Return the move that drops a list of resources; the moved configs recreate it."""
+    return plan_drop("registry", old, now_ms)
 
 
 def _of_audit(partition: Partition) -> Iterator[Outcome]:
     ns, subject, now_ms = partition.namespace_id, partition.place.whose, partition.now_ms
     for _, old in partition.under(keys.AUDIT_PREFIX):
-        yield from attempt([old], history.event, ns, subject, old, now_ms)
+        yield from attempt([old], history.convert_event, ns, subject, old, now_ms)
 
 
 def _of_registry(partition: Partition) -> Iterator[Outcome]:
     for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
         for _, old in partition.under(prefix):
-            yield from attempt([old], registry.namespace, old, partition.now_ms)
+            yield from attempt([old], registry.convert_namespace, old, partition.now_ms)
 
 
 def _of_bucket(partition: Partition) -> Iterator[Outcome]:
-    """Shards are in several partitions: the runner brings them together for `sharded.adopt`."""
+    """Yield nothing: shards are in several partitions, and the runner merges them by `sharded.merge_shards`."""
     return iter(())
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LAYOUT = "per-limit"
 
 
-def holding(limit_name: str, old: Old) -> Holding:
-    """What a bucket item says; where the burst is above the capacity, it is what the bucket can hold."""
+def read_holding(limit_name: str, old: Old) -> Holding:
+    """Return the holding of a bucket item. A burst above the capacity becomes the capacity."""
     fields = old.fields
     capacity = whole_number(fields, "capacity_milli", 1)
     burst = whole_number(fields, "burst_milli", default=0)
@@ -37,8 +37,8 @@ def holding(limit_name: str, old: Old) -> Holding:
     )
 
 
-def limit(limit_name: str, old: Old) -> Limit:
-    """What a limit item says."""
+def read_limit(limit_name: str, old: Old) -> Limit:
+    """Return the limit of a limit item."""
     fields = old.fields
     capacity = whole_number(fields, "capacity", 1)
     burst = whole_number(fields, "burst", default=0)

@@ -1,9 +1,9 @@
-"""The runner: finds what is old in a table and moves it, partition by partition.
+"""Find old records in a table and move them, partition by partition.
 
-Every move is one commit, so a run that ends anywhere has lost nothing and the next one goes on; two at once only take
-work from each other. From the first move on the table's version says that an upgrade is unfinished, which keeps clients
-from opening half of it; the present version is stamped last. Clients of the old layout should be stopped: what they
-write after their partition was moved waits for the next run.
+Every move is one commit, so an interrupted run has lost nothing and the next one continues; two runs at once only
+share the work. From the first move on, the table's version says that an upgrade is unfinished, which keeps clients
+out; the present version is written last. Clients of the old layout should be stopped: what they write after their
+partition was moved is left to the next run.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from ...core.values import Namespace
 from ...records import entity, keys, namespace, version
 from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
+from ...runtime.retries import tries
 from ...stores.dynamodb.table import describe
 from ...stores.opaque import opaque_id
 from . import merging, sharded
-from .batches import batches, together
-from .items import Move, Old, Place, Refused, withdrawn
+from .batches import merge_writes, split_batches
+from .items import Move, Old, PartitionKey, RejectedRecord, delete_if_unchanged
 from .pages import Pages
-from .partition import Partition, attempt, outcomes
+from .partition import Partition, attempt, plan_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,8 +37,8 @@ _NEW_NAMESPACE = "?"
 """Stands for the id of a namespace that a dry run does not register."""
 
 
-class Report(NamedTuple):
-    """What was moved, or would be: numbers of new records by kind; what stays, with the reason."""
+class MoveReport(NamedTuple):
+    """The numbers of moved records by kind, and the rejected records with the reasons."""
 
     moved: dict[str, int]
     refused: dict[Key, str]
@@ -53,7 +54,7 @@ class Report(NamedTuple):
 
 
 class Runner:
-    """One run over one table. Data of the time before namespaces go to ``namespace_name``."""
+    """One run over one table. Data from before namespaces are moved to ``namespace_name``."""
 
     def __init__(
         self,
@@ -76,73 +77,70 @@ class Runner:
         self._pages = Pages(store.client, self._refused)
         self._whole: set[tuple[str, ...]] = set()
 
-    async def run(self) -> Report:
-        """Move everything that is old; a second run finds nothing."""
+    async def run(self) -> MoveReport:
+        """Move all old records and return a report. A second run finds nothing."""
         table = await describe(self._store.client) or {}
         done, total = 0, int(table.get("ItemCount", 0))
         moved = ""
         async for found in self._pages.partitions():
             for pk, olds in found.items():
-                if pk != moved and await self._look(pk, olds):
+                if pk != moved and await self._move_if_old(pk, olds):
                     moved = pk
                 done += len(olds)
                 self._progress(done, max(done, total))
         await self._finish()
-        return Report(dict(sorted(self._counts.items())), self._refused, self._merged, self._superseded)
+        return MoveReport(dict(sorted(self._counts.items())), self._refused, self._merged, self._superseded)
 
-    async def _look(self, pk: str, olds: Sequence[Old]) -> bool:
-        """Move a partition as a whole if the part of it that was found says that it is old; whether it did."""
-        place = Place.of(pk)
+    async def _move_if_old(self, pk: str, olds: Sequence[Old]) -> bool:
+        """Move a whole partition if these of its records show that it is old. Return whether it did."""
+        place = PartitionKey.of(pk)
         if place is None:
             return False
         if place.kind == "BUCKET":
             old = any(each.key.sk == keys.STATE and sharded.is_old(each.image) for each in olds)
             if old:
-                await self._bucket(pk)
+                await self._move_bucket(pk)
             return old
-        old = place.namespace_id is None or bool(self._outcomes(place, olds))
+        old = place.namespace_id is None or bool(self._plan(place, olds))
         if old:
-            await self._partition(pk, place)
+            await self._move_partition(pk, place)
         return old
 
-    async def _partition(self, pk: str, place: Place) -> None:
+    async def _move_partition(self, pk: str, place: PartitionKey) -> None:
         self._trail.append(pk)
-        for _ in range(_TRIES):
-            moves = self._noted(self._outcomes(place, await self._pages.partition(pk)))
-            if await self._moved(moves):
-                self._trail.pop()
-                return
-        raise _busy(pk)
+        for _ in tries(pk, _TRIES, _contention_error(pk)):
+            moves = self._collect_moves(self._plan(place, await self._pages.partition(pk)))
+            if await self._commit_moves(moves):
+                break
+        self._trail.pop()
 
-    async def _bucket(self, pk: str) -> None:
-        """Make one record of all shards of a bucket."""
+    async def _move_bucket(self, pk: str) -> None:
+        """Merge all shards of a bucket into one record."""
         try:
             whose = keys.parse_bucket_pk(pk)
         except ValueError as error:
             self._refused[Key(pk, keys.STATE)] = str(error)
             return
-        for _ in range(_TRIES):
-            moves = self._noted(await self._shards(whose))
-            if await self._moved(moves):
+        for _ in tries(pk, _TRIES, _contention_error(pk)):
+            if await self._commit_moves(self._collect_moves(await self._plan_shards(whose))):
                 return
-        raise _busy(pk)
 
-    async def _shards(self, whose: keys.BucketKey) -> list[Outcome]:
-        there = await self._olds({0, whose.shard_id}, whose)
-        number = min(sharded.count(there.values()), sharded.MOST_SHARDS) if there else 0
+    async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
+        there = await self._read_shards({0, whose.shard_id}, whose)
+        number = min(sharded.count_shards(there.values()), sharded.MOST_SHARDS) if there else 0
         if number > len(there):
-            there = await self._olds({*range(number), whose.shard_id}, whose)
+            there = await self._read_shards({*range(number), whose.shard_id}, whose)
         shards = {shard: old for shard, old in there.items() if sharded.is_old(old.image)}
         if not shards or (self._dry_run and whose[:3] in self._whole):
             return []
         self._whole.add(whose[:3])
         olds = [*shards.values()]
         if len(shards) < len(there):
-            return [Refused(old.key, "a bucket of the present layout stands beside it") for old in olds]
-        return list(attempt(olds, sharded.adopt, shards, self._now_ms()))
+            return [RejectedRecord(old.key, "a bucket of the present layout stands beside it") for old in olds]
+        return list(attempt(olds, sharded.merge_shards, shards, self._now_ms()))
 
-    async def _olds(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old]:
-        """Those of some shards of a bucket that are there."""
+    async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old]:
+        """Return those of some shards of a bucket that exist."""
         wanted = {shard: keys.bucket(*whose._replace(shard_id=shard)) for shard in sorted(shards)}
         images = await self._store.read(list(wanted.values()))
         return {
@@ -151,84 +149,86 @@ class Runner:
             if image is not None
         }
 
-    def _outcomes(self, place: Place, olds: Sequence[Old]) -> list[Outcome]:
+    def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
-        return outcomes(Partition(place, ns, olds, self._now_ms()))
+        return plan_partition(Partition(place, ns, olds, self._now_ms()))
 
-    def _noted(self, found: Iterable[Outcome]) -> list[Move]:
-        """The moves; what is refused is kept for the report."""
+    def _collect_moves(self, found: Iterable[Outcome]) -> list[Move]:
+        """Return the moves and note the rejections in the report."""
         moves: list[Move] = []
         for each in found:
-            if isinstance(each, Refused):
+            if isinstance(each, RejectedRecord):
                 self._refused[each.key] = each.reason
             else:
                 moves.append(each)
         return moves
 
-    async def _moved(self, moves: Sequence[Move]) -> bool:
-        """Commit the moves; False where the records have changed since they were read, or were read too early."""
+    async def _commit_moves(self, moves: Sequence[Move]) -> bool:
+        """Commit the moves. Return False if the records must be read again."""
         if self._dry_run:
             self._counts.update(move.kind for move in moves)
             return True
         if not moves:
             return True
-        if not await self._ready(moves):
+        if not await self._prepare(moves):
             return False
         whole = True
-        for batch in batches([await self._with_parent(move) for move in moves]):
-            if await self._commit(together(batch)):
+        for batch in split_batches([await self._with_parent(move) for move in moves]):
+            if await self._commit(merge_writes(batch)):
                 self._counts.update(move.kind for move in batch)
             else:
                 for move in batch:
-                    whole = await self._one(move) and whole
+                    whole = await self._commit_one(move) and whole
         return whole
 
-    async def _ready(self, moves: Sequence[Move]) -> bool:
-        """Before the first move: mark the table, and know the namespace; False where only now it is known."""
+    async def _prepare(self, moves: Sequence[Move]) -> bool:
+        """Before the first move, mark the table and find the namespace. Return False if it was unknown until now."""
         if not self._begun:
             begun = version.Deployed(version.UNFINISHED)
             await self._store.commit([version.stamp(begun)])
             self._begun = True
         unknown = any(write.key.pk.startswith(f"{_NEW_NAMESPACE}/") for move in moves for write in move.writes)
         if unknown:
-            self._namespace_id = await self._namespace()
+            self._namespace_id = await self._ensure_namespace()
         return not unknown
 
-    async def _namespace(self) -> str:
-        """The id of the namespace for data that have none; it is registered if need be."""
+    async def _ensure_namespace(self) -> str:
+        """Return the id of the namespace for data that have none, registering it if necessary."""
         key = keys.namespace(self._namespace_name)
-        for _ in range(_TRIES):
+        found = None
+        for _ in tries(key.pk, _TRIES, _contention_error(key.pk)):
             found = (await self._store.read([key]))[0]
             if found is not None:
-                return str(found["namespace_id"])
+                break
             made = Namespace(self._namespace_name, opaque_id(), namespace.ACTIVE, iso(self._now_ms()))
             await self._store.commit(namespace.register(made))
-        raise _busy(key.pk)
+        assert found is not None  # else the tries have ended with an error
+        return str(found["namespace_id"])
 
     async def _with_parent(self, move: Move) -> Move:
-        """The move with the count of its parent, which is moved before it."""
+        """Return the move with the count of its parent, which is moved first."""
         if move.parent is None:
             return move
         image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
-            await self._parent_first(move)
+            await self._move_parent_first(move)
             image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
             return move
         counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -(2**62)),), add={entity.CHILDREN: 1})
         return move._replace(writes=(*move.writes, counted))
 
-    async def _parent_first(self, move: Move) -> None:
-        """Move the parent's partition, unless it is waiting for this very one: a circle is closed without a count."""
+    async def _move_parent_first(self, move: Move) -> None:
+        """Move the parent's partition, unless that is waiting for this one: a cycle is left uncounted."""
         assert move.parent is not None  # whoever calls has one
-        here = Place.of(move.olds[0].key.pk)
+        here = PartitionKey.of(move.olds[0].key.pk)
         pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
-        place = Place.of(pk)
+        place = PartitionKey.of(pk)
         if place is not None and pk not in self._trail:
-            await self._partition(pk, place)
+            await self._move_partition(pk, place)
 
-    async def _one(self, move: Move) -> bool:
-        """Commit a move by itself; where a client was faster with the new record, what it wrote stays."""
+    async def _commit_one(self, move: Move) -> bool:
+        """Commit a single move. If a client has already written the new record, keep what it wrote."""
         outcome = await self._store.commit(move.writes)
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
@@ -238,25 +238,25 @@ class Runner:
             return False
         is_bucket = move.kind == "bucket"
         if is_bucket and sharded.is_old(current):
-            return await self._after_shards(move)
+            return await self._move_shards_first(move)
         gone = [write for write in move.writes if write.delete]
-        writes = merging.merged(move, current, self._now_ms()) if is_bucket else gone
+        writes = merging.merge_bucket(move, current, self._now_ms()) if is_bucket else gone
         done = await self._commit(writes)
         self._merged += done and is_bucket
         self._superseded += done and not is_bucket
         return done
 
-    async def _after_shards(self, move: Move) -> bool:
-        """Bring the older bucket at the target of a move to the present layout first; the move then comes again."""
+    async def _move_shards_first(self, move: Move) -> bool:
+        """Convert an older bucket at the target of a move first. Return whether the move is rejected."""
         assert move.target is not None  # there is something at it
-        await self._bucket(move.target.pk)
+        await self._move_bucket(move.target.pk)
         reason = self._refused.get(move.target)
         if reason is not None:
             self._refused |= {old.key: f"the bucket that it belongs to stays: {reason}" for old in move.olds}
         return reason is not None
 
     async def _finish(self) -> None:
-        """Stamp the present version, and forget that of the time before namespaces."""
+        """Write the present version and delete the version record from before namespaces."""
         stamped, old = await self._store.read([version.key(), version.UNPREFIXED[0]])
         if old is not None:
             self._counts["version"] += 1
@@ -265,7 +265,7 @@ class Runner:
             return
         writes = [version.stamp(version.Deployed())]
         if old is not None:
-            writes.append(withdrawn(Old(version.UNPREFIXED[0], old), self._now_ms()))
+            writes.append(delete_if_unchanged(Old(version.UNPREFIXED[0], old), self._now_ms()))
         if not await self._commit(writes):
             await self._store.commit(writes[:1])
 
@@ -277,12 +277,12 @@ class Runner:
 
 
 def _is_unfinished(stamped: Image) -> bool:
-    """Whether a version record is to be written anew: it says so, or says nothing that can be read."""
+    """Return whether a version record must be rewritten: an upgrade is unfinished, or it is unreadable."""
     try:
         return version.needs_upgrade(version.decode(stamped))
     except CorruptRecordError:
         return True
 
 
-def _busy(pk: str) -> RateLimiterUnavailable:
-    return RateLimiterUnavailable(f"{pk} is being changed by others all the time; stop the old clients and try again.")
+def _contention_error(pk: str) -> RateLimiterUnavailable:
+    return RateLimiterUnavailable(f"Too much contention on {pk}; stop the old clients and try again.")

@@ -1,4 +1,4 @@
-"""Bars of buckets, smooth to an eighth of a cell, with room for debt on the left of zero."""
+"""Draw bars of buckets, precise to an eighth of a cell, with debt to the left of zero."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEBT = "bright_red"
 
 
 def bar(available: int, capacity: int, width: int, debt_width: int = 0) -> Text:
-    """A bucket: what is left to the right of zero, debt to the left of it on the same scale."""
+    """Return a bar of what is left in a bucket, with debt to the left of zero on the same scale."""
     scale = width / capacity
     text = Text()
     if debt_width:
@@ -20,7 +20,7 @@ def bar(available: int, capacity: int, width: int, debt_width: int = 0) -> Text:
 
 
 def used_bar(available: int, capacity: int, width: int) -> Text:
-    """A bucket: what is used of it; full in debt."""
+    """Return a bar of what is used of a bucket; full in debt."""
     return _balance((capacity - max(0, available)) * width / capacity, width, _colour(available, capacity))
 
 

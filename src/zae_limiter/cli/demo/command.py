@@ -10,8 +10,8 @@ import click
 
 from ..commands import Command, pass_shell
 from ..errors import CODES, OVER_ADMITTED
-from ..output import console, echo_trimmed, print_json, speakable
-from . import closing, scenario
+from ..output import echo_trimmed, encodable, open_console, print_json
+from . import results, scenario
 from .pace import at_once, in_real_time
 from .simulation import Simulation
 
@@ -30,7 +30,7 @@ class View(Protocol):
     """A way to show a run."""
 
     def run(self, until: Wait) -> bool:
-        """Play it to the end; False where it was interrupted."""
+        """Play the run to its end. Return False if it was interrupted."""
         ...
 
 
@@ -47,7 +47,7 @@ _EMBEDDED = ("memory://", "sqlite://")
 
 
 @click.command(cls=Command)
-@click.option("--seconds", type=click.FloatRange(min=0.5, max=3600), default=12, show_default=True, help="How long.")
+@click.option("--seconds", type=click.FloatRange(min=0.5, max=3600), default=12, show_default=True, help="Duration.")
 @click.option("--seed", type=int, metavar="N", help="Repeat the traffic of an earlier run.  [default: random]")
 @click.option("--plain", is_flag=True, help="Lines of text; also chosen where stdout is not a terminal.")
 @click.option(
@@ -56,14 +56,14 @@ _EMBEDDED = ("memory://", "sqlite://")
 @pass_shell
 @click.pass_context
 def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
-    """Watch the limiter at work, and check it.
+    """UpgradeProgress the limiter at work, and check it.
 
     Four API keys of two projects of one organisation call a model. Every call takes 1 request and an estimated
     number of tokens from all three levels at once, or is refused with the moment to come back. What
     it really used is settled afterwards; a bucket may go into debt and has to refill out of it.
 
-    At the end a table shows every limit, and an oracle that knows only the log of grants checks every window of time
-    against it. The exit code is 20 if a limit was passed.
+    At the end a table shows every limit, and an independent check of the log of grants tests every window of time
+    against it. The exit code is 20 if a limit was exceeded.
 
     It runs in memory, or on a SQLite file with --url, in a namespace of its own that is purged afterwards.
 
@@ -74,35 +74,35 @@ def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, pla
       zae-limiter demo --plain --fast --seed 7
       zae-limiter demo --url sqlite:///demo.db
     """
-    url = _embedded(shell, fast)
+    url = _choose_url(shell, fast)
     number = secrets.randbelow(10_000) if seed is None else seed
-    clock, until = _time(fast)
-    with _limiter(url, clock) as limiter:
+    clock, until = _choose_clock(fast)
+    with _open_limiter(url, clock) as limiter:
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
-        view = _view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
+        view = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
         finished = view.run(until)
-        result = closing.close(run, limiter, number)
-    _tell(result, shell)
+        result = results.judge_run(run, limiter, number)
+    _show_result(result, shell)
     if not result.ok:
         ctx.exit(OVER_ADMITTED)
     if not finished:
         ctx.exit(CODES[click.Abort])
 
 
-def _embedded(shell: Shell, fast: bool) -> str:
-    """The store to run on: never the one of the environment, which may be in use."""
+def _choose_url(shell: Shell, fast: bool) -> str:
+    """Return the store to run on: never that of the environment, which may be in use."""
     if shell.stack_name is not None:
         raise click.UsageError("The demo runs on an embedded store: memory, or --url sqlite:///demo.db.")
     url = shell.url or _EMBEDDED[0]
     if not url.startswith(_EMBEDDED):
         raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db, not {url}.")
     if fast and not url.startswith(_EMBEDDED[0]):
-        raise click.UsageError("--fast has a clock of its own, which no file may see: use it without --url.")
+        raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     return url
 
 
-def _time(fast: bool) -> tuple[Clock, Wait]:
+def _choose_clock(fast: bool) -> tuple[Clock, Wait]:
     if fast:
         from ...testing.clock import ManualClock
 
@@ -115,8 +115,8 @@ def _time(fast: bool) -> tuple[Clock, Wait]:
 
 
 @contextmanager
-def _limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
-    """A limiter in a namespace of its own, of which nothing but its audit log stays behind."""
+def _open_limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
+    """Yield a limiter in its own namespace, of which only the audit log remains."""
     from ...sync import SyncRateLimiter, SyncRepository
 
     name = f"demo-{secrets.token_hex(4)}"
@@ -129,26 +129,26 @@ def _limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
             repository.purge_namespace(made.id, "demo")
 
 
-def _view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
+def _open_view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
     from .plain import PlainView, QuietView
 
     if shell.as_json:
         return QuietView(run)
-    screen = console()
+    screen = open_console()
     drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
     if plain or not drawn or screen.width < LEAST_WIDTH:
-        click.echo(speakable(title))
+        click.echo(encodable(title))
         click.echo()
-        _explain(screen, _OPENING)
+        _print_wrapped(screen, _OPENING)
         click.echo()
         return PlainView(run)
     from .screen import ScreenView
 
-    return ScreenView(run, screen, title, lines_above=_explain(screen, f"{_OPENING} {_BARS}"))
+    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}"))
 
 
-def _explain(screen: Console, text: str) -> int:
-    """Say what the demo shows; returns how many lines of the screen that takes."""
+def _print_wrapped(screen: Console, text: str) -> int:
+    """Print a text and return the number of its lines."""
     from rich.text import Text
 
     width = screen.width if screen.is_terminal else _PIPE_WIDTH
@@ -158,15 +158,15 @@ def _explain(screen: Console, text: str) -> int:
     return len(lines)
 
 
-def _tell(result: closing.Closing, shell: Shell) -> None:
+def _show_result(result: results.DemoResult, shell: Shell) -> None:
     if shell.as_json:
-        print_json(closing.data(result))
+        print_json(results.to_json(result))
         return
     from rich.text import Text
 
     click.echo()
-    echo_trimmed(closing.table(result, console().width))
-    echo_trimmed(Text(closing.LEGEND, style="dim"))
+    echo_trimmed(results.build_table(result, open_console().width))
+    echo_trimmed(Text(results.LEGEND, style="dim"))
     echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
-    for good, text in closing.verdicts(result):
+    for good, text in results.verdicts(result):
         echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

@@ -1,4 +1,4 @@
-"""The log of what was granted, refused and given back, per entity and limit."""
+"""The log of grants, refusals and returns, per entity and limit."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Account:
 
     @property
     def used(self) -> int:
-        """What the calls really used."""
+        """The tokens that the calls really used."""
         return self.estimated - self.refunded + self.overshot
 
     def at_most(self, elapsed_ms: int) -> float:
-        """What the limit allows in so much time, beginning with a full bucket."""
+        """Return what the limit allows in this time, starting with a full bucket."""
         return self.limit.capacity + self.limit.refill_amount * elapsed_ms / (self.limit.refill_period_seconds * 1000)
 
-    def finding(self) -> Finding | None:
-        """What the oracle says."""
+    def tightest_window(self) -> Finding | None:
+        """Return the window that came nearest to the limit, or None."""
         return examine(self.limit, self.log)
 
 
 class Ledger:
-    """The accounts of everybody; a call is written into those of its key and of all above it."""
+    """The accounts of all entities. A call is entered for its key and for all above it."""
 
     def __init__(self) -> None:
         self.accounts = {
@@ -50,7 +50,7 @@ class Ledger:
         }
 
     def grant(self, call: int, key_id: str, cost: Mapping[str, int], before_ms: int, after_ms: int) -> None:
-        """A call was let through."""
+        """Enter a granted call."""
         for party in chain(key_id):
             for name, tokens in cost.items():
                 account = self.accounts[party.id, name]
@@ -59,7 +59,7 @@ class Ledger:
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
     def settle(self, call: int, key_id: str, change: Mapping[str, int], before_ms: int, after_ms: int) -> None:
-        """A call used more (positive) or less (negative) than its estimate."""
+        """Enter what a call used more (positive) or less (negative) than its estimate."""
         for party in chain(key_id):
             for name, tokens in change.items():
                 account = self.accounts[party.id, name]
@@ -68,5 +68,5 @@ class Ledger:
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
     def refuse(self, entity_id: str, limit_name: str) -> None:
-        """A limit said no."""
+        """Enter a refusal by a limit."""
         self.accounts[entity_id, limit_name].refused += 1

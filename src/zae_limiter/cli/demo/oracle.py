@@ -1,13 +1,12 @@
-"""Was any limit passed? Judged from the log alone.
+"""Check the log of one limit, without any code of the limiter.
 
-The oracle shares no code with the limiter. It holds the log of one limit against the law: in **every** window that
-ends with a grant, what was charged, less what was given back, is at most ``capacity + rate x length``. A window starts
-at any entry; windows that start or end elsewhere are no harder to pass. What a call used beyond its estimate
-could not be refused, so no window ends with it; from then on it counts as if it had been charged with its
-grant, and whoever is granted something afterwards must have room beside it: that is what debt means.
+The law: in **every** window that ends with a grant, what was charged, less what was given back, is at most ``capacity +
+rate x length``. A window starts at any entry; windows that start or end elsewhere are no harder to satisfy. What a call
+used beyond its estimate could not be refused, so no window ends with it; from then on it counts as if it had been
+charged with its grant, and later grants must have room beside it: that is what debt means.
 
-A window is measured from just before its first entry to just after its last, as the caller's clock saw them, and
-the limit's own resolution, a thousandth of a token, is allowed for.
+A window is measured from just before its first entry to just after its last, by the caller's clock, and the limit's
+resolution, a thousandth of a token, is allowed for.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log of a limit, written between two looks at the clock.
+    """One line of the log of a limit, with the clock before and after it.
 
     The first entry of a call is what it was granted. A later one is what it used beyond that, or (negative) what it
     gave back.
@@ -37,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The window that came nearest to the limit, or passed it."""
+    """The window that came nearest to the limit or exceeded it."""
 
     charged: int
     allowed: float
@@ -46,15 +45,15 @@ class Finding:
 
     @property
     def share(self) -> float:
-        """How much of what was allowed was charged."""
+        """The charged share of what was allowed."""
         return self.charged / self.allowed
 
 
 class _Start:
-    """Where a window may start: ``height`` is what had been charged by then, less what had been refilled.
+    """A possible start of a window. ``height`` is what had been charged by then, less what had been refilled.
 
-    Numbers are multiplied by the period, so that they are whole. The window in which most is charged beyond the refill
-    starts where the height is lowest.
+    Numbers are multiplied by the period, so that they are whole. The window with the largest excess starts where the
+    height is lowest.
     """
 
     __slots__ = ("at_ms", "charged", "height", "lowest")
@@ -115,7 +114,7 @@ class Oracle:
 
 
 def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
-    """The tightest of all windows; None where nothing was granted."""
+    """Return the tightest window, or None if nothing was granted."""
     oracle = Oracle(limit)
     for entry in log:
         oracle.read(entry)

@@ -1,4 +1,4 @@
-"""How fast the demo runs: in real time, or as fast as it can on a clock of its own."""
+"""Run the demo in real time, or at once on a manual clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def in_real_time(clock: Clock) -> Wait:
-    """Sleep until the instant."""
+    """Return a function that sleeps until an instant."""
 
     def until(instant_ms: int) -> None:
         time.sleep(max(0, instant_ms - clock.now_ms()) / 1000)
@@ -29,7 +29,7 @@ def in_real_time(clock: Clock) -> Wait:
 
 
 def at_once(clock: ManualClock) -> Wait:
-    """Move the clock to the instant."""
+    """Return a function that moves the clock to an instant."""
 
     def until(instant_ms: int) -> None:
         clock.advance_ms(max(0, instant_ms - clock.now_ms()))
@@ -38,7 +38,7 @@ def at_once(clock: ManualClock) -> Wait:
 
 
 def play(simulation: Simulation, until: Wait, frame_ms: int, frame: Callable[[], None]) -> bool:
-    """Run to the end with a frame every ``frame_ms``; False where somebody pressed Ctrl-C, which ends it early."""
+    """Run to the end with a frame every ``frame_ms``. Return False if Ctrl-C ended it early."""
     next_frame_ms = simulation.start_ms
     with interruption() as interrupted:
         while not interrupted():
@@ -60,7 +60,7 @@ def play(simulation: Simulation, until: Wait, frame_ms: int, frame: Callable[[],
 
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C back so that no call is torn in two; tells whether it was pressed."""
+    """Defer Ctrl-C for a block, so that no call is interrupted. Yield a function that says if it was pressed."""
     pressed: list[int] = []
 
     def press(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The demo as lines of text, for pipes, logs and terminals without control."""
+"""The demo as lines of text, for pipes, logs and dumb terminals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import speakable
-from .events import Event, Kind
+from ..output import encodable
 from .pace import play
 from .scenario import PARTIES
+from .simulation import DemoEvent, EventKind
 
 if TYPE_CHECKING:
     from .pace import Wait
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 FRAME_MS = 100
 _LINE_EVERY_MS = 1000
-_TOLD = frozenset((Kind.REFUSED, Kind.FAILED, Kind.REPAID))
+_TOLD = frozenset((EventKind.REFUSED, EventKind.FAILED, EventKind.REPAID))
 
 
 class PlainView:
-    """Prints what is worth telling as it happens, and a line about all buckets every second."""
+    """Prints notable events as they happen, and a line about all buckets every second."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -29,7 +29,7 @@ class PlainView:
         self._next_line_ms = 0
 
     def run(self, until: Wait) -> bool:
-        """Play the run; False where it was interrupted."""
+        """Play the run. Return False if it was interrupted."""
         return play(self._simulation, until, FRAME_MS, self._frame)
 
     def _frame(self) -> None:
@@ -42,7 +42,7 @@ class PlainView:
         if run.elapsed_ms >= self._next_line_ms:
             self._next_line_ms += _LINE_EVERY_MS
             left = "  ".join(f"{party.id} {balances[party.id, 'tpm'].available:,}" for party in PARTIES)
-            counts = f"granted {run.counts[Kind.GRANTED]}, refused {run.counts[Kind.REFUSED]}"
+            counts = f"granted {run.counts[EventKind.GRANTED]}, refused {run.counts[EventKind.REFUSED]}"
             _say(f"{run.elapsed_ms / 1000:6.2f} s  -- {counts}; tpm left: {left}")
 
 
@@ -53,16 +53,16 @@ class QuietView:
         self._simulation = simulation
 
     def run(self, until: Wait) -> bool:
-        """Play the run; False where it was interrupted."""
+        """Play the run. Return False if it was interrupted."""
         return play(self._simulation, until, FRAME_MS, self._look)
 
     def _look(self) -> None:
         self._simulation.balances()
 
 
-def _line(event: Event) -> str:
+def _line(event: DemoEvent) -> str:
     return f"{event.at_ms / 1000:6.2f} s  {event.who:<8}{event.kind.value:<9}{event.text}"
 
 
 def _say(text: str) -> None:
-    click.echo(speakable(text))
+    click.echo(encodable(text))

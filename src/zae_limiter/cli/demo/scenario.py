@@ -1,4 +1,4 @@
-"""Who takes part in the demo: an organisation, two projects, four API keys, and their traffic."""
+"""The scenario of the demo: an organisation, two projects, four API keys, and their traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESTIMATE = 400
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Calls of one key: so many a second, all the time or in bursts of ``on`` every ``cycle`` seconds."""
+    """The calls of one key: a rate, all the time or in bursts of ``on`` every ``cycle`` seconds."""
 
     calls_per_second: float
     on: float = 1.0
@@ -36,7 +36,7 @@ class Party:
 
     @property
     def limits(self) -> tuple[Limit, Limit]:
-        """Both."""
+        """Both limits."""
         return self.rpm, self.tpm
 
 
@@ -63,7 +63,7 @@ KEYS = tuple(party for party in PARTIES if party.traffic is not None)
 
 
 def chain(key_id: str) -> tuple[Party, ...]:
-    """Who is charged for a call of a key: itself and all above it."""
+    """Return who is charged for a call of a key: itself and all above it."""
     found = [BY_ID[key_id]]
     while found[-1].parent_id is not None:
         found.append(BY_ID[found[-1].parent_id])
@@ -71,7 +71,7 @@ def chain(key_id: str) -> tuple[Party, ...]:
 
 
 def install(limiter: SyncRateLimiter) -> None:
-    """Create everybody: keys live off the limits of the resource, those above have limits of their own."""
+    """Create all entities. Keys use the limits of the resource; those above have their own."""
     limiter.set_resource_defaults(RESOURCE, _KEY, principal="demo")
     for party in PARTIES:
         limiter.create_entity(party.id, None, party.parent_id, party.parent_id is not None, None, "demo")
@@ -79,8 +79,8 @@ def install(limiter: SyncRateLimiter) -> None:
             limiter.set_limits(party.id, party.limits, RESOURCE, principal="demo")
 
 
-def twigs() -> dict[str, str]:
-    """The ids as a tree, with the lines that lead to them."""
+def tree_labels() -> dict[str, str]:
+    """Return the ids drawn as a tree."""
     drawn: dict[str, str] = {}
     lead: dict[str | None, str] = {None: ""}
     for party in PARTIES:

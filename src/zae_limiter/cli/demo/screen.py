@@ -1,4 +1,4 @@
-"""The demo as a live picture: every bucket a bar, the latest events below."""
+"""The demo as a live picture: a bar per bucket, and the latest events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .bars import bar
-from .events import Event, Kind
 from .pace import play
-from .scenario import PARTIES, twigs
+from .scenario import PARTIES, tree_labels
+from .simulation import DemoEvent, EventKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,12 +31,12 @@ _REQUESTS = "requests/min"
 _LEFT_RPM = 5
 _LEFT_TPM = 12
 _STYLES = {
-    Kind.GRANTED: "green",
-    Kind.REFUSED: "yellow",
-    Kind.SETTLED: "cyan",
-    Kind.FAILED: "magenta",
-    Kind.GAVE_UP: "grey50",
-    Kind.REPAID: "bright_green",
+    EventKind.GRANTED: "green",
+    EventKind.REFUSED: "yellow",
+    EventKind.SETTLED: "cyan",
+    EventKind.FAILED: "magenta",
+    EventKind.GAVE_UP: "grey50",
+    EventKind.REPAID: "bright_green",
 }
 
 
@@ -44,7 +44,7 @@ class ScreenView:
     """Draws the run in place on a terminal."""
 
     def __init__(self, simulation: Simulation, console: Console, title: str, lines_above: int = 0) -> None:
-        """``lines_above`` it are to stay on the screen: where that is low, fewer events are shown."""
+        """Leave room for ``lines_above`` on the screen by showing fewer events if it is low."""
         self._simulation = simulation
         self._console = console
         self._title = title
@@ -52,12 +52,12 @@ class ScreenView:
         self._events = max(_LEAST_EVENTS, min(_EVENTS, room))
 
     def run(self, until: Wait) -> bool:
-        """Play the run; False where it was interrupted."""
+        """Play the run. Return False if it was interrupted."""
         with Live(self.picture(), console=self._console, auto_refresh=False) as live:
             return play(self._simulation, until, FRAME_MS, lambda: live.update(self.picture(), refresh=True))
 
     def picture(self) -> RenderableType:
-        """The present state."""
+        """Return the present state."""
         run = self._simulation
         balances = run.balances()
         width = max(72, min(self._console.width, 110))
@@ -77,7 +77,7 @@ class ScreenView:
 
 def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
     table = Table(box=None, show_header=True, header_style="grey58", padding=(0, 1, 0, 0), pad_edge=False)
-    names = twigs()
+    names = tree_labels()
     label = max(map(len, names.values()))
     room = width - label - _LEFT_RPM - _LEFT_TPM - 4
     rpm_width, debt_width = max(len(_REQUESTS), room // 4), room // 6
@@ -105,7 +105,7 @@ def _number(row: LevelStatus) -> Text:
     return Text(f"{row.available:,}", style=style).append(f"/{row.capacity:,}", style="grey50")
 
 
-def _line(event: Event | None) -> Text:
+def _line(event: DemoEvent | None) -> Text:
     if event is None:
         return Text("")
     style = "bright_red" if event.debt else _STYLES[event.kind]
@@ -117,9 +117,9 @@ def _line(event: Event | None) -> Text:
 
 def _totals(run: Simulation) -> Text:
     text = Text()
-    for kind in (Kind.GRANTED, Kind.REFUSED, Kind.FAILED):
+    for kind in (EventKind.GRANTED, EventKind.REFUSED, EventKind.FAILED):
         text.append(f"{kind.value} {run.counts[kind]}", style=_STYLES[kind]).append("   ")
-    return text.append(f"debts repaid {run.counts[Kind.REPAID]}", style=_STYLES[Kind.REPAID])
+    return text.append(f"debts repaid {run.counts[EventKind.REPAID]}", style=_STYLES[EventKind.REPAID])
 
 
 def _clock(run: Simulation) -> Text:

@@ -1,11 +1,12 @@
-"""The run itself: calls arrive, are granted or refused, take their time, and settle what they really used.
+"""The simulation: calls arrive, are granted or refused, take their time, and settle what they really used.
 
-Every decision is made by the limiter. The simulation only decides when somebody calls and what a call uses.
-Events are drawn in their order in time from one seeded source, so with a manual clock a run repeats exactly.
+Every decision is made by the limiter. The simulation only decides when somebody calls and what a call uses. Events are
+drawn in order of time from one seeded source, so a run with a manual clock repeats exactly.
 """
 
 from __future__ import annotations
 
+import enum
 import heapq
 import itertools
 import random
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core.errors import RateLimitExceeded
-from .events import Event, Kind
 from .ledger import Ledger
 from .scenario import ESTIMATE, KEYS, RESOURCE, Party
 
@@ -34,8 +34,32 @@ _LEAST_TOKENS = 120
 _MOST_TOKENS = 4_500
 
 
+class EventKind(enum.Enum):
+    """The kind of an event."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    SETTLED = "settled"
+    FAILED = "failed"
+    GAVE_UP = "gave up"
+    REPAID = "repaid"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEvent:
+    """One event of a call or of a bucket."""
+
+    at_ms: int
+    """Since the start of the run."""
+    kind: EventKind
+    who: str
+    text: str
+    debt: bool = False
+    """Whether it drove a bucket below zero."""
+
+
 class UpstreamFailure(Exception):
-    """The model answered with an error: the limiter gives the whole cost back."""
+    """The model answered with an error, so the limiter gives the whole cost back."""
 
 
 @dataclass(slots=True)
@@ -62,8 +86,8 @@ class Simulation:
         self.start_ms = clock.now_ms()
         self.end_ms = self.start_ms + round(seconds * 1000)
         self.ledger = Ledger()
-        self.events: list[Event] = []
-        self.counts: Counter[Kind] = Counter()
+        self.events: list[DemoEvent] = []
+        self.counts: Counter[EventKind] = Counter()
         self._order = itertools.count()
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._open: dict[int, Call] = {}
@@ -76,31 +100,31 @@ class Simulation:
 
     @property
     def elapsed_ms(self) -> int:
-        """How long it has been running."""
+        """The milliseconds since the start."""
         return self._clock.now_ms() - self.start_ms
 
     @property
     def longest_debt_ms(self) -> int:
-        """The longest time that a bucket was in debt, or has been so far."""
+        """The longest time that a bucket was in debt so far."""
         now_ms = self._clock.now_ms()
         return max(self._longest_debt_ms, *(now_ms - since_ms for since_ms in self._in_debt.values()), 0)
 
     def next_ms(self) -> int | None:
-        """The instant of the next event; None when there are no more."""
+        """Return the instant of the next event, or None if there are no more."""
         return self._due[0][0] if self._due else None
 
     def step(self) -> None:
-        """Let the next event happen."""
+        """Process the next event."""
         heapq.heappop(self._due)[2]()
 
     def stop(self) -> None:
-        """No more calls; those that are open settle now."""
+        """End all arrivals and settle the open calls."""
         self._due.clear()
         while self._open:
             self._finish(self._open.popitem()[1])
 
     def balances(self) -> dict[tuple[str, str], LevelStatus]:
-        """What is left, by entity and limit; notes debts that have been repaid since the last look."""
+        """Return the status of each limit by entity and limit, and note debts that were repaid."""
         rows = [row for party in KEYS for row in self._limiter.get_status(party.id, RESOURCE)]
         found = {(row.entity_id, row.limit_name): row for row in rows}
         for name, row in found.items():
@@ -132,31 +156,31 @@ class Simulation:
         try:
             call.lease = call.open.enter_context(self._limiter.acquire(who, RESOURCE, COST))
         except RateLimitExceeded as error:
-            self._refused(call, error)
+            self._on_refusal(call, error)
             return
         after_ms = self._clock.now_ms()
         self.ledger.grant(call.number, who, COST, before_ms, after_ms)
         self.granted_later += call.tries > 1
         again = f" at try {call.tries}" if call.tries > 1 else ""
-        self._tell(Kind.GRANTED, who, f"1 rpm, {ESTIMATE} tpm estimated{again}")
+        self._tell(EventKind.GRANTED, who, f"1 rpm, {ESTIMATE} tpm estimated{again}")
         self._open[call.number] = call
         finish_ms = min(after_ms + round(call.seconds * 1000), max(self.end_ms, after_ms))
         self._at(finish_ms, lambda: self._finish(self._open.pop(call.number)))
 
-    def _refused(self, call: Call, error: RateLimitExceeded) -> None:
+    def _on_refusal(self, call: Call, error: RateLimitExceeded) -> None:
         for status in error.violations:
             self.ledger.refuse(status.entity_id, status.limit_name)
         first, wait = error.primary_violation, error.retry_after_seconds
         assert first is not None  # a refusal names its reason
         assert wait is not None  # no call costs more than a bucket holds
         left = f"{first.entity_id} has {first.available:,} of {first.requested:,} {first.limit_name}"
-        self._tell(Kind.REFUSED, call.party.id, f"{left}, retry after {wait:.2f} s")
+        self._tell(EventKind.REFUSED, call.party.id, f"{left}, retry after {wait:.2f} s")
         # Later than promised by a little chance, never earlier: those refused together do not come back together.
         retry_ms = self._clock.now_ms() + round(wait * 1000 * self._random.uniform(1.0, 1.5))
         if retry_ms >= self.end_ms:
-            self._tell(Kind.GAVE_UP, call.party.id, "the demo ends before that")
+            self._tell(EventKind.GAVE_UP, call.party.id, "the demo ends before that")
         elif call.tries == TRIES:
-            self._tell(Kind.GAVE_UP, call.party.id, f"after {TRIES} tries")
+            self._tell(EventKind.GAVE_UP, call.party.id, f"after {TRIES} tries")
         else:
             self._at(retry_ms, lambda: self._try(call))
 
@@ -168,21 +192,21 @@ class Simulation:
                 raise UpstreamFailure
             back = {name: -tokens for name, tokens in COST.items()}
             self.ledger.settle(call.number, who, back, before_ms, self._clock.now_ms())
-            self._tell(Kind.FAILED, who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
+            self._tell(EventKind.FAILED, who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
             return
         call.lease.adjust(tpm=change)
         call.open.close()
         self.ledger.settle(call.number, who, {"tpm": change}, before_ms, self._clock.now_ms())
-        self._settled(who, call.used, change)
+        self._report_settlement(who, call.used, change)
 
-    def _settled(self, who: str, used: int, change: int) -> None:
+    def _report_settlement(self, who: str, used: int, change: int) -> None:
         text = f"used {used:,} ({change:+,})"
         below = [row for row in self._limiter.get_status(who, RESOURCE) if row.available < 0] if change > 0 else []
         if below:
             text += ": " + ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)
         for row in below:
             self._watch_debt((row.entity_id, row.limit_name), row)
-        self._tell(Kind.SETTLED, who, text, debt=bool(below))
+        self._tell(EventKind.SETTLED, who, text, debt=bool(below))
 
     def _watch_debt(self, name: tuple[str, str], row: LevelStatus) -> None:
         now_ms = self._clock.now_ms()
@@ -192,11 +216,11 @@ class Simulation:
         elif name in self._in_debt:
             took_ms = now_ms - self._in_debt.pop(name)
             self._longest_debt_ms = max(self._longest_debt_ms, took_ms)
-            self._tell(Kind.REPAID, name[0], f"{name[1]} out of debt after {took_ms / 1000:.1f} s")
+            self._tell(EventKind.REPAID, name[0], f"{name[1]} out of debt after {took_ms / 1000:.1f} s")
 
     def _at(self, at_ms: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action))
 
-    def _tell(self, kind: Kind, who: str, text: str, *, debt: bool = False) -> None:
+    def _tell(self, kind: EventKind, who: str, text: str, *, debt: bool = False) -> None:
         self.counts[kind] += 1
-        self.events.append(Event(self.elapsed_ms, kind, who, text, debt))
+        self.events.append(DemoEvent(self.elapsed_ms, kind, who, text, debt))

@@ -1,1 +1,1 @@
-"""DynamoDB: the distributed store. One table, one conditional write per acquire, a small client of its own."""
+"""DynamoDB, the distributed store: one table, one conditional write per acquire, and a small client of its own."""

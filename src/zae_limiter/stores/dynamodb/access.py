@@ -1,4 +1,4 @@
-"""Access to one table: what every request carries, one deadline for all calls of a verb, and reading by key."""
+"""Access to one table: common request fields, one time budget per operation, and reading by key."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
 
-class Deadline:
-    """The time that all calls of one verb share."""
+class TimeBudget:
+    """The time that all calls of one store operation share."""
 
     __slots__ = ("_ends", "_timeout")
 
@@ -33,7 +33,7 @@ class Deadline:
         self._ends = time.monotonic() + timeout
 
     def left(self) -> float:
-        """Seconds that are left; `RateLimiterUnavailable` where there are none."""
+        """Return the seconds that are left. Raise `RateLimiterUnavailable` if there are none."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise RateLimiterUnavailable(f"DynamoDB: no answer within {self._timeout:.3g} s")
@@ -43,7 +43,7 @@ class Deadline:
 class Access:
     """One table behind a client, and the clock by which its records expire.
 
-    What was read is judged by the clock as it is when the answer is there: the first answer is what sets it right.
+    Records are judged by the clock as of their arrival: the first answer may correct it.
     """
 
     def __init__(self, client: Client, clock: Clock, capacity_detail: str = "TOTAL") -> None:
@@ -52,39 +52,39 @@ class Access:
         self.table = client.table
         self._common = {"ReturnConsumedCapacity": capacity_detail}
 
-    def deadline(self, timeout: float | None) -> Deadline:
-        """A deadline from now on; without a timeout the client's own."""
-        return Deadline(self.client.timeout if timeout is None else timeout)
+    def deadline(self, timeout: float | None) -> TimeBudget:
+        """Return a time budget that starts now; without a timeout, the client's own."""
+        return TimeBudget(self.client.timeout if timeout is None else timeout)
 
     async def call(
-        self, operation: str, request: Mapping[str, Any], deadline: Deadline, *, repeatable: bool = False
+        self, operation: str, request: Mapping[str, Any], deadline: TimeBudget, *, repeatable: bool = False
     ) -> dict[str, Any]:
-        """One call that asks for the capacity it consumes."""
+        """Call ``operation`` and ask for the capacity that it consumes."""
         return await self.client.call(
             operation, {**request, **self._common}, timeout=deadline.left(), repeatable=repeatable
         )
 
-    async def pause(self, attempt: int, deadline: Deadline) -> None:
-        """Wait before the next try, longer each time and never in step with others."""
+    async def pause(self, attempt: int, deadline: TimeBudget) -> None:
+        """Wait before the next attempt: longer each time, and randomised."""
         most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempt, 10))
         seconds = most * random.uniform(0.5, 1.0)
         await self.client.pause(min(seconds, deadline.left()))
 
-    async def read(self, keys: Sequence[Key], deadline: Deadline) -> dict[Key, Image]:
-        """The live images of those keys that have one, as of this moment."""
+    async def read(self, keys: Sequence[Key], deadline: TimeBudget) -> dict[Key, Image]:
+        """Return the live images of those keys that have one."""
         wanted = list(dict.fromkeys(keys))
         if len(wanted) == 1:
             request = {"TableName": self.table, "Key": encode_key(wanted[0]), "ConsistentRead": True}
             answer = await self.call("GetItem", request, deadline, repeatable=True)
             items: Iterable[Mapping[str, Typed]] = [answer["Item"]] if "Item" in answer else []
-            return self.live(items)
+            return self.live_images(items)
         found: dict[Key, Image] = {}
         for start in range(0, len(wanted), _BATCH):
-            found |= await self._batch(wanted[start : start + _BATCH], deadline)
+            found |= await self._read_batch(wanted[start : start + _BATCH], deadline)
         return found
 
-    def live(self, items: Iterable[Mapping[str, Typed]]) -> dict[Key, Image]:
-        """The images of the items that have not expired."""
+    def live_images(self, items: Iterable[Mapping[str, Typed]]) -> dict[Key, Image]:
+        """Return the images of the items that have not expired."""
         now_ms = self.clock.now_ms()
         found: dict[Key, Image] = {}
         for item in items:
@@ -93,14 +93,12 @@ class Access:
                 found[key_of(item)] = image
         return found
 
-    async def _batch(self, keys: Sequence[Key], deadline: Deadline) -> dict[Key, Image]:
+    async def _read_batch(self, keys: Sequence[Key], deadline: TimeBudget) -> dict[Key, Image]:
         found: dict[Key, Image] = {}
-        pending: dict[str, Any] = {
-            self.table: {"Keys": [encode_key(key) for key in keys], "ConsistentRead": True},
-        }
+        pending: dict[str, Any] = {self.table: {"Keys": [encode_key(key) for key in keys], "ConsistentRead": True}}
         for attempt in itertools.count():
             answer = await self.call("BatchGetItem", {"RequestItems": pending}, deadline, repeatable=True)
-            found |= self.live(answer.get("Responses", {}).get(self.table, ()))
+            found |= self.live_images(answer.get("Responses", {}).get(self.table, ()))
             pending = answer.get("UnprocessedKeys") or {}
             if not pending:
                 break
@@ -109,11 +107,11 @@ class Access:
 
 
 def live_image(item: Mapping[str, Typed] | None, now_ms: int) -> Image | None:
-    """The image of an item, or None where there is none or it has expired: DynamoDB deletes late."""
+    """Return the image of an item, or None if there is none or it has expired: DynamoDB deletes late."""
     if item is None:
         return None
     image = decode(item)
     try:
         return image if is_live(image, now_ms) else None
     except TypeError:
-        raise CorruptRecordError(f"The record {key_of(item)} has an expiry that is no number.") from None
+        raise CorruptRecordError(f"The record {key_of(item)} has an expiry that is not a number.") from None

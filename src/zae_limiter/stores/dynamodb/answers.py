@@ -42,25 +42,25 @@ class ServiceError(Exception):
         self.request_id = request_id
 
 
-_THROTTLED = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it throttles its callers; raise its capacity", True)
+_THROTTLED = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it is throttling requests; raise its capacity", True)
 _CONFLICT = Meaning(RateLimiterUnavailable, Remedy.TURN, "other transactions hold the item")
 _FAILED = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the service failed")
 _UNKNOWN_KEY = Meaning(
-    AccessDeniedError, Remedy.RENEW, "the credentials are not valid (any more); check them, or log in again"
+    AccessDeniedError, Remedy.RENEW, "the credentials are invalid or expired; check them, or log in again"
 )
-_BAD_SIGNATURE = Meaning(AccessDeniedError, Remedy.NONE, "the secret key does not fit the access key")
+_BAD_SIGNATURE = Meaning(AccessDeniedError, Remedy.NONE, "the secret key does not match the access key")
 _SKEWED = Meaning(AccessDeniedError, Remedy.RESYNC, "the host's clock is too far from the service's")
 _DENIED = Meaning(AccessDeniedError, Remedy.NONE, "access is denied; the policy of this identity lacks the action")
 _MISSING = Meaning(
     InfrastructureNotFoundError,
     Remedy.NONE,
-    f"it does not exist; {OTHER_REGION}, else create it with create_table() or deploy the stack",
+    f"it does not exist; {OTHER_REGION}, or create it with `zae-limiter deploy` or `zae-limiter create-table`",
 )
-_DAMAGED = Meaning(CorruptRecordError, Remedy.NONE, "a stored attribute has a type that is not ours")
+_DAMAGED = Meaning(CorruptRecordError, Remedy.NONE, "a stored attribute has an unexpected type")
 _FOREIGN = Meaning(
     IncompatibleSchemaError,
     Remedy.NONE,
-    "it has another schema; create_table() names every difference and changes nothing",
+    "it is not a zae-limiter table; `zae-limiter create-table` lists the differences and changes nothing",
 )
 _OTHER = Meaning(InfrastructureError, Remedy.NONE, "the request was refused")
 

@@ -136,15 +136,15 @@ class Client:
             try:
                 return await self._attempt(operation, body, deadline, retry)
             except Refused:
-                self.stats.refused(request)
+                self.stats.count_conflict(request)
                 raise
             except Failure as failed:
                 if failed.throttled:
-                    self.stats.noted("throttled")
+                    self.stats.count("throttled")
                 pause = retry.pause(failed.remedy, self._chance.random)
                 if pause is None or self._chance.timer() + pause >= deadline:
                     raise failed.error from failed.error.__cause__
-            self.stats.noted("retries")
+            self.stats.count("retries")
             if pause:
                 await self.pause(pause)
 
@@ -165,12 +165,12 @@ class Client:
         data = request_bytes(settings.endpoint.target, headers | settings.endpoint.headers, body)
         answer = await self._exchanged(operation, data, deadline)
         content = understood(answer, self._where())
-        self.stats.charged(operation, content)
+        self.stats.count_capacity(operation, content)
         return content
 
     async def _exchanged(self, operation: str, data: bytes, deadline: float) -> Answer:
         """The answer, whatever it says, with its time learned."""
-        self.stats.called(operation, len(data))
+        self.stats.count_call(operation, len(data))
         host = self.clock.host
         sent_ms = host.now_ms()
         try:
@@ -180,7 +180,7 @@ class Client:
             raise failure(meaning, self._where(), error) from error
         except Unknown as error:
             raise failure(_UNKNOWN, self._where(), error) from error
-        self.stats.received(len(answer.body))
+        self.stats.count_received(len(answer.body))
         if request_id(answer) is not None:  # an answer of a proxy's own does not tell the service's time
             self.clock.observe(answer.headers.get("date"), sent_ms, host.now_ms())
         return answer

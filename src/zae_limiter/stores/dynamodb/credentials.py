@@ -1,7 +1,7 @@
-"""Credentials of every kind that botocore resolves, kept at hand so that the steady state asks nobody.
+"""Credentials of every kind that botocore resolves, cached so that requests do not wait for them.
 
-botocore renews what expires, well before its time. It is asked once a minute, beside the callers: they go on with
-what they have, which is good for minutes more. Only the first call waits, and one whose credentials were refused.
+botocore renews expiring credentials in good time. It is asked once a minute in the background, while callers use the
+cached credentials, which are valid for minutes more. Only the first call waits, and one whose credentials were refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ADVICE = (
 
 
 def open_session(profile: str | None) -> Any:
-    """A botocore session of our own; a profile that does not exist, or a file that is none, is bad input."""
+    """Return a botocore session. Raise `ValidationError` for an unknown profile or an invalid config file."""
     from botocore.exceptions import ConfigParseError, ProfileNotFound
     from botocore.session import Session
 
@@ -47,7 +47,7 @@ def open_session(profile: str | None) -> Any:
 
 
 class CredentialSource:
-    """The present credentials, and how to get newer ones."""
+    """The current credentials, and how to renew them."""
 
     def __init__(
         self, session: Callable[[], Any], *, local: Callable[[], bool], timer: Callable[[], float] = time.monotonic
@@ -64,7 +64,7 @@ class CredentialSource:
 
     @property
     def at_hand(self) -> Credentials | None:
-        """The credentials known now, without any wait."""
+        """The cached credentials, or None."""
         return self._frozen
 
     @property
@@ -73,7 +73,7 @@ class CredentialSource:
         return self._timer() - self._asked_at >= _FRESH_SECONDS
 
     def ask(self, refused: Credentials | None = None) -> Credentials:
-        """Ask botocore; may block. What was ``refused`` is resolved anew, once for all who met the refusal."""
+        """Ask botocore for credentials; may block. ``refused`` ones are resolved again, once for all callers."""
         if self._pid != os.getpid():  # the lock may have been held when the process forked
             self._turn, self._pid = threading.Lock(), os.getpid()
         with self._turn:
@@ -89,13 +89,13 @@ class CredentialSource:
             raise type(self._failure)(str(self._failure)) from self._failure
         self._asked_at, self._failure = now, None
         try:
-            self._frozen = self._resolved()
+            self._frozen = self._resolve()
         except InfrastructureError as error:
             self._failure = error
             raise
         return self._frozen
 
-    def _resolved(self) -> Credentials:
+    def _resolve(self) -> Credentials:
         try:
             if self._found is None:
                 self._found = self._load()
@@ -107,8 +107,8 @@ class CredentialSource:
         except ZAELimiterError:
             raise
         except Exception as error:
-            raise _translated(error) from error
-        return _checked(frozen)
+            raise _translate(error) from error
+        return _check(frozen)
 
     def _load(self) -> Any:
         session = self._session()
@@ -117,8 +117,8 @@ class CredentialSource:
         return session.get_credentials()
 
 
-def _checked(frozen: Any) -> Credentials:
-    """Credentials that fit into a header; a line break from a badly read file does not."""
+def _check(frozen: Any) -> Credentials:
+    """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. with a line break."""
     found = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
     for part in found:
         if part is not None and not (part.isascii() and part.isprintable() and part and " " not in part):
@@ -137,7 +137,7 @@ _TRANSIENT = (
 """botocore's errors that say that nobody answered; each other one says that something is wrong with the setup."""
 
 
-def _translated(error: Exception) -> InfrastructureError:
+def _translate(error: Exception) -> InfrastructureError:
     names = {kind.__name__ for kind in type(error).__mro__}
     status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if names.intersection(_TRANSIENT) or status >= 500:

@@ -1,4 +1,4 @@
-"""DynamoDB's clock, read off the ``Date`` headers of its answers: whole seconds, so one answer leaves a second open."""
+"""DynamoDB's clock, from the ``Date`` headers of its answers. They have whole seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..server_clock import ServerClock
 
 
 class DateClock(ServerClock):
-    """DynamoDB's clock: all clients decide by it, however wrong their hosts are."""
+    """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are."""
 
     def __init__(self, host_clock: Clock | None = None) -> None:
         super().__init__("DynamoDB", host_clock)
 
     def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
-        """Learn from the ``Date`` of an answer; both instants by the host's clock."""
+        """Learn from the ``Date`` of an answer. Both instants are of the host's clock."""
         date_ms = None if date is None else _date_ms(date)
         if date_ms is not None:
             self.learn(date_ms, date_ms + 1000, sent_ms, received_ms)
@@ -25,7 +25,7 @@ class DateClock(ServerClock):
 
 @lru_cache(maxsize=8)
 def _date_ms(date: str) -> int | None:
-    """An HTTP date as milliseconds; the same text comes for a whole second."""
+    """Return an HTTP date in milliseconds, or None. The same text comes for a whole second, so it is cached."""
     try:
         parsed = parsedate(date)
         return None if parsed is None else timegm(parsed) * 1000

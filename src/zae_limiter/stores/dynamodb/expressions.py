@@ -1,9 +1,8 @@
-"""Expressions: a guarded write as DynamoDB's conditions and updates.
+"""Translate guarded writes to DynamoDB's conditions and updates.
 
-A write takes one of five forms, by what is known of its record. What a form cannot do in one call (a record that has
-expired must start from nothing, an expiry must never come nearer) its condition keeps it from doing; the image in
-DynamoDB's answer then names the form that fits. The text of an expression depends on the shape of a write only, so it
-is made once per shape; a steady writer only fills in values.
+A write takes one of five forms, by what is known of its record. What a form cannot do in one call (an expired record
+must start from nothing, an expiry must never come nearer) its condition prevents; the image in DynamoDB's answer then
+tells which form fits. The text of an expression depends only on the shape of a write, so it is made once per shape.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .values import PK, Typed, encode, encode_item, encode_key
 
 
 class Form(enum.Enum):
-    """How a write is put to DynamoDB."""
+    """The form in which a write is sent to DynamoDB."""
 
     CHANGE = enum.auto()
     """Update a live record, or one that does not exist; the expiry may be put off."""
@@ -35,7 +34,7 @@ _CHANGING = frozenset((Form.CHANGE, Form.KEEP))
 
 
 class Expression(NamedTuple):
-    """What one shape of write always says; ``slots`` are the placeholders of its values, in the order of `_values`."""
+    """The constant parts of one shape of write. ``slots`` are the placeholders of its values, in order."""
 
     condition: str
     update: str
@@ -45,7 +44,7 @@ class Expression(NamedTuple):
 
 
 def first_form(write: Write) -> Form:
-    """The form to begin with, when nothing is known of the record."""
+    """Return the form to try first, when nothing is known of the record."""
     absent = any(op == "absent" for _, op, _ in write.guards)
     if write.is_check or (write.delete and absent):
         return Form.CHECK
@@ -55,7 +54,7 @@ def first_form(write: Write) -> Form:
 
 
 def next_form(write: Write, image: Image | None) -> Form | None:
-    """The form that fits the current live image, or None where a guard does not hold."""
+    """Return the form that fits the current live image, or None if a guard does not hold."""
     if not holds(image, write.guards):
         return None
     if write.delete or write.is_check:
@@ -67,29 +66,29 @@ def next_form(write: Write, image: Image | None) -> Form | None:
 
 
 def is_impossible(write: Write) -> bool:
-    """Whether its guards hold for no record at all, so that there is nothing to ask DynamoDB for but the image."""
+    """Return whether the guards hold for no record at all, so that only the image needs to be read."""
     ops = {op for _, op, _ in write.guards}
     never = any(value is None and op not in ("absent", "present") for _, op, value in write.guards)
     return never or ("absent" in ops and len(ops) > 1)
 
 
 def changes_nothing(write: Write, form: Form) -> bool:
-    """Whether nothing is left to change in this form."""
+    """Return whether nothing is left to change in this form."""
     return form is Form.CHECK or (form is Form.KEEP and not (write.put or write.add or write.remove))
 
 
-def parts(write: Write, form: Form, now_s: int) -> dict[str, Any]:
-    """The request for a write in a form, as a single call and an item of a transaction share it."""
+def request_parts(write: Write, form: Form, now_s: int) -> dict[str, Any]:
+    """Return the request for a write in a form, for a single call or as an item of a transaction."""
     if form is Form.CREATE:
         image = applied(None, write)
         request: dict[str, Any] = {"Item": encode_item(write.key, image or {})}
-        found = _compiled(form, (("", "absent"),), (), (), (), "")
+        found = _compile(form, (("", "absent"),), (), (), (), "")
         values: dict[str, Typed] = {}
     else:
         request = {"Key": encode_key(write.key)}
-        write = _disjoint(write) if form in _CHANGING else Write(write.key, write.guards)
+        write = _separate(write) if form in _CHANGING else Write(write.key, write.guards)
         guards = tuple([(attr, op) for attr, op, _ in write.guards])
-        found = _compiled(form, guards, tuple(write.put), tuple(write.add), write.remove, _expiry(write, form))
+        found = _compile(form, guards, tuple(write.put), tuple(write.add), write.remove, _expiry(write, form))
         values = dict(zip(found.slots, _values(write, form, now_s), strict=True))
     if found.timed:
         values[":now"] = {"N": str(now_s)}
@@ -127,8 +126,8 @@ def _values(write: Write, form: Form, now_s: int) -> list[Typed]:
     return values
 
 
-def _disjoint(write: Write) -> Write:
-    """The same write with every attribute in one of put, add and remove: an expression may name a path once."""
+def _separate(write: Write) -> Write:
+    """Return the write with every attribute in only one of put, add and remove: an expression may name it once."""
     put, add, remove = write.put, write.add, write.remove
     if remove:
         put = {name: value for name, value in put.items() if name not in remove}
@@ -144,7 +143,7 @@ def _disjoint(write: Write) -> Write:
 
 
 class _Text:
-    """An expression in the making: each attribute and each value has one placeholder."""
+    """Collects the placeholders of an expression, one per attribute and value."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -159,7 +158,7 @@ class _Text:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(
+def _compile(
     form: Form,
     guards: tuple[tuple[str, str], ...],
     put: tuple[str, ...],
@@ -196,7 +195,7 @@ def _guard(attr: str, op: str, text: _Text) -> str:
 
 
 def _liveness(expiry: str, until: str, text: _Text) -> str:
-    """The record has not expired, and its expiry is not brought nearer."""
+    """Return the condition that the record has not expired and that its expiry is not brought nearer."""
     ttl = text.name(TTL)
     if expiry == "later":
         return f"{ttl} > {until}"

@@ -1,4 +1,4 @@
-"""Ranges: a query as DynamoDB's, page after page until it is full or the range ends."""
+"""Query ranges, page by page until the result is full or the range ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.errors import ValidationError
 from ...records.algebra import Image, Key, Page, Query
 from ..ranges import cursor_of, index_entry, within
-from .access import Access, Deadline
+from .access import Access, TimeBudget
 from .values import PK, SK, encode_key, key_of
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ _LAST = "\U0010ffff"
 
 
 class Row(NamedTuple):
-    """A record in a range, with its sort key there."""
+    """A record of a range, with its sort key there."""
 
     sort: str
     key: Key
     image: Image
 
 
-async def query(access: Access, wanted: Query, deadline: Deadline) -> Page:
-    """One page of a range; the cursor is None exactly at its end."""
+async def query(access: Access, wanted: Query, deadline: TimeBudget) -> Page:
+    """Return one page of a range. Its cursor is None exactly at the end."""
     bounds = Bounds.of(wanted)
-    if bounds.empty:
+    if bounds.is_empty:
         return Page((), None)
     start = _start_key(wanted)
     rows: list[Row] = []
@@ -50,14 +50,14 @@ async def query(access: Access, wanted: Query, deadline: Deadline) -> Page:
     )
 
 
-async def _rows(access: Access, wanted: Query, items: Sequence[Item], deadline: Deadline) -> Iterable[Row]:
-    """The records behind the items of an answer that are live and still where the answer has them."""
+async def _rows(access: Access, wanted: Query, items: Sequence[Item], deadline: TimeBudget) -> Iterable[Row]:
+    """Return the records behind the items of an answer that are live and still in the range."""
     sort_name = _names(wanted)[1]
     sorts = {key_of(item): item[sort_name]["S"] for item in items}
     if not sorts:
         return ()
     if wanted.gsi is None or wanted.gsi in WHOLE:
-        found = access.live(items)
+        found = access.live_images(items)
     else:
         read = await access.read(list(sorts), deadline)
         places = {key: (wanted.pk, sort) for key, sort in sorts.items()}
@@ -93,12 +93,12 @@ def _request(access: Access, wanted: Query, bounds: Bounds, start: Item | None, 
 
 
 def _start_key(wanted: Query) -> Item | None:
-    """The place after which a page begins, from the cursor of the page before; it cannot leave the partition."""
+    """Return the start key for the cursor of a query. Raise `ValidationError` if it is not a cursor of this range."""
     if wanted.after is None:
         return None
     parts = wanted.after.split("\x00")
     if len(parts) != 3 or not all(parts) or not within(parts[0], wanted):
-        raise ValidationError("after", wanted.after, "is no cursor of this range")
+        raise ValidationError("after", wanted.after, "is not a cursor of this range")
     sort, pk, sk = parts
     if wanted.gsi is None:
         return encode_key(Key(wanted.pk, sort))
@@ -107,7 +107,7 @@ def _start_key(wanted: Query) -> Item | None:
 
 
 class Bounds(NamedTuple):
-    """A range of sort keys as the one condition that DynamoDB takes on them."""
+    """A range of sort keys as the single condition that DynamoDB allows on them."""
 
     lower: str = ""
     upper: str | None = None
@@ -115,7 +115,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, wanted: Query) -> Bounds:
-        """The condition of a query; what it lets through too much `within` drops."""
+        """Return the bounds of a query. They may let through more, which `within` drops."""
         if not wanted.start and wanted.end is None:
             return cls(prefix=wanted.prefix)
         upper = _after_prefix(wanted.prefix)
@@ -124,12 +124,12 @@ class Bounds(NamedTuple):
         return cls(max(wanted.prefix, wanted.start or ""), upper)
 
     @property
-    def empty(self) -> bool:
-        """Whether no sort key lies inside, so that nobody need be asked."""
+    def is_empty(self) -> bool:
+        """Whether no sort key lies inside."""
         return self.upper is not None and (not self.upper or self.lower > self.upper)
 
     def condition(self, values: dict[str, Any]) -> str:
-        """The condition's text; its values go into ``values``."""
+        """Return the text of the condition and add its values to ``values``."""
         if self.prefix:
             values[":prefix"] = {"S": self.prefix}
             return " AND begins_with(#sk, :prefix)"
@@ -145,7 +145,7 @@ class Bounds(NamedTuple):
 
 
 def _after_prefix(prefix: str) -> str | None:
-    """The first text behind all that begin with ``prefix``, None where there is none."""
+    """Return the first text after all that start with ``prefix``, or None if there is none."""
     stem = prefix.rstrip(_LAST)
     if not stem:
         return None

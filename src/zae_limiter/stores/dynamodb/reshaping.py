@@ -1,7 +1,7 @@
-"""Bringing an older table into shape: one index at a time, as DynamoDB wants it.
+"""Bring an older table into shape, one index at a time, as DynamoDB requires.
 
-What is to be done next is read off the table each time, so a run that ends anywhere is gone on with by the next, and
-two at once only wait for each other. An index that differs is deleted and made anew; records are left alone.
+The next step is always derived from the table, so an interrupted run is continued by the next one, and two runs at once
+only wait for each other. An index that differs is deleted and recreated; records are left alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .answers import OTHER_REGION
 from .table import (
     STREAM,
     describe,
-    expire,
-    expires,
+    enable_expiry,
+    has_expiry,
     index_definition,
     index_differences,
     index_of,
@@ -39,34 +39,34 @@ _EXPIRY = "turn expiry on"
 _BUSY = frozenset(("ResourceInUseException", "LimitExceededException"))
 
 
-class Step(NamedTuple):
+class TableChange(NamedTuple):
     """One change of the table."""
 
     what: str
     change: dict[str, Any]
 
 
-def steps(description: Mapping[str, Any]) -> list[Step]:
-    """The changes that a table needs, in their order; a key that is not ours cannot be changed."""
+def plan_changes(description: Mapping[str, Any]) -> list[TableChange]:
+    """Return the changes that a table needs, in order. Raise `IncompatibleSchemaError` for a wrong key."""
     wrong = key_differences(description)
     if wrong:
         name = description.get("TableName")
-        raise IncompatibleSchemaError(f"DynamoDB table {name!r} is none of ours: {'; '.join(wrong)}.")
-    found: list[Step] = []
+        raise IncompatibleSchemaError(f"DynamoDB table {name!r} is not a zae-limiter table: {'; '.join(wrong)}.")
+    found: list[TableChange] = []
     for name in INDEXES:
         if index_differences(description, name):
             if index_of(description, name) is not None:
-                found.append(Step(f"delete index {name}", _deletion(name)))
-            found.append(Step(f"create index {name}", _creation(description, name)))
+                found.append(TableChange(f"delete index {name}", _delete_index(name)))
+            found.append(TableChange(f"create index {name}", _create_index(description, name)))
     if not (description.get("StreamSpecification") or {}).get("StreamEnabled"):
-        found.append(Step(_STREAM, {"StreamSpecification": STREAM}))
+        found.append(TableChange(_STREAM, {"StreamSpecification": STREAM}))
     return found
 
 
-async def missing(client: Client) -> list[str]:
-    """What a table lacks, as the steps that `reshape` would take."""
-    found = [step.what for step in steps(await _described(client))]
-    return found if await expires(client) else [*found, _EXPIRY]
+async def missing_steps(client: Client) -> list[str]:
+    """Return the names of the steps that `reshape` would take."""
+    found = [step.what for step in plan_changes(await _describe(client))]
+    return found if await has_expiry(client) else [*found, _EXPIRY]
 
 
 async def reshape(
@@ -74,11 +74,11 @@ async def reshape(
     progress: Callable[[str], object] | None = None,
     pause: Callable[[float], Awaitable[None]] | None = None,
 ) -> list[str]:
-    """Take all steps that are missing, each when the one before is done; says which were taken."""
+    """Make all missing changes, one after the other, and return their names."""
     taken: list[str] = []
     for _ in range(_LOOKS):
-        found = await _described(client)
-        wanted = steps(found)
+        found = await _describe(client)
+        wanted = plan_changes(found)
         if _is_changing(found):
             await (pause or client.pause)(_PAUSE_SECONDS)
         elif wanted:
@@ -89,18 +89,18 @@ async def reshape(
             else:
                 await (pause or client.pause)(_PAUSE_SECONDS)
         else:
-            return taken + await _expiring(client)
-    raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being changed; upgrade again later.")
+            return taken + await _enable_expiry(client)
+    raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being changed; rerun to keep waiting.")
 
 
-async def _expiring(client: Client) -> list[str]:
-    if await expires(client):
+async def _enable_expiry(client: Client) -> list[str]:
+    if await has_expiry(client):
         return []
-    await expire(client)
+    await enable_expiry(client)
     return [_EXPIRY]
 
 
-async def _described(client: Client) -> dict[str, Any]:
+async def _describe(client: Client) -> dict[str, Any]:
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
@@ -109,8 +109,8 @@ async def _described(client: Client) -> dict[str, Any]:
     return found
 
 
-async def _take(client: Client, step: Step) -> bool:
-    """Ask for one change; False where the table has another one under way, or has had this one meanwhile."""
+async def _take(client: Client, step: TableChange) -> bool:
+    """Request one change. Return False if another change is in progress or this one has been made meanwhile."""
     try:
         await client.call("UpdateTable", {"TableName": client.table, **step.change})
     except InfrastructureNotFoundError:  # somebody else has deleted the index
@@ -124,18 +124,18 @@ async def _take(client: Client, step: Step) -> bool:
 
 
 def _is_changing(description: Mapping[str, Any]) -> bool:
-    """Whether the table or one of its indexes is not ready."""
+    """Return whether the table or one of its indexes is not ready."""
     indexes = description.get("GlobalSecondaryIndexes") or ()
     states = [description.get("TableStatus", "ACTIVE"), *(each.get("IndexStatus", "ACTIVE") for each in indexes)]
     return any(state != "ACTIVE" for state in states)
 
 
-def _deletion(name: str) -> dict[str, Any]:
+def _delete_index(name: str) -> dict[str, Any]:
     return {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
 
 
-def _creation(description: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """On demand, or where the table pays for a throughput, with the same."""
+def _create_index(description: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the change that creates an index, with the table's throughput if that is provisioned."""
     index = index_definition(name)
     names = [each["AttributeName"] for each in index["KeySchema"]]
     billing = (description.get("BillingModeSummary") or {}).get("BillingMode", "PROVISIONED")

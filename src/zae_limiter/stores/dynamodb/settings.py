@@ -1,4 +1,4 @@
-"""Region and endpoint: from the arguments, else from wherever botocore looks for them."""
+"""Region and endpoint, from the arguments or from where botocore looks for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL_REGION = "us-east-1"
 
 
 class Settings(NamedTuple):
-    """Where the table is, and how to get there."""
+    """Region and endpoint of the table, and how to connect."""
 
     region: str
     url: str
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 
 
 def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], Any]) -> Settings:
-    """Find out; ``session`` makes a botocore session. May read files, never the network."""
+    """Return the settings. ``session`` makes a botocore session. May read files, never the network."""
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
     botocore_session = None
     if region is None:
@@ -41,19 +41,19 @@ def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], 
     if endpoint_url is not None:
         region = region or _LOCAL_REGION
     else:
-        region, endpoint_url = _found(botocore_session or session(), region)
-    return _settings(check_region(region), endpoint_url, session)
+        region, endpoint_url = _find_endpoint(botocore_session or session(), region)
+    return _build(check_region(region), endpoint_url, session)
 
 
 def check_region(region: object) -> str:
-    """Check the name of a region, known or not."""
+    """Return the name of a region. Raise `ValidationError` if it is malformed."""
     if not isinstance(region, str) or not _REGION.fullmatch(region):
-        raise ValidationError("region", region, "is no name of a region, such as eu-west-1")
+        raise ValidationError("region", region, "is not the name of a region, such as eu-west-1")
     return region
 
 
 def check_endpoint(url: object) -> SplitResult:
-    """Check the URL of an endpoint and take it apart."""
+    """Return the parts of an endpoint URL. Raise `ValidationError` if it is invalid."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else SplitResult("", "", "", "", "")
         usable = parts.scheme in _PORTS and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
@@ -65,12 +65,12 @@ def check_endpoint(url: object) -> SplitResult:
     return parts
 
 
-def _found(session: Any, region: str | None) -> tuple[str, str]:
-    """What botocore's own client would use: environment, profile, FIPS, dual stack, partition."""
+def _find_endpoint(session: Any, region: str | None) -> tuple[str, str]:
+    """Return region and endpoint as botocore resolves them: environment, profile, FIPS, dual stack, partition."""
     url = _client_url(session, region or _LOCAL_REGION)
     if region is None and url == _client_url(session, _LOCAL_REGION, ignore_configured_endpoint_urls=True):
         raise ValidationError(
-            "region", None, "no region is known; pass region=, set AWS_REGION, or set region in the profile"
+            "region", None, "no region is known; pass one, set AWS_REGION, or set region in the profile"
         )
     return region or _LOCAL_REGION, url
 
@@ -88,13 +88,13 @@ def _client_url(session: Any, region: str, **options: Any) -> str:
             config=Config(**options),
         )
     except (BotoCoreError, ValueError) as error:
-        raise ValidationError("region", region, f"leads to no endpoint: {error}") from error
+        raise ValidationError("region", region, f"has no endpoint: {error}") from error
     url = str(client.meta.endpoint_url)
     client.close()
     return url
 
 
-def _settings(region: str, url: str, session: Callable[[], Any]) -> Settings:
+def _build(region: str, url: str, session: Callable[[], Any]) -> Settings:
     parts = check_endpoint(url)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     shown = f"[{host}]" if ":" in host else host
@@ -103,7 +103,7 @@ def _settings(region: str, url: str, session: Callable[[], Any]) -> Settings:
         region=region,
         url=url,
         host_header=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
-        endpoint=Endpoint(host, port, tls, _proxy(parts.scheme, host, port)),
+        endpoint=Endpoint(host, port, tls, _find_proxy(parts.scheme, host, port)),
         is_local=tls is None and _is_loopback(host),
     )
 
@@ -115,8 +115,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _proxy(scheme: str, host: str, port: int) -> Proxy | None:
-    """The proxy that the environment names for this endpoint."""
+def _find_proxy(scheme: str, host: str, port: int) -> Proxy | None:
+    """Return the proxy that the environment names for this endpoint, or None."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
@@ -127,7 +127,7 @@ def _proxy(scheme: str, host: str, port: int) -> Proxy | None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         proxy_port = parts.port or 80
     except ValueError:
-        raise ValidationError("proxy", scheme, "names no usable URL in the environment") from None
+        raise ValidationError("proxy", scheme, "has an invalid URL in the environment") from None
     if parts.scheme != "http" or not parts.hostname:
         raise ValidationError("proxy", parts.scheme, "is not supported; name an http:// proxy, or set NO_PROXY")
     authorization = None
@@ -138,7 +138,7 @@ def _proxy(scheme: str, host: str, port: int) -> Proxy | None:
 
 
 def _tls_context(session: Any) -> ssl.SSLContext:
-    """Trust what botocore trusts: the configured bundle, else its own and the system's."""
+    """Return a context that trusts the configured bundle, or botocore's own and the system's."""
     from botocore.httpsession import get_cert_path
 
     bundle = session.get_config_variable("ca_bundle")

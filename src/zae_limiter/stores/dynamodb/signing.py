@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for DynamoDB's JSON API: pure, and botocore's own signer is its oracle in the tests."""
+"""AWS Signature Version 4 for DynamoDB's JSON API. Pure; the tests compare it with botocore's signer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SERVICE = "dynamodb"
 
 
 class Credentials(NamedTuple):
-    """What a request is signed with; never part of a message or a log line."""
+    """Credentials to sign with. They never appear in a message or a log line."""
 
     access_key: str
     secret_key: str
@@ -24,7 +24,7 @@ class Credentials(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Who signs for where: the same for every request of a client until its credentials change."""
+    """The credentials and the destination of a client's requests."""
 
     credentials: Credentials
     region: str
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
 
 def signed_headers(origin: Origin, epoch_seconds: int, target: str, body: bytes) -> dict[str, str]:
-    """The headers of a POST to ``/`` that carry its signature; the body is covered by it."""
+    """Return the headers of a POST to ``/``, with a signature that covers the body."""
     credentials, region, host = origin
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_seconds))
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
@@ -53,7 +53,7 @@ def signed_headers(origin: Origin, epoch_seconds: int, target: str, body: bytes)
 
 @lru_cache(maxsize=16)
 def _signing_key(secret: str, day: str, region: str) -> bytes:
-    """The key of a day: four hashes that need not be repeated for every request."""
+    """Return the signing key of a day, cached because it takes four hashes."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, _SERVICE, "aws4_request"):
         key = digest(key, part.encode(), "sha256")

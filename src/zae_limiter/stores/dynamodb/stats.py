@@ -1,4 +1,4 @@
-"""Counting what the data plane does, so that calls and cost per decision can be read off."""
+"""Count calls and consumed capacity."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ class Stats:
         self._units = {"read": 0.0, "write": 0.0}
         protect(self._lock)
 
-    def called(self, operation: str, sent: int) -> None:
-        """A request leaves, a repeated one too."""
+    def count_call(self, operation: str, sent: int) -> None:
+        """Count a request that is sent, including repeated ones."""
         with self._lock:
             self._calls[operation] += 1
             self._sums["bytes_sent"] += sent
 
-    def received(self, size: int) -> None:
-        """An answer of any kind arrived."""
+    def count_received(self, size: int) -> None:
+        """Count the bytes of an answer."""
         with self._lock:
             self._sums["bytes_received"] += size
 
-    def charged(self, operation: str, content: Mapping[str, Any]) -> None:
-        """Add what a good answer says that it cost."""
-        units = sum(map(_capacity, _listed(content.get("ConsumedCapacity"))))
+    def count_capacity(self, operation: str, content: Mapping[str, Any]) -> None:
+        """Add the capacity that a successful answer reports."""
+        units = sum(map(_capacity, _as_list(content.get("ConsumedCapacity"))))
         with self._lock:
             self._units["read" if operation in _READS else "write"] += units
 
-    def refused(self, request: Mapping[str, Any]) -> None:
-        """A write whose guards did not hold: it is billed as one that was made, but its answer does not say so."""
+    def count_conflict(self, request: Mapping[str, Any]) -> None:
+        """Count a write whose guards did not hold. It is billed, but its answer does not say how much."""
         items = request.get("TransactItems")
         with self._lock:
             self._sums["conflicts"] += 1
             self._units["write"] += 1.0 if items is None else 2.0 * len(items)
 
-    def noted(self, what: str) -> None:
-        """One more of ``retries`` or ``throttled``."""
+    def count(self, what: str) -> None:
+        """Count one of ``retries`` or ``throttled``."""
         with self._lock:
             self._sums[what] += 1
 
     def snapshot(self) -> BackendStats:
-        """The counters as of now."""
+        """Return the counters as of now."""
         with self._lock:
             return BackendStats(
                 calls=MappingProxyType(dict(self._calls)),
@@ -68,7 +68,7 @@ class Stats:
             )
 
 
-def _listed(consumed: Any) -> Iterable[Any]:
+def _as_list(consumed: Any) -> Iterable[Any]:
     return consumed if isinstance(consumed, list) else () if consumed is None else (consumed,)
 
 

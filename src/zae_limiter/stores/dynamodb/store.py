@@ -1,4 +1,4 @@
-"""The DynamoDB store: guarded writes as conditional calls, over a client that is async or blocking."""
+"""The DynamoDB store: guarded writes as conditional calls, over an async or blocking client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ CAPABILITIES = BackendCapabilities(
 class DynamoStore:
     """Records in one DynamoDB table. Usable from any number of threads and event loops at once.
 
-    ``clock`` stands in for DynamoDB's own clock, by which all clients decide otherwise.
+    Args:
+        client: The client of the table.
+        clock: Replaces DynamoDB's own clock, e.g. in tests.
+        capacity_detail: The ``ReturnConsumedCapacity`` of every request.
     """
 
     def __init__(self, client: Client, clock: Clock | None = None, *, capacity_detail: str = "TOTAL") -> None:
@@ -47,22 +50,22 @@ class DynamoStore:
         self._access = Access(client, self.clock, capacity_detail)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         if not keys:
             return []
-        found = await self._named(self._access.read(keys, self._access.deadline(timeout)))
+        found = await self._run(self._access.read(keys, self._access.deadline(timeout)))
         return [found.get(key) for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        return await self._named(transactions.commit(self._access, writes, self._access.deadline(timeout)))
+        return await self._run(transactions.commit(self._access, writes, self._access.deadline(timeout)))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
-        return await self._named(ranges.query(self._access, query, self._access.deadline(timeout)))
+        """Return one page of a range."""
+        return await self._run(ranges.query(self._access, query, self._access.deadline(timeout)))
 
-    async def _named(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``; an error that says it is unavailable also says which stack is."""
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work`` and add the stack's name to a `RateLimiterUnavailable`."""
         try:
             return await work
         except RateLimiterUnavailable as error:
@@ -72,17 +75,17 @@ class DynamoStore:
     async def create_table(
         self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
     ) -> None:
-        """Create the table; one that is there already and fits is left as it is."""
+        """Create the table. A suitable one is left alone."""
         await table.create_table(self.client, wait=wait, tags=tags, deletion_protection=deletion_protection)
 
     async def check_table(self) -> None:
-        """Make sure that the table is there and fits; nothing is changed."""
+        """Raise an error if the table is missing or unsuitable. Changes nothing."""
         await table.check_existing(self.client)
 
     def stats(self) -> BackendStats:
-        """What was called, and what DynamoDB says that it cost."""
+        """Return the calls and their cost as DynamoDB reports it."""
         return self.client.stats.snapshot()
 
     async def close(self) -> None:
-        """Close the connections; the next use opens them again."""
+        """Close the connections. The next use opens them again."""
         await self.client.close()

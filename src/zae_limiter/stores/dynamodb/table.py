@@ -1,4 +1,4 @@
-"""The table: its keys and indexes, how it is created without CloudFormation, and whether an existing one fits.
+"""The table: its keys and indexes, how to create it without CloudFormation, and checks of an existing one.
 
 Only ``GSI1`` holds whole records (children of an entity). The others hold keys, so that a token update, which changes
 no key, touches no index and is billed once.
@@ -32,10 +32,10 @@ _POLLS = 120
 _POLL_SECONDS = 1.0
 
 
-def definition(
+def table_definition(
     name: str, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
 ) -> dict[str, Any]:
-    """The request that creates the table: on demand, with its indexes and its stream."""
+    """Return the request that creates the table: on demand, with indexes and stream."""
     names = [PK, SK, *(f"{index}{part}" for index in INDEXES for part in (PK, SK))]
     request: dict[str, Any] = {
         "TableName": name,
@@ -53,7 +53,7 @@ def definition(
 
 
 def index_definition(index: str) -> dict[str, Any]:
-    """One of its indexes."""
+    """Return the definition of one index."""
     projection = {"ProjectionType": _projection(index)}
     return {"IndexName": index, "KeySchema": _key_schema(index), "Projection": projection}
 
@@ -67,24 +67,24 @@ async def create_table(
     ttl: bool = True,
     pause: Callable[[float], Awaitable[None]] | None = None,
 ) -> None:
-    """Create the table and wait until it can be used; one that is there already and fits is left as it is."""
+    """Create the table and wait until it is active. A suitable existing one is left alone."""
     found = await describe(client)
     if found is None:
-        request = definition(client.table, tags=tags, deletion_protection=deletion_protection)
-        with _made_meanwhile():
+        request = table_definition(client.table, tags=tags, deletion_protection=deletion_protection)
+        with _ignore_concurrent_change():
             await client.call("CreateTable", request)
         if not wait:
             return
     if found is None or found.get("TableStatus") != "ACTIVE":
-        found = await _when_active(client, pause or client.pause)
+        found = await _wait_until_active(client, pause or client.pause)
     check_table(found)
     if ttl:
-        await expire(client)
+        await enable_expiry(client)
 
 
 @contextlib.contextmanager
-def _made_meanwhile() -> Iterator[None]:
-    """Somebody else is doing the same at this moment: that is as good."""
+def _ignore_concurrent_change() -> Iterator[None]:
+    """Ignore the error if somebody else is making the same change."""
     try:
         yield
     except InfrastructureError as error:
@@ -94,18 +94,18 @@ def _made_meanwhile() -> Iterator[None]:
 
 
 async def check_existing(client: Client) -> None:
-    """Refuse a table that is missing or does not fit; nothing is changed."""
+    """Raise an error if the table is missing or unsuitable. Changes nothing."""
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
             f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}, "
-            "else create it with create_table()."
+            "or create it with `zae-limiter create-table`."
         )
     check_table(found)
 
 
 async def describe(client: Client) -> dict[str, Any] | None:
-    """What DynamoDB says about the table, None where there is none."""
+    """Return DynamoDB's description of the table, or None if it does not exist."""
     try:
         answer = await client.call("DescribeTable", {"TableName": client.table}, repeatable=True)
     except InfrastructureNotFoundError:
@@ -115,12 +115,12 @@ async def describe(client: Client) -> dict[str, Any] | None:
 
 
 def check_table(description: Mapping[str, Any]) -> None:
-    """Refuse a table whose keys or indexes are not ours, naming every difference."""
+    """Raise `IncompatibleSchemaError` with every difference if keys or indexes are not as required."""
     wrong = _differences(description)
     if wrong:
         raise IncompatibleSchemaError(
-            f"DynamoDB table {description.get('TableName')!r} does not fit: {'; '.join(wrong)}. "
-            "Nothing was changed; give another name, or create the table with create_table()."
+            f"DynamoDB table {description.get('TableName')!r} is not a zae-limiter table: {'; '.join(wrong)}. "
+            "Nothing was changed; choose another name."
         )
 
 
@@ -132,12 +132,12 @@ def _differences(description: Mapping[str, Any]) -> list[str]:
 
 
 def key_differences(description: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the key of a table."""
+    """Return what is wrong with the key of a table."""
     return _key_differences("its key", description, _key_schema(), _types(description))
 
 
 def index_differences(description: Mapping[str, Any], name: str) -> list[str]:
-    """What is wrong with one index of a table."""
+    """Return what is wrong with one index of a table."""
     found = index_of(description, name)
     if found is None:
         return [f"index {name} is missing"]
@@ -149,7 +149,7 @@ def index_differences(description: Mapping[str, Any], name: str) -> list[str]:
 
 
 def index_of(description: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """What DynamoDB says about one index, None where there is none."""
+    """Return DynamoDB's description of one index, or None."""
     indexes = description.get("GlobalSecondaryIndexes") or ()
     return next((each for each in indexes if each["IndexName"] == name), None)
 
@@ -169,35 +169,34 @@ def _key_differences(
 
 
 def _key_schema(index: str = "") -> list[dict[str, str]]:
-    return [
-        {"AttributeName": f"{index}{PK}", "KeyType": "HASH"},
-        {"AttributeName": f"{index}{SK}", "KeyType": "RANGE"},
-    ]
+    return [{"AttributeName": f"{index}{PK}", "KeyType": "HASH"}, {"AttributeName": f"{index}{SK}", "KeyType": "RANGE"}]
 
 
 def _projection(index: str) -> str:
     return "ALL" if index in WHOLE else "KEYS_ONLY"
 
 
-async def _when_active(client: Client, pause: Callable[[float], Awaitable[None]]) -> dict[str, Any]:
+async def _wait_until_active(client: Client, pause: Callable[[float], Awaitable[None]]) -> dict[str, Any]:
     for _ in range(_POLLS):
         found = await describe(client)
         if found is not None and found.get("TableStatus") == "ACTIVE":
             return found
         await pause(_POLL_SECONDS)
-    raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still not ready after {_POLLS} tries.")
+    raise RateLimiterUnavailable(
+        f"DynamoDB table {client.table!r} is not ready after {_POLLS} s; rerun to keep waiting."
+    )
 
 
-async def expire(client: Client) -> None:
-    """Let DynamoDB delete expired records; asking twice is refused, so a table that does it already is left alone."""
-    if await expires(client):
+async def enable_expiry(client: Client) -> None:
+    """Let DynamoDB delete expired records. Asks first, because enabling it twice is an error."""
+    if await has_expiry(client):
         return
     specification = {"Enabled": True, "AttributeName": TTL}
-    with _made_meanwhile():
+    with _ignore_concurrent_change():
         await client.call("UpdateTimeToLive", {"TableName": client.table, "TimeToLiveSpecification": specification})
 
 
-async def expires(client: Client) -> bool:
-    """Whether DynamoDB deletes expired records."""
+async def has_expiry(client: Client) -> bool:
+    """Return whether DynamoDB deletes expired records."""
     answer = await client.call("DescribeTimeToLive", {"TableName": client.table}, repeatable=True)
     return answer.get("TimeToLiveDescription", {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")

@@ -1,7 +1,7 @@
-"""Commits: one write as one conditional call, several as one transaction, blind deletes in batches.
+"""Commits: one write as a conditional call, several as a transaction, unconditional deletes in batches.
 
-A lost condition comes back with the image it was judged by. Where the guards do hold for that image, only the form of
-the write was wrong, and it goes out again in the form that fits.
+A failed condition returns the image that it was checked against. If the guards do hold for that image, only the form of
+the write was wrong, and it is sent again in the form that fits.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import CorruptRecordError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
-from .access import Access, Deadline, live_image
+from .access import Access, TimeBudget, live_image
 from .answers import Refused
-from .expressions import Form, changes_nothing, first_form, is_impossible, next_form, parts
+from .expressions import Form, changes_nothing, first_form, is_impossible, next_form, request_parts
 from .values import decode, encode_key
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _IN_TRANSACTION = {Form.CHANGE: "Update", Form.KEEP: "Update", Form.CREATE: "Put
 _PASSING = frozenset(("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"))
 
 
-async def commit(access: Access, writes: Sequence[Write], deadline: Deadline) -> Committed | Conflict:
+async def commit(access: Access, writes: Sequence[Write], deadline: TimeBudget) -> Committed | Conflict:
     """Apply all writes if all guards hold, else none."""
     if len(writes) > 1 and all(write.blind for write in writes):
         return await _delete_all(access, [write.key for write in writes], deadline)
@@ -44,13 +44,13 @@ async def commit(access: Access, writes: Sequence[Write], deadline: Deadline) ->
     return await _commit_one(access, writes[0], deadline) if writes else Committed(())
 
 
-async def _commit_one(access: Access, write: Write, deadline: Deadline) -> Committed | Conflict:
+async def _commit_one(access: Access, write: Write, deadline: TimeBudget) -> Committed | Conflict:
     form, now_ms = first_form(write), access.clock.now_ms()
     if form is Form.CHECK:
         image = (await access.read([write.key], deadline)).get(write.key)
         return Committed((image,)) if holds(image, write.guards) else Conflict({write.key: image})
     for _ in range(_TRIES):
-        request = _addressed(access, parts(write, form, now_ms // 1000))
+        request = _address(access, request_parts(write, form, now_ms // 1000))
         if "UpdateExpression" in request:
             request["ReturnValues"] = "ALL_NEW"
         try:
@@ -66,26 +66,24 @@ async def _commit_one(access: Access, write: Write, deadline: Deadline) -> Commi
             continue
         item = request.get("Item") or answer.get("Attributes")
         return Committed((None if item is None or write.delete else decode(item),))
-    raise _lost(access, write.key)
+    raise _contention_error(access, write.key)
 
 
-def _addressed(access: Access, request: dict[str, Any]) -> dict[str, Any]:
+def _address(access: Access, request: dict[str, Any]) -> dict[str, Any]:
     request["TableName"] = access.table
     if "ConditionExpression" in request:
         request["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     return request
 
 
-def _lost(access: Access, key: Key) -> RateLimiterUnavailable:
-    return RateLimiterUnavailable(
-        f"DynamoDB table {access.table!r}: {key.pk} is being changed by others all the time; try again later."
-    )
+def _contention_error(access: Access, key: Key) -> RateLimiterUnavailable:
+    return RateLimiterUnavailable(f"DynamoDB table {access.table!r}: too much contention on {key.pk}; try again later.")
 
 
 class _Transaction:
-    """Several writes on their way to taking effect together."""
+    """Several writes that take effect together."""
 
-    def __init__(self, access: Access, writes: Sequence[Write], deadline: Deadline) -> None:
+    def __init__(self, access: Access, writes: Sequence[Write], deadline: TimeBudget) -> None:
         self._access = access
         self._now_ms = access.clock.now_ms()
         self._deadline = deadline
@@ -94,13 +92,13 @@ class _Transaction:
         self._requests: list[dict[str, Any]] = []
 
     async def commit(self) -> Committed | Conflict:
-        """Send it until all took effect, or a guard does not hold."""
+        """Send the writes until all have taken effect or a guard does not hold."""
         for attempt in range(_TRIES):
             self._requests = [
-                _addressed(self._access, parts(write, form, self._now_ms // 1000))
+                _address(self._access, request_parts(write, form, self._now_ms // 1000))
                 for write, form in zip(self._writes, self._forms, strict=True)
             ]
-            sent = [place for place in range(len(self._writes)) if not self._says_nothing(place)]
+            sent = [place for place in range(len(self._writes)) if not self._is_empty_check(place)]
             try:
                 await self._send(sent)
             except Refused as refused:
@@ -112,9 +110,9 @@ class _Transaction:
                     await self._access.pause(attempt, self._deadline)
                 continue
             return Committed(await self._images())
-        raise _lost(self._access, self._writes[0].key)
+        raise _contention_error(self._access, self._writes[0].key)
 
-    def _says_nothing(self, place: int) -> bool:
+    def _is_empty_check(self, place: int) -> bool:
         return self._forms[place] is Form.CHECK and "ConditionExpression" not in self._requests[place]
 
     async def _send(self, sent: Sequence[int]) -> None:
@@ -129,7 +127,7 @@ class _Transaction:
         await self._access.call("TransactWriteItems", request, self._deadline, repeatable=True)
 
     def _judge(self, reasons: Mapping[int, Mapping[str, Any]]) -> dict[Key, Image | None]:
-        """The images for which a guard does not hold; for the others the forms that fit are chosen."""
+        """Return the images for which a guard does not hold. Choose fitting forms for the others."""
         lost: dict[Key, Image | None] = {}
         for place, reason in reasons.items():
             code = reason.get("Code", "None")
@@ -148,9 +146,9 @@ class _Transaction:
         return lost
 
     async def _images(self) -> tuple[Image | None, ...]:
-        """What was put is known; what was updated DynamoDB does not tell, so it is read back, in one read.
+        """Return the new images. Those of updates are read back in one call, as DynamoDB does not return them.
 
-        The transaction is done: where the read fails an image is None, not the commit a failure.
+        The transaction is done: if the read fails, an image is None and the commit still counts.
         """
         unknown = [
             write.key
@@ -169,7 +167,7 @@ class _Transaction:
         )
 
 
-async def _delete_all(access: Access, keys: Sequence[Key], deadline: Deadline) -> Committed:
+async def _delete_all(access: Access, keys: Sequence[Key], deadline: TimeBudget) -> Committed:
     wanted = list(dict.fromkeys(keys))
     for start in range(0, len(wanted), _DELETES):
         chunk = wanted[start : start + _DELETES]

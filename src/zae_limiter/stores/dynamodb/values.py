@@ -1,7 +1,7 @@
-"""Values: an image as DynamoDB's typed JSON, and back, to the last digit.
+"""Convert images to DynamoDB's typed JSON and back, exactly.
 
-What DynamoDB's own types cannot hold exactly (fractions, numbers of more than 38 digits, maps with an empty key, very
-deep nesting) makes that attribute as a whole a binary one that holds its JSON.
+An attribute that DynamoDB's own types cannot hold exactly (fractions, numbers of more than 38 digits, maps with an
+empty key, very deep nesting) is stored as a binary one with its JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Inexact(Exception):
 
 
 def encode(value: Any) -> Typed:
-    """One attribute's value with its type."""
+    """Return a value with its type."""
     kind = type(value)
     if kind is int and -_EXACT < value < _EXACT:
         return {"N": str(value)}
@@ -47,12 +47,12 @@ def encode(value: Any) -> Typed:
 
 
 def encode_key(key: Key) -> Item:
-    """A record's key as DynamoDB takes it."""
+    """Return a record's key as DynamoDB takes it."""
     return {PK: {"S": key[0]}, SK: {"S": key[1]}}
 
 
 def encode_item(key: Key, image: Image) -> Item:
-    """A whole record."""
+    """Return a whole record as DynamoDB takes it."""
     item = encode_key(key)
     for name, value in image.items():
         item[name] = encode(value)
@@ -60,7 +60,7 @@ def encode_item(key: Key, image: Image) -> Item:
 
 
 def decode(item: Mapping[str, Typed]) -> Image:
-    """The image of a record: all its attributes but the keys."""
+    """Return the image of a record: all its attributes but the keys. Raise `CorruptRecordError` if it is unreadable."""
     image: Image = {}
     try:
         for name, typed in item.items():
@@ -76,14 +76,14 @@ def decode(item: Mapping[str, Typed]) -> Image:
                     image[name] = _DECODERS[kind](value)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         where = " ".join(str(item.get(part)) for part in (PK, SK))
-        raise CorruptRecordError(f"The record {where} is no record of ours: {name} cannot be read ({error})") from None
+        raise CorruptRecordError(f"The record {where} is damaged: {name} cannot be read ({error})") from None
     image.pop(PK, None)
     image.pop(SK, None)
     return image
 
 
 def key_of(item: Mapping[str, Typed]) -> Key:
-    """The key of a record."""
+    """Return the key of a record."""
     return Key(item[PK]["S"], item[SK]["S"])
 
 
@@ -115,7 +115,7 @@ def _number(text: str) -> int | float:
     return whole if whole == exact else float(exact)
 
 
-def _plain(typed: Typed) -> Any:
+def _decode_value(typed: Typed) -> Any:
     ((kind, value),) = typed.items()
     return _DECODERS[kind](value)
 
@@ -132,8 +132,8 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "S": lambda text: text,
     "BOOL": lambda truth: truth,
     "NULL": lambda _: None,
-    "M": lambda fields: {name: _plain(typed) for name, typed in fields.items()},
-    "L": lambda items: [_plain(typed) for typed in items],
+    "M": lambda fields: {name: _decode_value(typed) for name, typed in fields.items()},
+    "L": lambda items: [_decode_value(typed) for typed in items],
     "B": _from_json,
     "SS": sorted,
     "NS": lambda texts: sorted(_number(text) for text in texts),

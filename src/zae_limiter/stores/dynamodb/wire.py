@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes in, values out: no socket is touched here.
+"""HTTP/1.1 without sockets: bytes in, values out.
 
 Answers come with ``Content-Length``, chunked, or until the connection ends; interim 1xx answers are skipped.
 """
@@ -15,11 +15,11 @@ _NO_BODY = frozenset((204, 304))
 
 
 class Broken(Exception):
-    """What arrived is not a whole HTTP answer."""
+    """The received bytes are not a complete HTTP answer."""
 
 
 class Answer(NamedTuple):
-    """One answer; header names are in lower case."""
+    """One answer. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -27,14 +27,14 @@ class Answer(NamedTuple):
 
 
 def request_bytes(path: str, headers: dict[str, str], body: bytes) -> bytes:
-    """A POST as one piece, so that it leaves in one send."""
+    """Return a POST in one piece, so that it is sent at once."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     head = f"POST {path} HTTP/1.1\r\n{lines}{_FIXED}content-length: {len(body)}\r\n\r\n"
     return head.encode("latin-1") + body
 
 
 def connect_bytes(host: str, port: int, authorization: str | None) -> bytes:
-    """The request that asks a proxy for a tunnel."""
+    """Return the request that asks a proxy for a tunnel."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     credentials = "" if authorization is None else f"proxy-authorization: {authorization}\r\n"
     return f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n{credentials}\r\n".encode("latin-1")
@@ -54,7 +54,7 @@ class Reader:
         self.keep_alive = True
 
     def feed(self, data: bytes) -> Answer | None:
-        """Take what arrived; the answer once it is whole. No data means that the connection ended."""
+        """Take received bytes and return the answer once it is complete. No bytes mean that the connection ended."""
         self._buffer += data
         if not self._status and not self._take_head():
             if not data:
@@ -68,7 +68,7 @@ class Reader:
         return Answer(self._status, self._headers, body)
 
     def _take_head(self) -> bool:
-        """Read status and headers, past any 1xx; False while they are incomplete."""
+        """Read status and headers, skipping any 1xx. Return False while they are incomplete."""
         while True:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
@@ -109,7 +109,7 @@ class Reader:
         if len(buffer) > 2 * _MAX_BODY:
             raise Broken("the answer has no end")
         if self._headers.get("transfer-encoding", "").lower() == "chunked":
-            return _dechunked(buffer)
+            return _join_chunks(buffer)
         self.keep_alive = False
         return bytes(buffer) if ended else None
 
@@ -122,8 +122,8 @@ def _status_line(line: str) -> tuple[str, int]:
     return version, int(status)
 
 
-def _dechunked(buffer: bytearray) -> bytes | None:
-    """The joined chunks, or None while some are missing."""
+def _join_chunks(buffer: bytearray) -> bytes | None:
+    """Return the joined chunks, or None while some are missing."""
     parts: list[bytes] = []
     start = 0
     while True:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from ...core.errors import ValidationError
 from ...records.usage import USAGE_RETENTION_DAYS
-from ..urls import USAGE, masked, options_of, split, visible
+from ..urls import USAGE, mask_part, mask_url, parse_options, split_url
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -90,11 +90,11 @@ class Settings(NamedTuple):
 
 def parse(url: str) -> Settings:
     """Take a URL apart; nothing is asked of any server."""
-    parts = split(url)
+    parts = split_url(url)
     scheme = SCHEMES[parts.scheme.lower()]
-    given = options_of(url, parts, _OPTIONS)
+    given = parse_options(url, parts, _OPTIONS)
     if parts.fragment:
-        raise ValidationError("url", masked(url), "has a fragment; write # in a name or password as %23")
+        raise ValidationError("url", mask_url(url), "has a fragment; write # in a name or password as %23")
     who, at, hosts = parts.netloc.rpartition("@")
     login = _login(url, who if at else "", given)
     tls = _tls(url, scheme, given)
@@ -106,9 +106,9 @@ def parse(url: str) -> Settings:
         service, db = _path(url, scheme, parts.path, given)
     sentinel_login = {name: given.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     if scheme.kind == "single" and len(addresses) > 1:
-        raise ValidationError("url", masked(url), "has several hosts; use redis+cluster:// or redis+sentinel://")
+        raise ValidationError("url", mask_url(url), "has several hosts; use redis+cluster:// or redis+sentinel://")
     if scheme.kind != "sentinel" and any(sentinel_login.values()):
-        raise ValidationError("url", masked(url), "has sentinel options, which only redis+sentinel:// takes")
+        raise ValidationError("url", mask_url(url), "has sentinel options, which only redis+sentinel:// takes")
     login |= {"db": _database(url, scheme, db), "client_name": given.pop("client_name", None)} | tls
     _check_prefix(url, given.get("prefix", PREFIX))
     return Settings(scheme.kind, addresses, login, sentinel_login | tls, service, **given)
@@ -120,7 +120,7 @@ def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
     for field, value in login.items():
         if value and field in given:
             raise ValidationError(
-                "url", masked(url), f"gives the {field} twice; write it once, before the @ or as an option"
+                "url", mask_url(url), f"gives the {field} twice; write it once, before the @ or as an option"
             )
         login[field] = given.pop(field, value)
     return login
@@ -129,9 +129,9 @@ def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
 def _tls(url: str, scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
     options = {name: given.pop(name) for name in list(given) if name.startswith("ssl_")}
     if options and not scheme.tls:
-        raise ValidationError("url", masked(url), f"has {', '.join(options)} without TLS; use the scheme with ss")
+        raise ValidationError("url", mask_url(url), f"has {', '.join(options)} without TLS; use the scheme with ss")
     if options.get("ssl_cert_reqs", "required") not in ("required", "none"):
-        raise ValidationError("url", masked(url), "option ssl_cert_reqs must be required or none")
+        raise ValidationError("url", mask_url(url), "option ssl_cert_reqs must be required or none")
     if scheme.tls:
         options.setdefault("ssl_cert_reqs", "required")
         options["ssl_check_hostname"] = options["ssl_cert_reqs"] == "required"
@@ -140,7 +140,7 @@ def _tls(url: str, scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
 
 def _socket(url: str, parts: SplitResult, hosts: str) -> Address:
     if hosts or not parts.path.strip("/"):
-        raise ValidationError("url", masked(url), "needs the path of a socket: unix:///run/redis.sock?db=0")
+        raise ValidationError("url", mask_url(url), "needs the path of a socket: unix:///run/redis.sock?db=0")
     return Address(unquote(parts.path), 0)
 
 
@@ -148,9 +148,9 @@ def _address(url: str, scheme: Scheme, text: str) -> Address:
     found = _HOST.fullmatch(text) if text or scheme.kind == "single" else None
     port = int(found["port"] or scheme.port) if found else 0
     if found is None or not 0 < port < 65536:
-        shown = visible(text, masked(url))
+        shown = mask_part(text, mask_url(url))
         reason = f"has no valid host and port in {shown}; write host:{scheme.port}, and / ? # @ in a password as %2F..."
-        raise ValidationError("url", masked(url), reason)
+        raise ValidationError("url", mask_url(url), reason)
     return Address(unquote(found["host"].strip("[]")) or "localhost", port)
 
 
@@ -161,25 +161,25 @@ def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[s
     if scheme.kind == "sentinel":
         if not words:
             raise ValidationError(
-                "url", masked(url), "needs the name of the master: redis+sentinel://host:26379/mymaster/0"
+                "url", mask_url(url), "needs the name of the master: redis+sentinel://host:26379/mymaster/0"
             )
         service = words.pop(0)
     if len(words) > 1 or (words and "db" in given):
-        raise ValidationError("url", masked(url), "names more than one database; write it once, as /0 or ?db=0")
+        raise ValidationError("url", mask_url(url), "names more than one database; write it once, as /0 or ?db=0")
     return service, words[0] if words else given.pop("db", "0")
 
 
 def _database(url: str, scheme: Scheme, text: str) -> int:
     if not (text.isdecimal() and text.isascii()) or int(text) > _DATABASES:
-        shown = visible(text, masked(url))
-        raise ValidationError("url", masked(url), f"has the database {shown}, which must be a number such as 0")
+        shown = mask_part(text, mask_url(url))
+        raise ValidationError("url", mask_url(url), f"has the database {shown}, which must be a number such as 0")
     if scheme.kind == "cluster" and int(text):
-        raise ValidationError("url", masked(url), "names a database, but a Redis Cluster has only database 0")
+        raise ValidationError("url", mask_url(url), "names a database, but a Redis Cluster has only database 0")
     return int(text)
 
 
 def _check_prefix(url: str, prefix: str) -> None:
     if not _PREFIX.fullmatch(prefix):
         raise ValidationError(
-            "url", masked(url), f"has the prefix {prefix!r}; use 1 to 64 letters, digits, '_', '.', ':', '/' and '-'"
+            "url", mask_url(url), f"has the prefix {prefix!r}; use 1 to 64 letters, digits, '_', '.', ':', '/' and '-'"
         )

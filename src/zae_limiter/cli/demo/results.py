@@ -1,4 +1,4 @@
-"""The end of the demo: what happened at every limit, and whether any was passed."""
+"""The result of the demo: what happened at every limit, and whether any was exceeded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.bucket import MILLI
-from .events import Kind
-from .scenario import PARTIES, RESOURCE, twigs
+from .scenario import PARTIES, RESOURCE, tree_labels
+from .simulation import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ LEGEND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One limit of one entity at the end."""
+class ResultLine:
+    """The result of one limit of one entity."""
 
     account: Account
     at_most: float
@@ -37,49 +37,49 @@ class Line:
     """What the store says has been used."""
 
     @property
-    def passed(self) -> bool:
-        """Whether more was granted than allowed, in any window."""
+    def is_exceeded(self) -> bool:
+        """Whether more was granted than allowed in any window."""
         return self.finding is not None and self.finding.passed
 
     @property
-    def off_the_books(self) -> bool:
+    def is_miscounted(self) -> bool:
         """Whether the store counted something else than the log."""
         return self.counted != self.account.used
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class DemoResult:
     """The result of a run."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ResultLine, ...]
     seconds: float
     seed: int
     summary: str
 
     @property
     def ok(self) -> bool:
-        """No limit passed, no token off the books."""
-        return not any(line.passed or line.off_the_books for line in self.lines)
+        """Whether no limit was exceeded and every token was counted."""
+        return not any(line.is_exceeded or line.is_miscounted for line in self.lines)
 
 
-def close(simulation: Simulation, limiter: SyncRateLimiter, seed: int) -> Closing:
-    """Judge a run that has ended."""
+def judge_run(simulation: Simulation, limiter: SyncRateLimiter, seed: int) -> DemoResult:
+    """Return the result of a run that has ended."""
     elapsed_ms = simulation.elapsed_ms
-    counted = count(limiter)
+    counted = read_counts(limiter)
     lines = judge(simulation.ledger, counted, elapsed_ms)
-    return Closing(lines, elapsed_ms / 1000, seed, _summary(simulation))
+    return DemoResult(lines, elapsed_ms / 1000, seed, _summary(simulation))
 
 
-def judge(ledger: Ledger, counted: dict[tuple[str, str], int], elapsed_ms: int) -> tuple[Line, ...]:
-    """Hold the log against the limits and against what the store has counted."""
+def judge(ledger: Ledger, counted: dict[tuple[str, str], int], elapsed_ms: int) -> tuple[ResultLine, ...]:
+    """Compare the log with the limits and with the counters of the store."""
     return tuple(
-        Line(account, account.at_most(elapsed_ms), account.finding(), counted.get(name, 0))
+        ResultLine(account, account.at_most(elapsed_ms), account.tightest_window(), counted.get(name, 0))
         for name, account in ledger.accounts.items()
     )
 
 
-def count(limiter: SyncRateLimiter) -> dict[tuple[str, str], int]:
-    """What the store has counted, by entity and limit."""
+def read_counts(limiter: SyncRateLimiter) -> dict[tuple[str, str], int]:
+    """Return the store's counters, by entity and limit."""
     states = [state for party in PARTIES for state in limiter.get_buckets(party.id, RESOURCE)]
     return {(state.entity_id, state.limit_name): state.total_consumed_milli // MILLI for state in states}
 
@@ -87,24 +87,24 @@ def count(limiter: SyncRateLimiter) -> dict[tuple[str, str], int]:
 def _summary(run: Simulation) -> str:
     counts = run.counts
     parts = [
-        f"{counts[Kind.GRANTED]} calls granted ({run.granted_later} at a later try)",
-        f"{counts[Kind.REFUSED]} refusals",
-        f"{counts[Kind.GAVE_UP]} given up",
-        f"{counts[Kind.FAILED]} failed upstream and given back",
+        f"{counts[EventKind.GRANTED]} calls granted ({run.granted_later} at a later try)",
+        f"{counts[EventKind.REFUSED]} refusals",
+        f"{counts[EventKind.GAVE_UP]} given up",
+        f"{counts[EventKind.FAILED]} failed upstream and given back",
     ]
     if run.deepest_debt:
         parts.append(f"deepest debt {-run.deepest_debt:,} tpm, longest {run.longest_debt_ms / 1000:.1f} s")
     return ", ".join(parts) + "."
 
 
-def verdicts(closing: Closing) -> list[tuple[bool, str]]:
-    """What the checks say, each with whether it is good news."""
-    passed = [line for line in closing.lines if line.passed]
-    unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in closing.lines if line.off_the_books]
-    found = [(False, _over(line)) for line in passed]
-    if not passed:
-        entries = sum(len(line.account.log) for line in closing.lines)
-        checked = f"{len(closing.lines)} limits, every window of a log of {entries:,} entries"
+def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
+    """Return the results of the checks as sentences, each with whether it passed."""
+    exceeded = [line for line in result.lines if line.is_exceeded]
+    unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in result.lines if line.is_miscounted]
+    found = [(False, _over(line)) for line in exceeded]
+    if not exceeded:
+        entries = sum(len(line.account.log) for line in result.lines)
+        checked = f"{len(result.lines)} limits, every window of a log of {entries:,} entries"
         found.append((True, f"Never over the limit: {checked}."))
     if unbooked:
         found.append((False, f"The store and the log disagree about what was used: {', '.join(unbooked)}."))
@@ -113,21 +113,21 @@ def verdicts(closing: Closing) -> list[tuple[bool, str]]:
     return found
 
 
-def _over(line: Line) -> str:
+def _over(line: ResultLine) -> str:
     finding = line.finding
-    assert finding is not None  # a limit that was passed has a window in which it was
+    assert finding is not None  # a limit that was exceeded has a window in which it was
     return (
         f"OVER THE LIMIT: {line.account.entity_id} {line.account.limit.name} charged {finding.charged:,} in "
         f"{finding.length_ms / 1000:.3f} s, allowed are {finding.allowed:,.3f}."
     )
 
 
-def data(closing: Closing) -> dict[str, Any]:
-    """The result as JSON has it."""
+def to_json(result: DemoResult) -> dict[str, Any]:
+    """Return the result for JSON."""
     return {
-        "ok": closing.ok,
-        "seed": closing.seed,
-        "seconds": closing.seconds,
+        "ok": result.ok,
+        "seed": result.seed,
+        "seconds": result.seconds,
         "limits": [
             {
                 "entity_id": line.account.entity_id,
@@ -141,54 +141,54 @@ def data(closing: Closing) -> dict[str, Any]:
                 "at_most": line.at_most,
                 "tightest_window": line.finding,
                 "counted_by_store": line.counted,
-                "never_over": not line.passed,
+                "never_over": not line.is_exceeded,
             }
-            for line in closing.lines
+            for line in result.lines
         ],
     }
 
 
-def table(closing: Closing, width: int) -> Table:
-    """The closing table; a narrow terminal gets the columns that matter most."""
+def build_table(result: DemoResult, width: int) -> Table:
+    """Return the result as a table; a narrow terminal gets the most important columns."""
     from ..tables import measure
 
     for rank, gap in ((0, 2), (1, 1), (2, 1)):
-        made = _table(closing, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
+        made = _table(result, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
         if measure(made).maximum <= width:
             break
     return made
 
 
-def _table(closing: Closing, columns: Sequence[_Column], *, gap: int) -> Table:
+def _table(result: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table:
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column.header, justify="left" if column.is_text else "right", no_wrap=True)
-    names = twigs()
-    for number, line in enumerate(closing.lines):
-        follows = number > 0 and closing.lines[number - 1].account.entity_id == line.account.entity_id
+    names = tree_labels()
+    for number, line in enumerate(result.lines):
+        follows = number > 0 and result.lines[number - 1].account.entity_id == line.account.entity_id
         name = "" if follows else names[line.account.entity_id]
         made.add_row(*(column.cell(line, name) for column in columns))
     return made
 
 
-def _check(line: Line, name: str) -> Any:
+def _verdict_cell(line: ResultLine, name: str) -> Any:
     from rich.text import Text
 
-    if line.passed:
+    if line.is_exceeded:
         return Text("YES", style="bold white on red")
-    if line.off_the_books:
+    if line.is_miscounted:
         return Text(f"never, but the store says {line.counted:,} used", style="bold red")
     return Text("never", style="green")
 
 
-def _peak(line: Line) -> str:
+def _peak(line: ResultLine) -> str:
     return "-" if line.finding is None else f"{100 * line.finding.share:.1f} %"
 
 
-def _window(line: Line) -> str:
+def _window(line: ResultLine) -> str:
     return "-" if line.finding is None else f"{line.finding.length_ms / 1000:.2f} s"
 
 
@@ -198,7 +198,7 @@ def _whole(number: float) -> str:
 
 class _Column(NamedTuple):
     header: str
-    cell: Callable[[Line, str], Any]
+    cell: Callable[[ResultLine, str], Any]
     is_text: bool = False
     rank: int = 2
     """How much it matters: columns of rank 0 are the first to be left out."""
@@ -216,5 +216,5 @@ _COLUMNS = (
     _Column("at most", lambda line, name: _whole(line.at_most)),
     _Column("peak", lambda line, name: _peak(line), rank=1),
     _Column("in", lambda line, name: _window(line), rank=0),
-    _Column("over", _check, is_text=True),
+    _Column("over", _verdict_cell, is_text=True),
 )

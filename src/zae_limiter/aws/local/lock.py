@@ -1,4 +1,4 @@
-"""One command at a time starts or stops the engine. The turn ends with the process that has it, however that ends."""
+"""A file lock that lets one command at a time start or stop the engine. It is released when its process ends."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Say = Callable[[str], object]
 
 
 @contextmanager
-def turn(home: Home, say: Say) -> Iterator[None]:
-    """Wait for the turn and keep it for a block."""
-    taken = _take(home, say)
+def hold_lock(home: Home, say: Say) -> Iterator[None]:
+    """Wait for the lock and hold it for the length of a block."""
+    lock = _lock(home, say)
     try:
         yield
     finally:
-        os.close(taken)
+        os.close(lock)
 
 
-def _take(home: Home, say: Say) -> int:
-    """A lock on the file that the path leads to now: the one before may have been purged while we waited for it."""
+def _lock(home: Home, say: Say) -> int:
+    """Lock the file that the path names now: while we waited, another command may have replaced it."""
     while True:
-        lock = _opened(home)
+        lock = _open_lock_file(home)
         try:
             _wait(lock, say)
-            if _same(lock, home):
+            if _is_current(lock, home):
                 return lock
         except BaseException:
             os.close(lock)
@@ -43,12 +43,12 @@ def _take(home: Home, say: Say) -> int:
         os.close(lock)
 
 
-def _opened(home: Home) -> int:
+def _open_lock_file(home: Home) -> int:
     try:
         home.folder.mkdir(parents=True, exist_ok=True)
         return os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
     except FileNotFoundError:  # purged between the two
-        return _opened(home)
+        return _open_lock_file(home)
     except OSError as error:
         raise ValidationError(HOME, str(home.folder), f"cannot be written to: {error.strerror}") from error
 
@@ -61,7 +61,7 @@ def _wait(lock: int, say: Say) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def _same(lock: int, home: Home) -> bool:
+def _is_current(lock: int, home: Home) -> bool:
     try:
         return os.path.samestat(os.fstat(lock), home.lock.stat())
     except FileNotFoundError:
