@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "logs": set(),
     "forks": set(),
-    "runtime": {"core", "clock", "runtime"},
+    "runtime": {"core", "clock", "forks", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
     "repository": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "aws", "repository", "_version"},

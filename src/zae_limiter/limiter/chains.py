@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
 from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
-from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..forks import protect
+from ..core.errors import ValidationError
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
-from ..runtime.port import has_ended
+from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from ..stores.port import UpdatesInPlace
 from . import shards
@@ -27,10 +25,8 @@ if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Gate
 
     Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
-    Turn: TypeAlias = tuple[object, Name]
 
 
 class Chains:
@@ -41,13 +37,12 @@ class Chains:
         self._cache = backend.cache
         self._last_seen = backend.last_seen
         self._ttl_multiplier = ttl_multiplier
-        self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self._get = self._known.get
         self._in_place = isinstance(backend.store, UpdatesInPlace)
-        self.resolving: dict[Turn, deque[Gate]] = {}
-        """Who waits for which chain, by event loop; empty nearly always."""
-        protect(self._lock)
+        self._flights = SingleFlight(backend.runtime)
+        self.resolving = self._flights.under_way
+        """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
@@ -77,50 +72,17 @@ class Chains:
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
             return await self._resolve(*name, {}, deadline)
-        turn = (self._backend.runtime.scope(), name)
-        gate = self._queue(turn)
-        try:
-            if gate is not None and not await gate.wait(deadline.left()):
-                raise RateLimiterUnavailable(
-                    f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
-                )
-            known = None if gate is None else self.known(*name, self._backend.clock.now_ms())
-            return known or await self._resolve(*name, {}, deadline)
-        finally:
-            self._pass_on(turn, gate)
+        late = f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
+        return await self._flights.run(
+            name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
+        )
+
+    def _find(self, name: Name) -> Chain | None:
+        return self.known(*name, self._backend.clock.now_ms())
 
     def is_resolving(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
-        return (self._backend.runtime.scope(), (entity_id, resource, given)) in self.resolving
-
-    def _queue(self, turn: Turn) -> Gate | None:
-        """Join those who resolve a chain; None where nobody is before."""
-        with self._lock:
-            waiting = self.resolving.get(turn)
-            if waiting is None:
-                for other in list(self.resolving):
-                    if has_ended(other[0]):
-                        self.resolving.pop(other, None)
-                self.resolving[turn] = deque()
-                return None
-            gate = self._backend.runtime.gate()
-            waiting.append(gate)
-            return gate
-
-    def _pass_on(self, turn: Turn, gate: Gate | None) -> None:
-        """Let the next one go on, or just leave where it was not one's turn yet."""
-        with self._lock:
-            waiting = self.resolving.get(turn)
-            if waiting is None:
-                return
-            if gate is not None and gate in waiting:
-                waiting.remove(gate)
-                return
-            if not waiting:
-                self.resolving.pop(turn, None)
-                return
-            following = waiting.popleft()
-        following.open()
+        return self._flights.is_under_way((entity_id, resource, given))
 
     async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
@@ -268,7 +230,7 @@ class Chains:
         """Start afresh: in a forked child no write of the parent's is in flight."""
         self._known.clear()
         self._templates.clear()
-        self.resolving = {}
+        self.resolving.clear()
 
     def __len__(self) -> int:
         """How many chains are remembered."""

@@ -13,13 +13,13 @@ from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Writ
 from ..records.instants import iso
 from ..runtime.deadline import Deadline, stopwatch
 from ..runtime.retries import tries
+from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
 from ..stores.port import Replaceable
 from . import compatibility
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
-from .once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
