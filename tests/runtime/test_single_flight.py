@@ -119,5 +119,5 @@ async def test_who_has_waited_until_the_deadline_leaves_without_disturbing_the_o
     last = asyncio.create_task(flights.run("key", work.find, work.do, None, "late"))
     await turns()
     work.ready.set()
-    assert await asyncio.gather(first, last) == ["done", "done"]
+    assert [await first, await last] == ["done", "done"]
     assert work.begun == 1

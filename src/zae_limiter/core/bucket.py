@@ -72,6 +72,22 @@ def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int
     return -((rule.phase - target * rule.period) // rule.amount)
 
 
+def full_instant(tokens_milli: int, anchor_ms: int, capacity: int, amount: int, period: int, shards: int = 1) -> int:
+    """Return the instant from which the first of so many shards of a rule is full, as `first_instant` of its capacity.
+
+    >>> full_instant(4_000, 1_000, capacity=10_000, amount=1_000, period=1_000, shards=2)
+    3000
+    """
+    period *= shards
+    target = anchor_ms * amount // period + capacity // shards - tokens_milli
+    return -(-target * period // amount)
+
+
+def refill_ms(milli: int, amount: int, period: int) -> int:
+    """Return the milliseconds in which a rate makes ``milli``, rounded down."""
+    return milli * period // amount
+
+
 class ShardBalance(NamedTuple):
     """What is held of one limit in one place: the whole of it, or a shard's share."""
 

@@ -141,7 +141,11 @@ class Chains:
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
                 last.show(bucket.inspect(key, policy.extra), since_ms)
-            level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
+            # The limits given decide for the entity itself, and for those above it that have none of their own.
+            decides = not policies or policy.resolved.limits is None
+            level = self._level(ns, who, key, resource, policy, given if decides else None, seen.get(who, 0))
+            if level is None and not policies:
+                raise _no_limits(entity_id, resource)
             if level is not None:
                 home = LevelShard(level, last)
                 found = LevelShards(home, (home,))
@@ -166,46 +170,34 @@ class Chains:
         resource: str,
         policy: Policy,
         given: tuple[Limit, ...] | None,
-        *,
-        own: bool,
         seen: int,
     ) -> Level | None:
-        """Return the level of an entity; None where it has no limits.
+        """Return the level of an entity; None where it has no limits, neither stored ones nor ``given``.
 
-        The limits given decide for the entity itself, stored ones for those above it, if they have any.
+        ``seen`` is the newest version of its config that a bucket was charged under.
         """
         plain = policy.is_default and given is None and not seen and not names.is_address(entity_id)
-        if plain:
-            template = self._templates.get(resource)
-            if template is not None and template[0] is policy.resolved:
-                return template[1].for_entity(entity_id, key)
+        template = self._templates.get(resource) if plain else None
+        if template is not None and template[0] is policy.resolved:
+            return template[1].for_entity(entity_id, key)
         limits, source, version = policy.resolved
-        stamp: int | None = max(version, seen)
-        if given is not None and (own or limits is None):
-            limits, source, stamp = given, "override", None
+        if given is not None:
+            limits, source = given, "override"
         if limits is None or source is None:
-            if own:
-                raise ValidationError(
-                    "limits",
-                    None,
-                    f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
-                    "store system, resource or entity limits, or pass limits with the call",
-                )
             return None
         able = self._backend.store.capabilities
-        usage_days = 0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days
         level = Level(
             ns,
             entity_id,
             resource,
             limits,
             source=source,
-            version=stamp,
+            version=max(version, seen) if given is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
-            usage_days=usage_days,
+            usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
             key=key,
         )
         if plain:
@@ -235,6 +227,15 @@ class Chains:
     def __len__(self) -> int:
         """How many chains are remembered."""
         return len(self._known)
+
+
+def _no_limits(entity_id: str, resource: str) -> ValidationError:
+    return ValidationError(
+        "limits",
+        None,
+        f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
+        "store system, resource or entity limits, or pass limits with the call",
+    )
 
 
 def _config_keys(chain: Chain) -> list[Key]:

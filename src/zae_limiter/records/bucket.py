@@ -24,7 +24,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..core.bucket import Rule, ShardBalance, between, first_instant
+from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -61,15 +61,6 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    return Reading(level.entity_id, level.resource, level.limits, balances)
-
-
-def current_reading(level: Level, image: Image) -> Reading:
-    """The same of one record that is known to be under the limits in force: at any instant."""
-    anchor = image[ANCHOR]
-    balances = {
-        name: (ShardBalance(slot.rule, image[slot.tk], anchor),) for name, slot in level.slots_of(image).items()
-    }
     return Reading(level.entity_id, level.resource, level.limits, balances)
 
 
@@ -138,28 +129,25 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 def full_at(image: Image) -> int:
     """The instant from which every limit of the bucket is full: forgetting it then loses nothing."""
-    count = image.get(SHARDS, 1)
-    instants = []
-    for tk, cp, ra, rp in _limit_attributes(tuple(image)):
-        capacity, amount, period = image.get(cp), image.get(ra), image.get(rp)
-        if capacity is None or amount is None or period is None:
-            continue
-        if count == 1:
-            missing = image[ANCHOR] * amount // period + capacity - image[tk]
-            instants.append(-(-missing * period // amount))
-        else:
-            share = Rule(capacity, amount, period).share(0, count)
-            instants.append(first_instant(share, image[tk], image[ANCHOR], share.capacity))
-    return max(instants, default=0)
+    anchor, count = image[ANCHOR], image.get(SHARDS, 1)
+    return max(
+        [
+            full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count)
+            for tk, cp, ra, rp in _limit_attributes(tuple(image))
+        ],
+        default=0,
+    )
 
 
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str], ...]:
-    """The attributes of each limit that a bucket with these attributes holds: its tokens and its rule."""
-    names = (attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk"))
-    return tuple(
-        (attribute(name, "tk"), attribute(name, "cp"), attribute(name, "ra"), attribute(name, "rp")) for name in names
-    )
+    """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
+    found = []
+    for name in [attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk")]:
+        tk, cp, ra, rp = (attribute(name, field) for field in ("tk", "cp", "ra", "rp"))
+        if {cp, ra, rp} <= set(attrs):
+            found.append((tk, cp, ra, rp))
+    return tuple(found)
 
 
 def inspect(key: Key, image: Image) -> Image:

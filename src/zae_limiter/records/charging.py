@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, between
+from ..core.bucket import MILLI, between, refill_ms
 from ..core.draw import AnchoredLimit, apply_draw, draw, draw_all
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write, expiry_seconds
@@ -101,7 +101,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
         capacity, amount, period, _ = slot.rule
         if taken:
             charges = changes
-            outlives = outlives or taken * period // amount >= lifetime_ms
+            outlives = outlives or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
@@ -162,8 +162,7 @@ def charge(
         limit = limits.by_name.get(name)
         if limit is None:
             continue
-        since = limit.since(now_ms)
-        tk = image[limit.tk]
+        tk, since = image[limit.tk], limit.since(now_ms)
         crowded = name in contention.names and tk + since >= limit.capacity > need
         if crowded:
             tk, since = _before_full(limit, tk, now_ms, since, contention.seen_ms)
@@ -182,18 +181,20 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    expires_ms: int | None = None
-    if level.lifetime_ms and image.get(SHARDS, 1) == 1:
-        if now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:  # else it is kept as long already
-            expires_ms = now_ms + level.lifetime_ms
-    elif TTL in image:
-        expires_ms = NEVER
-    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
+    return new_write((level.key, tuple(guards), put, add, (), _choose_expiry(level, image, now_ms), False, image))
+
+
+def _choose_expiry(level: Level, image: Image, now_ms: int) -> int | None:
+    """Return the expiry of a bucket that is charged now; None where it stays as it is."""
+    if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `expires`
+        return NEVER if TTL in image else None
+    expires_ms = now_ms + level.lifetime_ms
+    return expires_ms if expires_ms > image.get(TTL, 0) * MILLI else None
 
 
 def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
     """Return the tokens of a full limit, and what was produced, as of the last instant at which it was not full."""
-    lag_ms = min(LAG_MS, limit.capacity * limit.period // limit.amount // 2)
+    lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
     earliest = limit.since(now_ms - lag_ms)
     if limit.capacity - tk <= earliest and seen_ms >= now_ms - lag_ms:
         return tk, since
@@ -253,11 +254,6 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
         return False
     counters = ((slot.tc, cost.get(name, 0)) for name, slot in level.slots.items())
     return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
-
-
-def needs_reshape(level: Level, image: Image) -> bool:
-    """Return whether the bucket has other limits, older config or no ledger; newer config is not ours to undo."""
-    return not is_ahead(level, image) and anchored_limits(level, image) is None
 
 
 def is_ahead(level: Level, image: Image) -> bool:

@@ -53,29 +53,9 @@ def pk_audit(ns: str, entity_id: str) -> str:
     return f"{ns}/AUDIT#{entity_id}"
 
 
-def sk_state() -> str:
-    return STATE
-
-
-def sk_meta() -> str:
-    return META
-
-
 @_shared
 def sk_config(resource: str | None = None) -> str:
     return CONFIG if resource is None else f"{CONFIG}#{resource}"
-
-
-def sk_version() -> str:
-    return VERSION
-
-
-def sk_resources() -> str:
-    return RESOURCES
-
-
-def sk_entity_config_resources() -> str:
-    return ENTITY_CONFIG_RESOURCES
 
 
 def sk_audit(event_id: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, Rule, between, level as level_at
 from ..core.draw import apply_draw, owe
-from ..core.give_back import Order, Snapshot, give_back, owed_to_new
+from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
 from .algebra import Image, Write
 from .bucket import newest, stored_rule
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .level import Level, Slot
+
+
+_NOTHING: dict[str, int] = {}
 
 
 class Charge(NamedTuple):
@@ -64,8 +67,8 @@ def settle(
     charge: Charge,
     now_ms: int,
     changes: int = 1,
-    more_back: Mapping[str, int] | None = None,
-    made_up: Mapping[str, int] | None = None,
+    more_back: Mapping[str, int] = _NOTHING,
+    made_up: Mapping[str, int] = _NOTHING,
 ) -> Settlement:
     """Add ``delta`` to what a charge consumed: into debt if positive, given back if negative; nothing refuses it.
 
@@ -76,90 +79,81 @@ def settle(
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
     settlement counts for: below 0 where grants are undone that nobody was given.
     """
-    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    credited: dict[str, int] = {}
-    uncounted: dict[str, int] = {}
-    extra = more_back or {}
+    draft = _Draft(image, charge)
     instant = max(newest(image, now_ms), charge.instant_ms)
-    for name in (*delta, *(name for name in extra if name not in delta)):
+    for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
         if rule is None:
-            _count_only(level.slots[name], amount, put, add)
+            draft.count_only(level.slots[name], amount)
             continue
         if amount:
-            add[attribute(name, "tc")] = amount
-        back = extra.get(name, 0) - min(0, amount)
+            draft.add[attribute(name, "tc")] = amount
         if amount > 0:
-            _owe(image, name, rule, charge, amount, guards, put, add)
+            draft.owe(name, rule, amount)
+        back = more_back.get(name, 0) - min(0, amount)
         if back:
-            since = between(rule, image[ANCHOR], instant)
-            counted = _give_back(image, name, charge, back, since, (made_up or {}).get(name, 0), guards, add)
-            credited[name] = add.get(attribute(name, "cr"), 0)
-            if counted < back:
-                uncounted[name] = back - counted
-    if level.usage_days and HOUR_END in image and add:
-        add[CHANGES] = changes
+            draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
+    if level.usage_days and HOUR_END in image and draft.add:
+        draft.add[CHANGES] = changes
     if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add)
-    write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms, seen=image)
-    return Settlement(keep_in_debt(level, image, write), credited, uncounted)
+        pressure.count(level, image, now_ms, draft.put, draft.add)
+    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
+    return Settlement(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 
-def _count_only(slot: Slot, amount: int, put: dict[str, Any], add: dict[str, int]) -> None:
-    """Count the consumption of a limit that is not in force any more, in a bucket that has not known it."""
-    put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
-    add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
+class _Draft:
+    """A settlement that is being put together, limit by limit."""
 
+    def __init__(self, image: Image, charge: Charge) -> None:
+        self._image = image
+        self._charge = charge
+        self._is_same_bucket = image.get(MADE, 0) == charge.made
+        self.guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
+        self.put: dict[str, Any] = {}
+        self.add: dict[str, int] = {}
+        self.credited: dict[str, int] = {}
+        self.uncounted: dict[str, int] = {}
 
-def _owe(
-    image: Image,
-    name: str,
-    rule: Rule,
-    charge: Charge,
-    amount: int,
-    guards: list[tuple[str, str, Any]],
-    put: dict[str, Any],
-    add: dict[str, int],
-) -> None:
-    """Draw a debt as of the charge, or as of the birth of a bucket that was made since."""
-    tk, anchor, made = attribute(name, "tk"), image[ANCHOR], image.get(MADE, 0)
-    as_of_ms, owed = charge.instant_ms, amount
-    if made != charge.made and name in charge.after:
-        as_of_ms = max(as_of_ms, made // MILLI)
-        owed = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-    drawn = owe(rule.capacity, image[tk], between(rule, anchor, as_of_ms), owed)
-    guards.append(apply_draw(drawn, tk, attribute(name, "hi"), put, add))
+    def count_only(self, slot: Slot, amount: int) -> None:
+        """Count the consumption of a limit that is not in force any more, in a bucket that has not known it."""
+        self.put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
+        self.add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
 
+    def owe(self, name: str, rule: Rule, amount: int) -> None:
+        """Draw a debt as of the charge, or as of the instant at which a bucket was made that is newer."""
+        image, charge, tk = self._image, self._charge, attribute(name, "tk")
+        as_of_ms = charge.instant_ms
+        if not self._is_same_bucket and name in charge.after:
+            as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
+            amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
+        drawn = owe(rule.capacity, image[tk], between(rule, image[ANCHOR], as_of_ms), amount)
+        self.guards.append(apply_draw(drawn, tk, attribute(name, "hi"), self.put, self.add))
 
-def _give_back(
-    image: Image,
-    name: str,
-    charge: Charge,
-    amount: int,
-    since: int,
-    made_up: int,
-    guards: list[tuple[str, str, Any]],
-    add: dict[str, int],
-) -> int:
-    """Give back what of ``amount`` counts, and return that; ``since`` was produced since the anchor."""
-    if image.get(MADE, 0) != charge.made or name not in charge.after:
-        return 0
-    tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-    found = give_back(charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
-    if found.undoes:
-        guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
-        add |= {tk: found.counted} if found.counted else {}
-        return found.counted
-    if found.most_credited is not None:
-        guards.append((cr, "<=", found.most_credited))
-    if found.upper_draws is not None:
-        guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
-    if found.counted:
-        add[tk] = add[cr] = found.counted
-    return found.counted
+    def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
+        """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""
+        if not self._is_same_bucket or name not in self._charge.after:
+            found = GiveBack(0)
+        else:
+            found = self._judge(name, amount, since, made_up)
+        self.credited[name] = 0 if found.undoes else found.counted
+        if found.counted < amount:
+            self.uncounted[name] = amount - found.counted
+
+    def _judge(self, name: str, amount: int, since: int, made_up: int) -> GiveBack:
+        """Return what of a give-back counts, after adding that to the write with the guards that it needs."""
+        image = self._image
+        tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+        found = give_back(self._charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
+        if found.undoes:
+            self.guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
+        if found.most_credited is not None:
+            self.guards.append((cr, "<=", found.most_credited))
+        if found.upper_draws is not None:
+            self.guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
+        if found.counted:
+            self.add |= {tk: found.counted} if found.undoes else {tk: found.counted, cr: found.counted}
+        return found
 
 
 def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:

@@ -59,7 +59,7 @@ class Deployed(NamedTuple):
 
 def key() -> Key:
     """Where the record is."""
-    return Key(keys.registry(), keys.sk_version())
+    return Key(keys.registry(), keys.VERSION)
 
 
 def stamp(deployed: Deployed) -> Write:
