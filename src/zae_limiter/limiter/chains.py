@@ -154,9 +154,7 @@ class Chains:
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = policies[0].valid_until_ms
-        for policy in policies[1:]:
-            valid_until_ms = min(valid_until_ms, policy.valid_until_ms)
+        valid_until_ms = min([policy.valid_until_ms for policy in policies])
         chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
@@ -172,10 +170,7 @@ class Chains:
         given: tuple[Limit, ...] | None,
         seen: int,
     ) -> Level | None:
-        """Return the level of an entity; None where it has no limits, neither stored ones nor ``given``.
-
-        ``seen`` is the newest version of its config that a bucket was charged under.
-        """
+        """Return the level of an entity under config of the version ``seen`` at least; None where it has no limits."""
         plain = policy.is_default and given is None and not seen and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:

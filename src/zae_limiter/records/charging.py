@@ -150,10 +150,9 @@ def charge(
     contention: Contention = ALONE,
     changes: int = 1,
 ) -> Write | None:
-    """Take ``cost``, for so many grants, from the bucket last seen as ``image``; return None if it does not fit.
+    """Return the write that takes ``cost`` from the bucket last seen as ``image``; None if it does not fit.
 
-    Limits that are full but that others are writing are drawn as of the last instant at which they were not yet full,
-    at most `LAG_MS` ago, where draws commute.
+    Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}

@@ -79,7 +79,7 @@ def settle(
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
     settlement counts for: below 0 where grants are undone that nobody was given.
     """
-    draft = _Draft(image, charge)
+    draft = SettlementDraft(image, charge)
     instant = max(newest(image, now_ms), charge.instant_ms)
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
@@ -102,7 +102,7 @@ def settle(
     return Settlement(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 
-class _Draft:
+class SettlementDraft:
     """A settlement that is being put together, limit by limit."""
 
     def __init__(self, image: Image, charge: Charge) -> None:
