@@ -48,7 +48,7 @@ class Chains:
         """By resource: a level under limits that many entities share, to make theirs from."""
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
-        """The remembered chain, if nothing says that it is out of date."""
+        """Return the remembered chain, or None if it may be out of date."""
         try:
             chain = self._get((entity_id, resource, given))
         except TypeError:  # not hashable: no name, as `resolve` will say
@@ -97,13 +97,13 @@ class Chains:
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
     async def _at_home(self, chain: Chain, deadline: Deadline) -> Chain:
-        """The chain with homes that exist."""
+        """Return the chain with homes that exist."""
         if not any(home.is_outgrown for home in chain.homes):
             return chain
         return self._change(chain, [await shards.at_home(self._backend, level, deadline) for level in chain.levels])
 
     async def in_full(self, chain: Chain, deadline: Deadline) -> Chain:
-        """The chain with every shard of every bucket as it is now."""
+        """Return the chain with every shard of every bucket as it is now."""
         return self._change(chain, [await shards.in_full(self._backend, level, deadline) for level in chain.levels])
 
     def rehome(self, chain: Chain, homes: list[LevelShard]) -> Chain:
@@ -200,7 +200,7 @@ class Chains:
         return level
 
     def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
-        """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage.
+        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits, else as long as its usage.
 
         That of an address only until it is full: whoever asks chooses how many there are.
         """
@@ -214,13 +214,13 @@ class Chains:
         return lifetime_ms and max(lifetime_ms, kept_ms)
 
     def forget(self) -> None:
-        """Start afresh: in a forked child no write of the parent's is in flight."""
+        """Forget everything: in a forked child no write of the parent's is in flight."""
         self._known.clear()
         self._templates.clear()
         self.resolving.clear()
 
     def __len__(self) -> int:
-        """How many chains are remembered."""
+        """Return how many chains are remembered."""
         return len(self._known)
 
 

@@ -68,7 +68,7 @@ class WriteCoalescer(Generic[G]):
         self.waiting: deque[PendingCharge[G]] = deque()
 
     def enter(self, charge: PendingCharge[G], new_gate: Callable[[], Gate]) -> Gate | None:
-        """Take the lead and return None if nothing is in flight; otherwise queue and return the gate to wait at."""
+        """Become leader and return None if nothing is in flight; otherwise queue and return the signal to wait for."""
         with self._lock:
             if not self._busy:
                 self._busy = True
@@ -87,7 +87,7 @@ class WriteCoalescer(Generic[G]):
         return taken
 
     def leave(self) -> None:
-        """Hand the lead to the one in the queue with the most time left, or end it."""
+        """Make the one in the queue with the most time left the leader, or end it."""
         with self._lock:
             if not self.waiting:
                 self._busy = False

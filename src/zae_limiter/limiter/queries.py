@@ -33,8 +33,8 @@ class QueryOperations(Operations):
     _engine: Engine
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
-        chain, now_ms = await self._seen(entity_id, resource, limits)
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative."""
+        chain, now_ms = await self._read_chain(entity_id, resource, limits)
         left: dict[str, int] = {}
         for status in statuses(chain.readings(now_ms), {}, now_ms):
             left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
@@ -43,12 +43,12 @@ class QueryOperations(Operations):
     async def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
         With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
         """
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         check_known("needed", cost, chain.names)
         readings = chain.readings(now_ms)
         error = refusal(readings, cost, now_ms)
@@ -63,13 +63,13 @@ class QueryOperations(Operations):
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
-        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
         ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
         None where it never will be.
         """
         cost = None if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         if cost is None:
             cost = {name: MILLI for home in chain.homes for name in home.level.slots}
         else:
@@ -83,7 +83,7 @@ class QueryOperations(Operations):
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """One limit of a resource over all entities that have a bucket for it."""
+        """Return one limit of a resource over all entities that have a bucket for it."""
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
@@ -103,7 +103,7 @@ class QueryOperations(Operations):
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
-        """Whether the store answers within ``timeout`` seconds."""
+        """Return whether the store answers within ``timeout`` seconds."""
         self._backend.runtime.check_running()
         try:
             await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
@@ -111,10 +111,10 @@ class QueryOperations(Operations):
             return False
         return True
 
-    async def _seen(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, promising: bool = False
+    async def _read_chain(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, stores_limits: bool = False
     ) -> tuple[Chain, int]:
-        """The chain with its buckets read; where a moment is promised, changed limits are written down first.
+        """Return the chain with its buckets read; ``stores_limits`` if a moment is promised, which counts from there.
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
@@ -131,6 +131,6 @@ class QueryOperations(Operations):
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
-        if promising and given is None:
+        if stores_limits and given is None:
             await self._engine.write_limits_down(chain, now_ms, deadline)
         return chain, now_ms

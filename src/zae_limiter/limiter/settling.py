@@ -59,7 +59,7 @@ class SettlementPart(NamedTuple):
         return self.shard.seen.image is None
 
     def halves(self, backend: Backend) -> tuple[SettlementPart, SettlementPart]:
-        """The part divided as the balance of its shard was when that was split, the old shard first."""
+        """Return the part divided as the balance of its shard was when that was split, the old shard first."""
         level, seen = self.shard
         count = level.shard_count
         sibling = level.at(level.shard + count, 2 * count)
@@ -265,7 +265,7 @@ class Settling:
                 return
 
     async def _in_force(self, charged: Level) -> Level | None:
-        """The level of an entity under the limits in force now; None where it has none any more."""
+        """Return the level of an entity under the limits in force now, or None if it has none any more."""
         first = self._chain.homes[0].level
         name = (first.entity_id, first.resource, self._chain.given)
         try:
@@ -301,7 +301,7 @@ async def settle_grant(
 
 
 def _parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
-    """What is settled where: each shard gets back what it gave, the last one the rest."""
+    """Return what is settled where: each shard gets back what it gave, the last one the rest."""
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())

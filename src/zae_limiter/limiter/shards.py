@@ -23,7 +23,7 @@ _LOOKING = 1 / 8
 
 
 async def at_home(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
-    """The shards with a home that exists, chosen by chance among those that the old one was split into.
+    """Return the shards with a home that exists, chosen by chance among those that the old one was split into.
 
     So clients spread over the shards without talking to each other.
     """
@@ -59,7 +59,7 @@ def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> Le
 
 
 async def in_full(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
-    """The shards over all shards that exist, as they are now.
+    """Read all shards of a bucket that exist, and return them.
 
     A shard that was split says how many there are at least, so nobody has to be told.
     """
@@ -83,7 +83,7 @@ async def in_full(backend: Backend, shards: LevelShards, deadline: Deadline) -> 
 
 
 def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
-    """The shards of a bucket that is gone: the next one starts with one shard."""
+    """Return the shards of a bucket that is gone: the next one starts with one shard."""
     seen = backend.last_seen.of(shards.root)
     seen.show(None, backend.clock.now_ms())
     whole = LevelShard(shards.home.level.at(0, 1), seen)
@@ -91,7 +91,7 @@ def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
 
 
 def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
-    """Whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
+    """Return whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
     while shard:
         born = 1 << shard.bit_length()
         shard -= born // 2
@@ -101,14 +101,14 @@ def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
 
 
 def looks_around(chain: Chain, now_ms: int) -> bool:
-    """Whether it is time to look at all shards, so that none stays full, and wastes its refill, while others drain."""
+    """Return whether it is time to look at all shards, so that none stays full while others drain."""
     from random import random  # on first use: it brings a lot along
 
     return any(not shards.complete and _drains(shards.home, now_ms) for shards in chain.levels) and random() < _LOOKING
 
 
 def fuller(shards: LevelShards, now_ms: int) -> LevelShard:
-    """The home, or another shard by chance that seems to hold more: what was last seen is enough to choose by."""
+    """Return the home, or another shard by chance that held more when it was last seen."""
     if len(shards.shards) == 1 or not _drains(shards.home, now_ms):
         return shards.home
     from random import choice

@@ -48,7 +48,7 @@ _LAST_MS = 2**47
 
 
 def outlives(image: Image) -> int | None:
-    """The instant until which a bucket must be kept, where its expiry is sooner."""
+    """Return the instant until which a bucket must be kept, or None if its expiry is not sooner."""
     if TTL not in image:
         return None
     full_ms = full_at(image)
@@ -56,7 +56,7 @@ def outlives(image: Image) -> int | None:
 
 
 def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
-    """One entity's bucket as the limits in force see it, over all its shards; one that does not exist is full."""
+    """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full."""
     balances: dict[str, tuple[ShardBalance, ...]] = {}
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
@@ -80,7 +80,7 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
 
 
 def newest(image: Image, now_ms: int) -> int:
-    """The instant from which on a bucket may be counted at other rates: now, or the newest that it knows of.
+    """Return the instant from which a bucket may be counted at other rates: now, or the newest that it knows of.
 
     For a client whose clock is behind, what others have already counted at the old rate stays so.
     """
@@ -93,7 +93,7 @@ Shards: TypeAlias = list[tuple[Key, Image]]
 
 
 def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
-    """Records put together that are shards of the same bucket; damaged ones are an error."""
+    """Group records by the bucket that they are shards of. Raise `CorruptRecordError` for a damaged one."""
     found: dict[tuple[str, str], Shards] = {}
     for key, image in rows:
         whose = keys.parse_bucket_pk(key.pk)
@@ -102,7 +102,7 @@ def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
-    """The limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
+    """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)
@@ -118,7 +118,7 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
 
 
 def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
-    """What the records of a bucket hold of one limit, under the rule they were written under."""
+    """Return what each record of a bucket holds of one limit, under the rule that it was written under."""
     balances = []
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
@@ -128,7 +128,7 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 
 def full_at(image: Image) -> int:
-    """The instant from which every limit of the bucket is full: forgetting it then loses nothing."""
+    """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
     anchor, count = image[ANCHOR], image.get(SHARDS, 1)
     return max(
         [
@@ -151,7 +151,7 @@ def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str]
 
 
 def inspect(key: Key, image: Image) -> Image:
-    """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
+    """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: no damage makes a bucket unlimited."""
     numbers = _numbers(tuple(image))
     if numbers.complete:
         values = numbers.whole(image)
@@ -190,7 +190,7 @@ _LEDGER = (HOUR_END, CHANGES, BOOKINGS)
 
 @lru_cache(maxsize=1024)
 def _numbers(attrs: tuple[str, ...]) -> _Numbers:
-    """What must be numbers in a bucket with these attributes."""
+    """Return what must be numbers in a bucket with these attributes."""
     least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
     if SHARDS not in attrs:
         del least[SHARDS]
@@ -210,13 +210,13 @@ def _numbers(attrs: tuple[str, ...]) -> _Numbers:
 
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
-    """The rule that a limit's numbers were written under; None where it has none, and so no meaning."""
+    """Return the rule that a limit's numbers were written under, or None if the record has none."""
     whole = whole_rule(image, name)
     return whole if whole is None else whole.share(shard, image.get(SHARDS, 1))
 
 
 def whole_rule(image: Image, name: str) -> Rule | None:
-    """The limit as a whole that the record has a share of."""
+    """Return the rule of the whole bucket, of which the record may hold a share; None if the record has none."""
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
@@ -224,5 +224,5 @@ def whole_rule(image: Image, name: str) -> Rule | None:
 
 
 def stored_names(image: Image) -> set[str]:
-    """The limits that a bucket holds, ours included."""
+    """Return the names of the limits that a bucket holds, the reserved one included."""
     return {attr[2:-3] for attr in image if attr.startswith("b_") and attr.endswith("_tk")}

@@ -84,7 +84,7 @@ def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
-    """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it.
+    """Return the write that makes the bucket, full less ``cost`` (which may leave it in debt), if there is none yet.
 
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
@@ -115,7 +115,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
 
 
 def identity(level: Level) -> dict[str, Any]:
-    """What says whose bucket a record is, and puts it into the indexes."""
+    """Return the attributes that say whose bucket a record is, those of the indexes included."""
     whose: dict[str, Any] = {
         "entity_id": level.entity_id,
         "resource": level.resource,
@@ -133,7 +133,7 @@ def identity(level: Level) -> dict[str, Any]:
 
 
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
-    """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
+    """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
     slots = level.slots
     for name, need in cost.items():
         if name in slots and need > slots[name].rule.capacity:
@@ -256,11 +256,11 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
 
 
 def is_ahead(level: Level, image: Image) -> bool:
-    """Whether the bucket was charged under newer config than the level knows."""
+    """Return whether the bucket was charged under newer config than the level knows."""
     stamped: int = image[CONFIG_VERSION]
     return level.version is not None and stamped > level.version
 
 
 def expires(level: Level, image: Image) -> bool:
-    """Whether a bucket is ever forgotten: not under an entity's own limits, and not a shard, which others count on."""
+    """Return whether a bucket ever expires: not under an entity's own limits, and not if it is split."""
     return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1

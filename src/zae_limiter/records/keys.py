@@ -63,7 +63,7 @@ def sk_audit(event_id: str) -> str:
 
 
 def sk_usage(resource: str, window_type: str, window_start: str) -> str:
-    """One key per window type: the hour and the day that start together stay apart."""
+    """Return a key per window type: the hour and the day that start together stay apart."""
     return f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}"
 
 
@@ -118,13 +118,13 @@ def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
 
 
 def gsi3_bucket_prefix(resource: str) -> str:
-    """What the index keys of all shards of a bucket start with."""
+    """Return what the index keys of all shards of a bucket start with."""
     return f"{BUCKETS}{resource}#"
 
 
 @_shared
 def gsi4_buckets(ns: str) -> str:
-    """What the partition keys of all buckets start with, by which the index of the namespace is sorted."""
+    """Return what the partition keys of all buckets start with, by which the index of the namespace is sorted."""
     return f"{ns}/{BUCKETS}"
 
 
@@ -181,7 +181,7 @@ def nsid(namespace_id: str) -> Key:
 
 
 def owner(key: Key) -> str:
-    """Whose a record is, where records are spread: an entity's counters are its own, all else the namespace's.
+    """Return who owns a record on a store that spreads them: an entity its counters, the namespace everything else.
 
     So the buckets of different entities can live apart, and every change of names, limits and audit stays in one place.
     The version of a namespace is written when it is registered, so it is the registry's.
@@ -196,7 +196,7 @@ def owner(key: Key) -> str:
 
 
 def owners(query: Query) -> tuple[str, ...] | None:
-    """Whose records a query can find; None: anybody's."""
+    """Return the owners of the records that a query can find, or None if that is anybody."""
     namespace_id, _, rest = query.pk.partition("/")
     kind, _, whose = rest.partition("#")
     entity = f"{namespace_id}/{whose.partition('#')[0]}"
@@ -220,7 +220,7 @@ class BucketKey(NamedTuple):
 
 
 def parse_bucket_pk(pk: str) -> BucketKey:
-    """Take a bucket's partition key apart; ValueError for any other key."""
+    """Return the parts of a bucket's partition key. Raise ValueError for any other key."""
     namespace_id, slash, rest = pk.partition("/")
     parts = rest.split("#")
     if not slash or len(parts) != 4 or parts[0] != "BUCKET" or not parts[3].isdigit():

@@ -35,7 +35,7 @@ def _rule(level: Level) -> Rule:
 
 
 def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
-    """The attributes of a record that nobody has pressed yet."""
+    """Return the attributes of a record that has counted only ``taken`` so far."""
     if not level.partition_writes:
         return {}
     rule = _rule(level)
@@ -46,7 +46,7 @@ def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
 def count(
     level: Level, image: Image, now_ms: int, put: dict[str, Any], add: dict[str, int], seen_ms: int = 0, lost: int = 0
 ) -> None:
-    """Count one write, and those before it that were lost: the store has made them for nothing.
+    """Count one write, and the lost ones before it, which have cost the store as much.
 
     The surplus of an idle time is cut off by whoever has seen it, and by nobody twice: a put of those who only know
     an old image would wipe out what others have counted meanwhile.
@@ -66,7 +66,7 @@ def count(
 
 
 def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
-    """The attributes of a record that gets another anchor, one write counted."""
+    """Return the attributes of a record that gets another anchor, with one more write counted."""
     taken = fresh(level, anchor_ms, WRITE)
     if _TK in image:
         rule = _rule(level)
@@ -76,7 +76,7 @@ def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, 
 
 
 def high(level: Level, image: Image, now_ms: int) -> bool:
-    """Whether the record takes nearly as many writes as the store can make."""
+    """Return whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:
         return False
     rule = _rule(level)
@@ -84,7 +84,7 @@ def high(level: Level, image: Image, now_ms: int) -> bool:
 
 
 def sustained(partition_writes: int, first: Image, last: Image) -> bool:
-    """Whether a record took four fifths of what the store can make between two images, a second at least."""
+    """Return whether a record took four fifths of what the store can make between two images, a second at least."""
     if not {_TC, _FL} <= first.keys() & last.keys():
         return False
     milliseconds = max(MILLI, last[_FL] - first[_FL])
@@ -92,15 +92,15 @@ def sustained(partition_writes: int, first: Image, last: Image) -> bool:
 
 
 def unwritten_since(image: Image) -> Guards:
-    """The guard that nobody has written to the record since it was seen as ``image``."""
+    """Return the guard that nobody has written to the record since it was seen as ``image``."""
     return ((_TC, "=", image[_TC]),) if _TC in image else ()
 
 
 def is_first_write(image: Image) -> bool:
-    """Whether an image is that of a bucket just made: it counts one write, and a bucket that was split counts anew."""
+    """Return whether a bucket was just made: it counts one write. A bucket that was split counts anew."""
     return bool(image.get(_TC) == WRITE and image.get(SHARDS) == 1)
 
 
 def is_unwritten(image: Image) -> bool:
-    """Whether an image is that of a shard just split: it counts its writes from none."""
+    """Return whether a shard was just made by a split: it has counted no writes."""
     return bool(image.get(_TC) == 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
-    """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
+    """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
 
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
     """
@@ -62,7 +62,7 @@ def _reshape_limit(
     put: dict[str, Any],
     add: dict[str, int],
 ) -> bool:
-    """Add what a reshape does to one limit, as of the first instant and with the second as anchor; False: no fit."""
+    """Add what a reshape as of the first instant, with the second as anchor, does to one limit. Return if it fits."""
     now_ms, anchor = instants
     need = cost or 0
     rule = slot.rule
@@ -85,7 +85,7 @@ def _reshape_limit(
 
 
 def _credited(before: int, more: int) -> int:
-    """What is added to a counter of credits; it starts again where it has outgrown its bound.
+    """Return what to add to a counter of credits; it starts again if it has outgrown its bound.
 
     More than the bound at once is as good as the bound: no bucket holds as much.
     """
@@ -94,15 +94,14 @@ def _credited(before: int, more: int) -> int:
 
 
 def _remade(image: Image) -> int:
-    """The instant at which a bucket was made; another one where a counter starts again, so that no charge before is
-    compared with it."""
+    """Return when a bucket was made; a later instant if a counter starts again, lest older charges compare with it."""
     made: int = image.get(MADE, image[ANCHOR] * MILLI)
     outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
     return made + 1 if outgrown else made
 
 
 def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
-    """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
+    """Return the write with an expiry not before the bucket is full: an earlier one would forgive debt."""
     if not expires(level, image):
         return write._replace(expires_at_ms=NEVER if TTL in image else None)
     after = applied(image, write)
@@ -111,6 +110,6 @@ def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
 
 
 def far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
-    """Whether a limit has produced more than half of what may lie between an anchor and a decision."""
+    """Return whether a limit has produced more than half of what may lie between an anchor and a decision."""
     rules = (stored_rule(image, name, shard) for name in stored_names(image))
     return any(rule is not None and between(rule, image[ANCHOR], now_ms) > REACH // 2 for rule in rules)

@@ -33,7 +33,7 @@ class Charge(NamedTuple):
 
     @classmethod
     def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
-        """The charge that left a bucket as ``image``, apart from what others have taken on top of it."""
+        """Return the charge that left a bucket as ``image``, less what others have taken on top of it."""
         after = {}
         for name in level.slots:
             rule = stored_rule(image, name, level.shard)
@@ -46,7 +46,7 @@ class Charge(NamedTuple):
         return cls(now_ms, image.get(MADE, 0), after, orders)
 
     def halves(self) -> tuple[Charge, Charge]:
-        """The charge as the two shards know it that its bucket was split into, the old one first."""
+        """Return the charge for each of the two shards that its bucket was split into, the old one first."""
         both = {name: after.halves() for name, after in self.after.items()}
         kept, given = ({name: pair[place] for name, pair in both.items()} for place in (0, 1))
         return self._replace(after=kept), self._replace(after=given)
@@ -70,7 +70,7 @@ def settle(
     more_back: Mapping[str, int] = _NOTHING,
     made_up: Mapping[str, int] = _NOTHING,
 ) -> Settlement:
-    """Add ``delta`` to what a charge consumed: into debt if positive, given back if negative; nothing refuses it.
+    """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
     What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. What is given back
     counts as far as `core.give_back` lets it. A bucket that was made since the charge was full when it was made: it is
@@ -157,7 +157,7 @@ class SettlementDraft:
 
 
 def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:
-    """Make a bucket that is gone anew, under the limits in force now, to settle what was charged to the old one.
+    """Return the write that makes a bucket again, under the limits in force now, to settle a charge to the old one.
 
     It owes what its refill has not repaid since the charge. Consumption of limits that are gone is counted as well.
     """
@@ -181,5 +181,5 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
 
 
 def is_split(level: Level, image: Image) -> bool:
-    """Whether a shard has been split since it was looked at as ``level``."""
+    """Return whether a shard has been split since it was seen as ``level``."""
     return bool(image.get(SHARDS, 1) > level.shard_count)

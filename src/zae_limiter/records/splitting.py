@@ -32,7 +32,7 @@ _REQUESTS = 4
 
 
 def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
-    """Whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
+    """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
     slots = level.slots
     return count <= MAX_SHARDS and all(
@@ -41,7 +41,7 @@ def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
 
 
 def split(level: Level, image: Image, now_ms: int) -> list[Write]:
-    """The writes that leave the old shard its half and make the new one of the other."""
+    """Return the writes that leave the old shard half of its balance and make the new one of the other half."""
     count, rf = image[SHARDS], image[ANCHOR]
     anchor = max(now_ms, rf + 1)
     sibling = level.at(level.shard + count, 2 * count)
@@ -74,5 +74,5 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
 
 
 def is_newborn(shard: int, image: Image) -> bool:
-    """Whether an image is that of the new shard of a split, before its first write."""
+    """Return whether an image is that of the new shard of a split, before its first write."""
     return 2 * shard >= image[SHARDS] > 1 and pressure.is_unwritten(image)

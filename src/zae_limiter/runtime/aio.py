@@ -71,7 +71,7 @@ class AsyncioRuntime:
         self.scope()
 
     def gate(self) -> LoopGate:
-        """A new, closed gate."""
+        """Return a new signal that is not set."""
         self.check_running()
         return LoopGate()
 
@@ -100,11 +100,11 @@ class AsyncioRuntime:
         return task.result()
 
     async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """All at once."""
+        """Run all at once; failures are returned as values."""
         return await asyncio.gather(*works, return_exceptions=True)
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """In a thread, so that the event loop goes on."""
+        """Run in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
 
 
@@ -160,9 +160,9 @@ class _Held(asyncio.Future[None]):
     """A future that cannot be cancelled: the task that waits for it hears of its cancellation when it is done."""
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Refuse."""
+        """Return False: it cannot be cancelled."""
         return False
 
     def resolve(self, _: asyncio.Future[Any]) -> None:
-        """Be done."""
+        """Set the result."""
         self.set_result(None)

@@ -23,7 +23,7 @@ class Deadline:
     __slots__ = ("_now", "_started", "_told", "seconds")
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, told: float | None = None) -> None:
-        """Begin now; ``told`` are the seconds that an error speaks of, where it is a part of a longer time."""
+        """Begin now; ``told`` are the seconds that an error names, if the deadline is a part of a longer one."""
         self.seconds = seconds
         self._told = seconds if told is None else told
         self._now = now

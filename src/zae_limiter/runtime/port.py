@@ -22,18 +22,18 @@ class Gate(Protocol):
         ...
 
 
-def has_ended(home: object) -> bool:
-    """Return whether a home is an event loop that has been closed; the home of threads never ends."""
-    return bool(getattr(home, "is_closed", bool)())
+def has_ended(scope: object) -> bool:
+    """Return whether a scope is an event loop that has been closed; the scope of threads never ends."""
+    return bool(getattr(scope, "is_closed", bool)())
 
 
 class Runtime(Protocol):
     """What the use cases need of their surroundings."""
 
     def scope(self) -> object:
-        """Where the caller's work belongs: the running event loop, or one home for all threads.
+        """Return where the caller's work belongs: the running event loop, or one scope for all threads.
 
-        Work of another home may be stuck or dead without anybody noticing, so nobody waits for it.
+        Work of another scope may be stuck or dead without anybody noticing, so nobody waits for it.
         """
         ...
 
@@ -42,7 +42,7 @@ class Runtime(Protocol):
         ...
 
     def gate(self) -> Gate:
-        """A new, closed gate for one waiter."""
+        """Return a new signal for one waiter."""
         ...
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:

@@ -43,7 +43,7 @@ class SingleFlight:
     """
 
     def __init__(self, runtime: Runtime, shared_error: type[Exception] | tuple[()] = ()) -> None:
-        """Errors of the type ``shared_error`` also end the wait of the others; after any other the next one works."""
+        """Take the type of the errors that those who wait raise as well; after any other error the next one works."""
         self._runtime = runtime
         self._shared_error = shared_error
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
