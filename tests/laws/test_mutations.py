@@ -204,8 +204,8 @@ MUTATIONS = [
     ),
     Mutation(
         "records.charging.create",
-        "expires = now_ms + level.lifetime_ms",
-        "expires = now_ms + 1",
+        "expires_ms = now_ms + lifetime_ms",
+        "expires_ms = now_ms + 1",
         "leases.default_buckets_expire",
     ),
     Mutation("records.charging.first_charge", "need > slots[name].rule.capacity", "False", NEVER),
@@ -265,7 +265,7 @@ MUTATIONS = [
     Mutation("records.settlement.settle", "add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "new[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
-    Mutation("repository.bookkeeping.forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
+    Mutation("repository.bookkeeping.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),

@@ -178,7 +178,7 @@ class Chains:
             extra = None if last.image or self._in_place else key
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
-                last.show(bucket.inspect(key, policy.extra), since_ms)
+                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
             if level is not None:
                 home = LevelShard(level, last)
