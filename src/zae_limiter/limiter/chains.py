@@ -140,7 +140,7 @@ class Chains:
             extra = None if last.image or self._in_place else key
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
-                last.show(bucket.inspect(key, policy.extra), since_ms)
+                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
             level = self._level(ns, who, key, resource, policy, given if decides else None, seen.get(who, 0))
@@ -200,9 +200,9 @@ class Chains:
         return level
 
     def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
-        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits, else as long as its usage.
+        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits.
 
-        That of an address only until it is full: whoever asks chooses how many there are.
+        Others are kept as long as their usage; that of an address only until it is full: anybody can make addresses.
         """
         if source in CUSTOM:
             return 0

@@ -133,7 +133,7 @@ class LeaseCore:
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
         limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
+        self._grant = grant = limiter._take_now(self) if limiter._in_place else None
         self._open = grant is not None
         return self._open
 

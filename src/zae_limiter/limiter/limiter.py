@@ -78,7 +78,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
         self._lines = Lines(self._backend.runtime, self._backend.clock)
         self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
-        self.updates_in_place = speculative_writes and self._engine.updates_in_place
+        self._in_place = speculative_writes and self._engine.updates_in_place
         self._breaker = Breaker(self._backend.stopwatch)
         self._up = True
         after_fork(self._forget_waiting)

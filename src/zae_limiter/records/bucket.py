@@ -151,7 +151,7 @@ def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str]
 
 
 def inspect(key: Key, image: Image) -> Image:
-    """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: no damage makes a bucket unlimited."""
+    """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
     numbers = _numbers(tuple(image))
     if numbers.complete:
         values = numbers.whole(image)
