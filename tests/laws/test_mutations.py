@@ -235,7 +235,7 @@ MUTATIONS = [
     Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
     Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
-    Mutation("limiter.settling._parts", "if here:", "if here and not parts:", LEAK),
+    Mutation("limiter.settling._divide", "if here:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
@@ -276,8 +276,8 @@ MUTATIONS = [
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
-    Mutation("core.decide.fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
-    Mutation("core.decide.fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
     Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
     Mutation(

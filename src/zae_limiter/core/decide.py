@@ -59,7 +59,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     return kind(partial(statuses, readings, cost_milli, now_ms))
 
 
-def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
+def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
     left = [{name: balance(balances, now_ms) for name, balances in reading.balances.items()} for reading in readings]
     answers = []

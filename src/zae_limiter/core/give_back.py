@@ -38,7 +38,7 @@ class Snapshot(NamedTuple):
     tokens: int | None = None
     """``tk`` itself; None where the bucket was split since."""
 
-    def halves(self) -> tuple[Snapshot, Snapshot]:
+    def split(self) -> tuple[Snapshot, Snapshot]:
         """Return a snapshot for each of the two shards that the bucket was split into, the old one first."""
         kept = Snapshot(self.base // 2, self.level // 2, self.capacity // 2, self.upper_draws)
         given = (self.base - kept.base, self.level - kept.level, self.capacity - kept.capacity, self.upper_draws)

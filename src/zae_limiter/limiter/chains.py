@@ -91,22 +91,24 @@ class Chains:
             if seen.image is not None and charging.is_ahead(level, seen.image):
                 newer[level.entity_id] = max(seen.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
-            return await self._at_home(chain, deadline)
+            return await self._find_homes(chain, deadline)
         self._cache.drop(_config_keys(chain))
         first = chain.homes[0].level
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
-    async def _at_home(self, chain: Chain, deadline: Deadline) -> Chain:
+    async def _find_homes(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the chain with homes that exist."""
         if not any(home.is_outgrown for home in chain.homes):
             return chain
-        return self._change(chain, [await shards.at_home(self._backend, level, deadline) for level in chain.levels])
+        return self._change(chain, [await shards.find_home(self._backend, level, deadline) for level in chain.levels])
 
-    async def in_full(self, chain: Chain, deadline: Deadline) -> Chain:
+    async def read_all_shards(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the chain with every shard of every bucket as it is now."""
-        return self._change(chain, [await shards.in_full(self._backend, level, deadline) for level in chain.levels])
+        return self._change(
+            chain, [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
+        )
 
-    def rehome(self, chain: Chain, homes: list[LevelShard]) -> Chain:
+    def change_homes(self, chain: Chain, homes: list[LevelShard]) -> Chain:
         """Return the chain with other homes, where there were tokens when the old ones had none."""
         if all(home is old for home, old in zip(homes, chain.homes, strict=True)):
             return chain
@@ -150,7 +152,7 @@ class Chains:
                 home = LevelShard(level, last)
                 found = LevelShards(home, (home,))
                 is_split = last.image is not None and home.is_outgrown
-                levels.append(await shards.at_home(self._backend, found, deadline) if is_split else found)
+                levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable

@@ -91,7 +91,7 @@ class QueryOperations(Operations):
         rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
         now_ms = backend.clock.now_ms()
         entities = []
-        for shards in bucket.by_bucket(rows):
+        for shards in bucket.group_by_bucket(rows):
             balances = bucket.stored_balances(shards, limit_name)
             first = shards[0][1]
             if balances and not (parents_only and first.get("parent_id")):
@@ -132,5 +132,5 @@ class QueryOperations(Operations):
             chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
         if stores_limits and given is None:
-            await self._engine.write_limits_down(chain, now_ms, deadline)
+            await self._engine.store_limits(chain, now_ms, deadline)
         return chain, now_ms

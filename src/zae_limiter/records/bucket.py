@@ -47,7 +47,7 @@ _LAST_MS = 2**47
 """No hour ends later: usage is written down by calendar, which has no years of five digits."""
 
 
-def outlives(image: Image) -> int | None:
+def required_expiry(image: Image) -> int | None:
     """Return the instant until which a bucket must be kept, or None if its expiry is not sooner."""
     if TTL not in image:
         return None
@@ -73,13 +73,13 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         elif old == slot.rule:
             yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR])
         else:
-            instant = newest(image, now_ms)
+            instant = latest_instant(image, now_ms)
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(slot.rule, held, instant)
 
 
-def newest(image: Image, now_ms: int) -> int:
+def latest_instant(image: Image, now_ms: int) -> int:
     """Return the instant from which a bucket may be counted at other rates: now, or the newest that it knows of.
 
     For a client whose clock is behind, what others have already counted at the old rate stays so.
@@ -92,7 +92,7 @@ Shards: TypeAlias = list[tuple[Key, Image]]
 """The records of one bucket."""
 
 
-def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
+def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
     """Group records by the bucket that they are shards of. Raise `CorruptRecordError` for a damaged one."""
     found: dict[tuple[str, str], Shards] = {}
     for key, image in rows:

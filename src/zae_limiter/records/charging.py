@@ -94,7 +94,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
     put[MADE] = now_ms * MILLI + serial % MILLI
     put[CONFIG_VERSION] = level.version or 0
     if level.partition_writes:
-        put.update(pressure.fresh(level, now_ms, pressure.WRITE))
+        put.update(pressure.initial_attributes(level, now_ms, pressure.WRITE))
     lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
@@ -185,7 +185,7 @@ def charge(
 
 def _choose_expiry(level: Level, image: Image, now_ms: int) -> int | None:
     """Return the expiry of a bucket that is charged now; None where it stays as it is."""
-    if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `expires`
+    if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
         return NEVER if TTL in image else None
     expires_ms = now_ms + level.lifetime_ms
     return expires_ms if expires_ms > image.get(TTL, 0) * MILLI else None
@@ -261,6 +261,6 @@ def is_ahead(level: Level, image: Image) -> bool:
     return level.version is not None and stamped > level.version
 
 
-def expires(level: Level, image: Image) -> bool:
+def is_expiring(level: Level, image: Image) -> bool:
     """Return whether a bucket ever expires: not under an entity's own limits, and not if it is split."""
     return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1

@@ -8,7 +8,7 @@
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
 write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
 all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
-(`gather`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+(`book_seen`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ def is_open(image: Image) -> bool:
 
 def book(key: Key, image: Image, usage_days: int) -> Entry:
     """Return how to book the open usage of a bucket; one without a ledger starts it now, with nothing to book."""
-    put = _taken_in(image)
-    unspent = _unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
+    put = _count_booked(image)
+    unspent = _guard_unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
     if HOUR_END not in image:
-        return Entry((*_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
-    seen = _unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
+        return Entry((*_guard_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
+    seen = _guard_unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
     put |= {CHANGES: 0, BOOKINGS: image[BOOKINGS] + 1}
     return Entry((*seen, *unspent), put, _accruals(key, image, usage_days) if is_open(image) else ())
 
 
-def gather(key: Key, image: Image, usage_days: int) -> BucketChange:
+def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Return the change that books the usage seen open in a bucket; what was consumed since stays open."""
-    put = _taken_in(image)
-    guards = _unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
+    put = _count_booked(image)
+    guards = _guard_unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
     put[BOOKINGS] = image[BOOKINGS] + 1
     return BucketChange(
         Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days)
@@ -107,12 +107,12 @@ def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now
     return BucketChange(Write(level.key, (ABSENT,)), entries)
 
 
-def _taken_in(image: Image) -> dict[str, int]:
+def _count_booked(image: Image) -> dict[str, int]:
     """Return the counters of a bucket after booking everything in ``image``."""
     return {attribute(name, "uc"): image[attribute(name, "tc")] for name in stored_names(image)}
 
 
-def _unchanged(image: Image, *attrs: str) -> Guards:
+def _guard_unchanged(image: Image, *attrs: str) -> Guards:
     """Return guards that these attributes have not changed, as far as they are there."""
     return tuple((attr, "=", image[attr]) for attr in attrs if attr in image)
 

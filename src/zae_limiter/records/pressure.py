@@ -34,7 +34,7 @@ def _rule(level: Level) -> Rule:
     return Rule(level.partition_writes * MILLI, level.partition_writes * MILLI * 4 // 5, MILLI)
 
 
-def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
+def initial_attributes(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
     """Return the attributes of a record that has counted only ``taken`` so far."""
     if not level.partition_writes:
         return {}
@@ -54,7 +54,7 @@ def count(
     rule = _rule(level)
     taken = WRITE * (1 + min(lost, _MOST_LOST))
     if image.get(_CP) != rule.capacity:
-        put.update(fresh(level, image[ANCHOR], taken))
+        put.update(initial_attributes(level, image[ANCHOR], taken))
         return
     if now_ms > image[_FL]:
         put[_FL] = now_ms
@@ -65,9 +65,9 @@ def count(
     add[_TC] = taken
 
 
-def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
+def moved_attributes(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
     """Return the attributes of a record that gets another anchor, with one more write counted."""
-    taken = fresh(level, anchor_ms, WRITE)
+    taken = initial_attributes(level, anchor_ms, WRITE)
     if _TK in image:
         rule = _rule(level)
         held = level_at(rule, image[_TK], image[ANCHOR], now_ms) - WRITE
@@ -75,7 +75,7 @@ def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, 
     return taken
 
 
-def high(level: Level, image: Image, now_ms: int) -> bool:
+def is_high(level: Level, image: Image, now_ms: int) -> bool:
     """Return whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:
         return False
@@ -83,7 +83,7 @@ def high(level: Level, image: Image, now_ms: int) -> bool:
     return level_at(rule, image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity
 
 
-def sustained(partition_writes: int, first: Image, last: Image) -> bool:
+def is_sustained(partition_writes: int, first: Image, last: Image) -> bool:
     """Return whether a record took four fifths of what the store can make between two images, a second at least."""
     if not {_TC, _FL} <= first.keys() & last.keys():
         return False
@@ -91,7 +91,7 @@ def sustained(partition_writes: int, first: Image, last: Image) -> bool:
     return bool((last[_TC] - first[_TC]) * 5 >= partition_writes * milliseconds * 4 > 0)
 
 
-def unwritten_since(image: Image) -> Guards:
+def guard_unwritten(image: Image) -> Guards:
     """Return the guard that nobody has written to the record since it was seen as ``image``."""
     return ((_TC, "=", image[_TC]),) if _TC in image else ()
 

@@ -9,7 +9,7 @@ from ..core.draw import apply_draw, owe
 from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
 from .algebra import Image, Write
-from .bucket import newest, stored_rule
+from .bucket import latest_instant, stored_rule
 from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
 from .reshaping import keep_in_debt
@@ -45,9 +45,9 @@ class Charge(NamedTuple):
         orders = {name: Order(image.get(SHARDS, 1), -snapshot.base) for name, snapshot in after.items()}
         return cls(now_ms, image.get(MADE, 0), after, orders)
 
-    def halves(self) -> tuple[Charge, Charge]:
+    def split(self) -> tuple[Charge, Charge]:
         """Return the charge for each of the two shards that its bucket was split into, the old one first."""
-        both = {name: after.halves() for name, after in self.after.items()}
+        both = {name: after.split() for name, after in self.after.items()}
         kept, given = ({name: pair[place] for name, pair in both.items()} for place in (0, 1))
         return self._replace(after=kept), self._replace(after=given)
 
@@ -80,7 +80,7 @@ def settle(
     settlement counts for: below 0 where grants are undone that nobody was given.
     """
     draft = SettlementDraft(image, charge)
-    instant = max(newest(image, now_ms), charge.instant_ms)
+    instant = max(latest_instant(image, now_ms), charge.instant_ms)
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)

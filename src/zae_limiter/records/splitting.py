@@ -15,7 +15,7 @@ from ..core.draw import apply_draw, halve
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
-from .bucket import newest, stored_names, whole_rule
+from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
 
@@ -31,7 +31,7 @@ _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
 
-def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
+def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
     slots = level.slots
@@ -45,7 +45,12 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
     count, rf = image[SHARDS], image[ANCHOR]
     anchor = max(now_ms, rf + 1)
     sibling = level.at(level.shard + count, 2 * count)
-    both = {ANCHOR: anchor, NEWEST: newest(image, now_ms), SHARDS: 2 * count, **pressure.fresh(level, anchor)}
+    both = {
+        ANCHOR: anchor,
+        NEWEST: latest_instant(image, now_ms),
+        SHARDS: 2 * count,
+        **pressure.initial_attributes(level, anchor),
+    }
     both[MADE] = image.get(MADE, rf * MILLI)
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count)]
     put: dict[str, Any] = dict(both)

@@ -62,7 +62,7 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
     for _ in tries(key.pk, _TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
-        write, accruals = ledger.gather(key, image, backend.store.capabilities.usage_retention_days)
+        write, accruals = ledger.book_seen(key, image, backend.store.capabilities.usage_retention_days)
         outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
         if isinstance(outcome, Committed):
             return

@@ -72,7 +72,7 @@ class LastSeen:
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
 
-    def blank(self) -> None:
+    def clear(self) -> None:
         """Forget what was seen."""
         self.refused = False
         self.image = None
@@ -159,14 +159,14 @@ class LastSeenBuckets:
         self._known: BoundedMap[str, LastSeen] = BoundedMap(max_entries)
 
     def of(self, key: Key) -> LastSeen:
-        """Return what was last seen of a bucket, a blank one if it is new."""
+        """Return what was last seen of a bucket, an empty one if it is new."""
         return self._known.get(key.pk) or self._known.get_or_make(key.pk, LastSeen)
 
     def forget(self, key: Key) -> None:
-        """Blank what is known of a bucket, also for those who hold it."""
+        """Forget what is known of a bucket, also for those who hold its `LastSeen`."""
         seen = self._known.get(key.pk)
         if seen is not None:
-            seen.blank()
+            seen.clear()
 
     def __len__(self) -> int:
         """Return how many buckets are known."""
