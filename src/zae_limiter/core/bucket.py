@@ -89,7 +89,7 @@ def refill_ms(milli: int, amount: int, period: int) -> int:
 
 
 class ShardBalance(NamedTuple):
-    """What is held of one limit in one place: the whole of it, or a shard's share."""
+    """The balance of one limit in one record: the whole of it, or a shard's share."""
 
     rule: Rule
     tokens: int

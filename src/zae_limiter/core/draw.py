@@ -66,7 +66,7 @@ class AnchoredLimit(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What has to hold for ``tk``, and what becomes of it.
+    """A guarded change of ``tk``.
 
     Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
     Full: ``tk > high``, then ``tk = change``. ``upper`` draws are counted in the bucket.

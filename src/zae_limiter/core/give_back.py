@@ -1,4 +1,4 @@
-"""What a give-back counts for: as much as the bucket would hold more now had the tokens never been taken.
+"""The worth of a give-back: as much as the bucket would hold more now had the tokens never been taken.
 
 Had they never been taken, the bucket would hold them still, less what would have run over since: of ``amount`` there
 would be ``capacity - M`` at most, where M is the highest level that a draw has met since the charge (or that there is

@@ -27,7 +27,7 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """What is taken from one shard, for how many grants, and the change that does it."""
+    """The cost that is taken from one shard, for how many grants, and the change that does it."""
 
     shard: LevelShard
     cost: Mapping[str, int]

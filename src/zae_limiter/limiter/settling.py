@@ -30,7 +30,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class SettlementPart(NamedTuple):
-    """What is settled at one level: how much, by which charge, and what is given back besides.
+    """The settlement of one level: how much, of which charge, and what is given back besides.
 
     ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
     ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.

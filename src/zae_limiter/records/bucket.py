@@ -174,7 +174,7 @@ def inspect(key: Key, image: Image) -> Image:
 
 
 class _Numbers(NamedTuple):
-    """What must be whole numbers in a bucket, with the least that each can be."""
+    """The attributes of a bucket that must be whole numbers, with the least that each can be."""
 
     least: dict[str, int]
     complete: bool

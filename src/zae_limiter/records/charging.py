@@ -32,7 +32,7 @@ new_write = partial(tuple.__new__, Write)
 
 
 class Contention(NamedTuple):
-    """What is known of others who write the same bucket.
+    """Others who write the same bucket, as far as known.
 
     ``names`` are the limits that they were writing when it was last seen, at ``seen_ms``; ``lost`` is how many races
     for it were lost since the last that was won.

@@ -22,7 +22,7 @@ _FIELDS = ("cp", "ra", "rp")
 
 
 class Config(NamedTuple):
-    """What one level says: nothing, or limits."""
+    """The config of one level: nothing, or limits."""
 
     limits: tuple[Limit, ...] | None = None
     on_unavailable: OnUnavailable | None = None

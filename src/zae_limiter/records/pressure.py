@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .level import Level
 
 WRITE = MILLI
-"""What one write takes."""
+"""The cost of one write."""
 
 _MOST_LOST = 10
 """How many lost writes are counted at once: more than that were lost over a time in which the limit refilled."""

@@ -24,7 +24,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class Charge(NamedTuple):
-    """What a settlement knows of the charge it belongs to: when it was, and how it left each limit of which bucket."""
+    """The charge that a settlement belongs to: when it was, of which bucket, and how it left each of its limits."""
 
     instant_ms: int
     made: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 256
 _UPPER_DRAWS = 10**6
-"""What the new shard counts beyond the old one: so it agrees with no charge that was made before the split."""
+"""Added to the new shard's count, so that it agrees with no charge that was made before the split."""
 _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 

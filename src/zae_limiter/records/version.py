@@ -49,7 +49,7 @@ _STAGES = {
 
 
 class Deployed(NamedTuple):
-    """What a version record says."""
+    """The contents of a version record."""
 
     schema: str = SCHEMA_VERSION
     client_min: str = OLDEST_CLIENT

@@ -1,4 +1,4 @@
-"""What was last seen of each bucket. Never a reason to grant, only to choose a write or to refuse."""
+"""The last seen image of each bucket. Never a reason to grant, only to choose a write or to refuse."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class LastSeen:
 
 
 class LastSeenBuckets:
-    """What was last seen of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
+    """The `LastSeen` of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
 
     def __init__(self, max_entries: int = MAX_CACHED_KEYS) -> None:
         self._known: BoundedMap[str, LastSeen] = BoundedMap(max_entries)

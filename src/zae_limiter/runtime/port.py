@@ -28,7 +28,7 @@ def has_ended(scope: object) -> bool:
 
 
 class Runtime(Protocol):
-    """What the use cases need of their surroundings."""
+    """Everything that the use cases need in order to wait."""
 
     def scope(self) -> object:
         """Return where the caller's work belongs: the running event loop, or one scope for all threads.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Fault(enum.Enum):
-    """What goes wrong with one call."""
+    """The kinds of failure of one call."""
 
     FAIL_BEFORE = enum.auto()
     """The store cannot be reached: nothing happens, the caller is told at once."""
