@@ -33,7 +33,13 @@ class QueryOperations(Operations):
     _engine: Engine
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative."""
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+        """
         chain, now_ms = await self._read_chain(entity_id, resource, limits)
         left: dict[str, int] = {}
         for status in statuses(chain.readings(now_ms), {}, now_ms):
@@ -45,7 +51,13 @@ class QueryOperations(Operations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        With ``limits`` it is counted as if the bucket had them from now on.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            needed: The tokens by limit name.
+            limits: Limits to count by instead of the stored ones; nothing is written.
         """
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
@@ -65,8 +77,11 @@ class QueryOperations(Operations):
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
-        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
-        None where it never will be.
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
@@ -83,7 +98,13 @@ class QueryOperations(Operations):
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """Return one limit of a resource over all entities that have a bucket for it."""
+        """Return one limit of a resource over all entities that have a bucket for it.
+
+        Args:
+            resource: The resource.
+            limit_name: The limit.
+            parents_only: Leave out entities that have a parent.
+        """
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
@@ -103,7 +124,11 @@ class QueryOperations(Operations):
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers within ``timeout`` seconds."""
+        """Return whether the store answers.
+
+        Args:
+            timeout: The seconds that it has.
+        """
         self._backend.runtime.check_running()
         try:
             await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))

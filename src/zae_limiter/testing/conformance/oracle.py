@@ -225,6 +225,6 @@ class ExactBucket:
 
 
 def same_balances(found: dict[tuple[str, str, str], int], before: dict[tuple[str, str, str], int], claim: str) -> None:
-    """Raise AssertionError unless the balances are unchanged; a bucket that was not there before must be full."""
+    """Raise AssertionError unless every balance that there was before is unchanged."""
     true(before.keys() <= found.keys(), f"{claim}: no bucket is lost")
     same({name: found[name] for name in before}, before, claim)
