@@ -186,21 +186,13 @@ def refill_bucket(
     >>> refill_bucket(0, 0, 1_500, 10_000, 1_000, 1_000)
     RefillResult(new_tokens_milli=1500, new_last_refill_ms=1500)
     """
-    if now_ms <= last_refill_ms:
-        return RefillResult(min(tokens_milli, capacity_milli), last_refill_ms)
+    instant = max(now_ms, last_refill_ms)
     rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
-    return RefillResult(level(rule, tokens_milli, last_refill_ms, now_ms), now_ms)
+    return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
 
 
-def _refilled(state: BucketState, now_ms: int) -> RefillResult:
-    return refill_bucket(
-        state.tokens_milli,
-        state.last_refill_ms,
-        now_ms,
-        state.capacity_milli,
-        state.refill_amount_milli,
-        state.refill_period_ms,
-    )
+def _refill(state: BucketState, now_ms: int) -> RefillResult:
+    return refill_bucket(state.tokens_milli, state.last_refill_ms, now_ms, *_rule(state)[:3])
 
 
 def _rule(state: BucketState) -> Rule:
@@ -209,7 +201,7 @@ def _rule(state: BucketState) -> Rule:
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
     """Take ``requested`` whole tokens if they are there; otherwise say when they will be."""
-    tokens, instant = _refilled(state, now_ms)
+    tokens, instant = _refill(state, now_ms)
     cost = requested * MILLI
     if tokens >= cost:
         return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
@@ -220,7 +212,7 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
 
 def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
     """Take ``amount`` whole tokens whatever the balance: the bucket may go into debt."""
-    tokens, instant = _refilled(state, now_ms)
+    tokens, instant = _refill(state, now_ms)
     return RefillResult(tokens - amount * MILLI, instant)
 
 
@@ -236,18 +228,18 @@ def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_p
 
 def calculate_available(state: BucketState, now_ms: int) -> int:
     """Return the whole tokens at ``now_ms``, rounded down; negative means debt."""
-    return _refilled(state, now_ms).new_tokens_milli // MILLI
+    return _refill(state, now_ms).new_tokens_milli // MILLI
 
 
 def build_limit_status(
     entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
 ) -> LimitStatus:
     """Return the status of ``limit`` for a request, given the stored bucket."""
-    tokens, instant = _refilled(state, now_ms)
+    tokens, instant = _refill(state, now_ms)
     shard = ShardBalance(Rule.of(limit), tokens, instant)
     return limit_status(entity_id, resource, limit, (shard,), requested * MILLI, now_ms)
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
     """Return whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
-    return _refilled(state, now_ms).new_tokens_milli >= requested * MILLI
+    return _refill(state, now_ms).new_tokens_milli >= requested * MILLI

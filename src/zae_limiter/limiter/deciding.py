@@ -45,9 +45,6 @@ class Draft(NamedTuple):
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
-        if len(self.charges) == 1:
-            self.charges[0].grant = grant
-            return
         later: dict[str, int] = {}
         for charge in reversed(self.charges):
             charge.grant = grant._replace(cost=charge.cost, later=dict(later))

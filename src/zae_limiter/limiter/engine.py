@@ -80,13 +80,12 @@ class Engine:
         level, seen = homes[0]
         if seen.seen_ms > now_ms:  # the clock has stepped back
             now_ms = seen.seen_ms
+        before, image = None, None
         if seen.image is None:
             before, image = self._update(level.key, now_ms, _make, level, cost, now_ms)
             if image is not None:
                 seen.show(image, now_ms)
-            else:
-                before, image = self._update(level.key, now_ms, seen.spend, level, cost, now_ms)
-        else:
+        if image is None:
             before, image = self._update(level.key, now_ms, seen.spend, level, cost, now_ms)
         if image is None:
             if before is not None:

@@ -62,19 +62,6 @@ def sk_audit(event_id: str) -> str:
     return f"{AUDIT_PREFIX}{event_id}"
 
 
-def sk_usage(resource: str, window_type: str, window_start: str) -> str:
-    """Return a key per window type: the hour and the day that start together stay apart."""
-    return f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}"
-
-
-def sk_namespace(name: str) -> str:
-    return f"{NAMESPACE_PREFIX}{name}"
-
-
-def sk_nsid(namespace_id: str) -> str:
-    return f"{NSID_PREFIX}{namespace_id}"
-
-
 def audit_resource(resource: str) -> str:
     return f"$RESOURCE:{resource}"
 
@@ -165,7 +152,7 @@ def audit(ns: str, entity_id: str, event_id: str) -> Key:
 
 
 def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start: str) -> Key:
-    return Key(pk_entity(ns, entity_id), sk_usage(resource, window_type, window_start))
+    return Key(pk_entity(ns, entity_id), f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}")
 
 
 def registry() -> str:
@@ -173,11 +160,11 @@ def registry() -> str:
 
 
 def namespace(name: str) -> Key:
-    return Key(registry(), sk_namespace(name))
+    return Key(registry(), f"{NAMESPACE_PREFIX}{name}")
 
 
 def nsid(namespace_id: str) -> Key:
-    return Key(registry(), sk_nsid(namespace_id))
+    return Key(registry(), f"{NSID_PREFIX}{namespace_id}")
 
 
 def owner(key: Key) -> str:
