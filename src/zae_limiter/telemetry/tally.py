@@ -38,8 +38,8 @@ class Source:
         self._base = dict(read())
         self.users = 0
 
-    def counted(self) -> dict[Series, float]:
-        """What it has counted since it joined."""
+    def count(self) -> dict[Series, float]:
+        """Return what it has counted since it joined."""
         return {series: count - self._base.get(series, 0) for series, count in self._read().items()}
 
 
@@ -74,12 +74,12 @@ class Tally:
             self._part()
 
     def totals(self, metric: str) -> dict[Attributes, float]:
-        """The lines of a metric; one that has counted nothing yet is not there."""
+        """Return the lines of a metric; one that has counted nothing yet is not there."""
         with self._lock:
             self._part()
             sums = Counter(self._past)
             for source in self._sources.values():
-                sums.update(source.counted())
+                sums.update(source.count())
         return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}
 
     def _part(self) -> None:
@@ -88,5 +88,5 @@ class Tally:
             source = self._sources[name]
             source.users -= 1
             if not source.users:
-                self._past.update(source.counted())
+                self._past.update(source.count())
                 del self._sources[name]
