@@ -12,26 +12,35 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..core.bucket import MILLI
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
 from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
+from ..observer import Decision
 from .amounts import check_amounts, check_known
+from .observers import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Self
+    from collections.abc import Coroutine, Iterator, Mapping
+    from typing import Any, Self, TypeVar
 
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
+    from ..observer import Outcome
     from ..records.level import Level
+    from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .availability import Availability
+    from .engine import Engine
     from .grant import Grant
-    from .limiter import RateLimiter
+    from .observers import Observers
+    from .waiting import Lines
+
+    T = TypeVar("T")
 
 
 class AcquireOptions(NamedTuple):
@@ -53,6 +62,26 @@ _CORRECTING = threading.Lock()
 protect(_CORRECTING)
 
 
+class Limiter(Protocol):
+    """What a lease uses of the limiter that made it."""
+
+    _availability: Availability
+    _backend: Backend
+    _engine: Engine
+    _lines: Lines
+    _observers: Observers
+    _takes_now: bool
+
+    def _take_now(self, lease: LeaseCore) -> Grant | None: ...
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant: ...
+    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None: ...
+    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None: ...
+    async def _settle_grant(
+        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
+    ) -> None: ...
+    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]: ...
+
+
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
@@ -68,7 +97,7 @@ class LeaseCore:
     """How many seconds its last acquire has stood in line."""
 
     def __init__(
-        self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+        self, limiter: Limiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
     ) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
@@ -180,7 +209,7 @@ class LeaseCore:
         """Count against no limit, or raise ``error``, as the unavailability policy says."""
         if self._limiter._availability.blocks(self._options.policy):
             error.entity_id, error.resource = self._entity_id, self._resource
-            error.stack_name = getattr(self._limiter.repository._backend.store, "stack_name", None)
+            error.stack_name = getattr(self._limiter._backend.store, "stack_name", None)
             raise error
         self.degraded = True
 
@@ -190,7 +219,7 @@ class LeaseCore:
         taking = limiter._take(self, self._cost, max_wait_ms)
         try:
             observed = limiter._observers.all
-            self._grant = await (limiter._observe(self, taking, bool(max_wait_ms)) if observed else taking)
+            self._grant = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
         except RateLimiterUnavailable as error:
             self._do_without(error)
         self._open = True
@@ -199,9 +228,27 @@ class LeaseCore:
         limiter = self._limiter
         checking = limiter._check(self, self._cost)
         try:
-            await (limiter._observe(self, checking) if limiter._observers.all else checking)
+            await (self._observe(checking) if limiter._observers.all else checking)
         except RateLimiterUnavailable as error:
             self._degrade(error)
+
+    async def _observe(self, deciding: Coroutine[Any, Any, T], *, waits: bool = False) -> T:
+        """Await a decision, and tell the observers of it. A check that passes returns None: it decides nothing yet."""
+        observers = self._limiter._observers
+        started, self._waited = observers.now(), 0.0
+        outcome: Outcome | None = None
+        try:
+            result = await deciding
+            outcome = None if result is None else "granted"
+            return result
+        except ZAELimiterError as error:
+            outcome = classify(error, blocks=self._limiter._availability.blocks(self._options.policy))
+            raise
+        finally:
+            if outcome is not None:
+                seconds = max(0.0, observers.now() - started - self._waited)
+                waited = self._waited if waits else None
+                observers.tell_decision(Decision(self._entity_id, self._resource, outcome, seconds, waited))
 
     def _note_wait(self, seconds: float) -> None:
         self._waited += seconds
@@ -222,7 +269,7 @@ class LeaseCore:
         limiter = self._limiter
         taking = limiter._take(self, cost, 0)
         try:
-            grant = await (limiter._observe(self, taking) if limiter._observers.all else taking)
+            grant = await (self._observe(taking) if limiter._observers.all else taking)
             self._extra = (*self._extra, grant)
         except RateLimiterUnavailable as error:
             self._degrade(error)

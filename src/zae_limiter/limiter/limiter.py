@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..forks import after_fork
 from ..repository.backend import LimiterBackend
@@ -26,18 +26,17 @@ from .queries import QueryOperations
 from .waiting import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
     from ..core.values import OnUnavailable, StackOptions
-    from ..observer import Observer, Outcome
+    from ..observer import Observer
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
     from .lease_core import LeaseCore
-
-    T = TypeVar("T")
 
 
 class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOperations):
@@ -123,7 +122,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._backend.store = observe_store(self.repository._backend.store, self._observers)
         self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
         self._updates_in_place = self._speculative and self._engine.updates_in_place
-        self._takes_now = self._updates_in_place and not observers
+        self._takes_now = self._updates_in_place and not observers  # an observed take begins with the stop-watch
 
     def acquire(
         self,
@@ -200,8 +199,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         options, availability, breaker = lease._options, self._availability, self._availability.breaker
-        if self._updates_in_place and self._observers.all and cost is lease._cost:
-            grant = self._take_now(lease)
+        if self._observers.all and self._updates_in_place and cost is lease._cost:
+            grant = self._take_now(lease)  # else the lease has tried it
             if grant is not None:
                 return grant
         name = (lease._entity_id, lease._resource, options.given)
@@ -278,32 +277,6 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             availability.report_outage(error, options.policy, deadline, answers)
             raise
         availability.report_answer()
-
-    async def _observe(self, lease: LeaseCore, deciding: Coroutine[Any, Any, T], waits: bool = False) -> T:
-        """Await a decision, and tell the observers of it. A check that passes is none yet: it returns None."""
-        now, lease._waited = self._observers.now, 0.0
-        started = now()
-        outcome: Outcome | None = None
-        try:
-            result = await deciding
-            outcome = None if result is None else "granted"
-            return result
-        except ZAELimiterError as error:
-            outcome = self._classify(error, lease)
-            raise
-        finally:
-            if outcome is not None:
-                seconds, waited = now() - started - lease._waited, lease._waited if waits else None
-                self._observers.tell_decision(lease._entity_id, lease._resource, outcome, seconds, waited)
-
-    def _classify(self, error: ZAELimiterError, lease: LeaseCore) -> Outcome | None:
-        """Return what an error means as a decision; None where nothing was decided."""
-        if isinstance(error, RateLimitExceeded):
-            return "never" if isinstance(error, CapacityExceeded) else "refused"
-        if isinstance(error, RateLimiterUnavailable):
-            blocks = self._availability.blocks(lease._options.policy)
-            return "unavailable_blocked" if blocks else "unavailable_allowed"
-        return None if isinstance(error, ValidationError) else "failed"
 
     def _known_chain(self, lease: LeaseCore) -> Chain | None:
         return self._chains.known(lease._entity_id, lease._resource, lease._options.given, self._clock.now_ms())

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from ..core.bucket import MILLI
-from ..core.errors import ValidationError
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
-from ..observer import Decision, Observer, Settlement, StoreCall
+from ..observer import Observer, Settlement, StoreCall
 from ..records.algebra import Committed, Conflict
 from ..stores.port import UpdatesInPlace
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.values import BackendCapabilities
-    from ..observer import Outcome
+    from ..observer import Decision, Outcome
     from ..records.algebra import Image, Key, Page, Query, Write
     from ..repository.backend import Backend
     from ..stores.port import Store
@@ -67,11 +67,8 @@ class Observers:
                     fields = {**where, "zae_observer": kind, "zae_error_type": type(error).__name__}
                     tell(OBSERVER_FAILED, "observer %s failed, which is logged once: %r", kind, error, **fields)
 
-    def tell_decision(
-        self, entity_id: str, resource: str, outcome: Outcome, seconds: float, waited: float | None
-    ) -> None:
+    def tell_decision(self, decision: Decision) -> None:
         """Tell of a decision, and of the lookups of config since the last one."""
-        decision = Decision(entity_id, resource, outcome, max(0.0, seconds), waited)
         self.tell(lambda observer: observer.on_decision(decision))
         hits, misses = self._count_lookups()
         if hits or misses:
@@ -98,6 +95,7 @@ class ObservedStore:
     """A store whose calls are timed and told to observers."""
 
     def __init__(self, inner: Store, observers: Observers) -> None:
+        self.stack_name: str | None = getattr(inner, "stack_name", None)
         self._inner = inner
         self._observers = observers
 
@@ -165,6 +163,15 @@ class ObservedStoreInProcess(ObservedStore):
             raise
         self._tell("update", started, "conflict" if image is None else "done")
         return before, image
+
+
+def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
+    """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""
+    if isinstance(error, RateLimitExceeded):
+        return "never" if isinstance(error, CapacityExceeded) else "refused"
+    if isinstance(error, RateLimiterUnavailable):
+        return "unavailable_blocked" if blocks else "unavailable_allowed"
+    return None if isinstance(error, ValidationError) else "failed"
 
 
 def observe_store(store: Store, observers: Observers) -> Store:
