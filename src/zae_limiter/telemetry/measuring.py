@@ -34,7 +34,7 @@ class Meter(Observer):
     def stop(self) -> None:
         """Let the tally count no further; what was counted stays."""
         self._leave()
-        self._to.tally.part()
+        self._to.tally.drop_leaving()
 
     def on_decision(self, decision: Decision) -> None:
         """Count a decision, and record the time it took and the time in line."""
