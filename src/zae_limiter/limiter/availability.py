@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
 from ..core.values import OnUnavailable
@@ -10,7 +10,6 @@ from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAI
 from .breaker import Breaker
 
 if TYPE_CHECKING:
-    from ..observer import State
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .chains import Chains
@@ -65,5 +64,4 @@ class Availability:
     def _tell(self, event: Event, message: str, error: Exception | None = None) -> None:
         args, kind = ((), {}) if error is None else ((error,), {"zae_error_type": type(error).__name__})
         tell(event, message, *args, **self._backend.log_fields(), **kind)
-        state = cast("State", event.name)
-        self._observers.tell(lambda observer: observer.on_state_change(state))
+        self._observers.tell("on_state_change", event.name)

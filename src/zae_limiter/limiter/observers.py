@@ -36,6 +36,8 @@ class Observers:
 
     def __init__(self, backend: Backend) -> None:
         self.all: tuple[Observer, ...] = ()
+        self.of: dict[str, tuple[Observer, ...]] = dict.fromkeys(_METHODS, ())
+        """Those who want to be told, by method: who has inherited it does not."""
         self.now = time.perf_counter if backend.stopwatch is time.monotonic else backend.stopwatch
         """The stop-watch of what is told, in seconds."""
         self._backend = backend
@@ -53,13 +55,16 @@ class Observers:
                 raise ValidationError("observer", observer, "must have the methods of zae_limiter.Observer")
         self._count_lookups()
         self._failed = set()
+        for name in _METHODS:
+            inherited = getattr(Observer, name)
+            self.of[name] = tuple([each for each in observers if getattr(type(each), name, None) is not inherited])
         self.all = tuple(observers)
 
-    def tell(self, notify: Callable[[Observer], None]) -> None:
-        """Call ``notify`` with every observer. An exception is logged, the first one of each observer."""
-        for observer in self.all:
+    def tell(self, method: str, *values: object) -> None:
+        """Call ``method`` of every observer that has it. An exception is logged, the first one of each observer."""
+        for observer in self.of[method]:
             try:
-                notify(observer)
+                getattr(observer, method)(*values)
             except Exception as error:
                 if id(observer) not in self._failed:
                     self._failed.add(id(observer))
@@ -69,10 +74,9 @@ class Observers:
 
     def tell_decision(self, decision: Decision) -> None:
         """Tell of a decision, and of the lookups of config since the last one."""
-        self.tell(lambda observer: observer.on_decision(decision))
-        hits, misses = self._count_lookups()
-        if hits or misses:
-            self.tell(lambda observer: observer.on_config_lookups(hits, misses))
+        self.tell("on_decision", decision)
+        if self.of["on_config_lookups"] and any(lookups := self._count_lookups()):
+            self.tell("on_config_lookups", *lookups)
 
     def tell_settlement(
         self, entity_id: str, resource: str, costs: Sequence[Mapping[str, int]], delta: Mapping[str, int]
@@ -80,8 +84,7 @@ class Observers:
         """Tell that ``delta`` corrects what was taken at ``costs``, all in millitokens."""
         estimated = {name: sum([cost.get(name, 0) for cost in costs]) // MILLI for name in delta}
         correction = {name: amount // MILLI for name, amount in delta.items()}
-        settlement = Settlement(entity_id, resource, estimated, correction)
-        self.tell(lambda observer: observer.on_settlement(settlement))
+        self.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
 
     def _count_lookups(self) -> tuple[int, int]:
         """Return the hits and misses of the config cache since this was last called."""
@@ -142,8 +145,7 @@ class ObservedStore:
         outcome: Literal["done", "conflict", "failed"],
         error: BaseException | None = None,
     ) -> None:
-        call = StoreCall(verb, self._observers.now() - started, outcome, error)
-        self._observers.tell(lambda observer: observer.on_store_call(call))
+        self._observers.tell("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
 
 
 class ObservedStoreInProcess(ObservedStore):
@@ -175,7 +177,7 @@ def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
 
 
 def observe_store(store: Store, observers: Observers) -> Store:
-    """Return a store that tells ``observers`` of its calls; the store itself where there are none."""
-    if not observers.all:
+    """Return a store that tells ``observers`` of its calls; the store itself where none wants to know."""
+    if not observers.of["on_store_call"]:
         return store
     return (ObservedStoreInProcess if isinstance(store, UpdatesInPlace) else ObservedStore)(store, observers)
