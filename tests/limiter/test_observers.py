@@ -24,7 +24,7 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
-from zae_limiter.limiter.breaker import RETRY_SECONDS
+from zae_limiter.limiter.availability import RETRY_SECONDS
 from zae_limiter.observer import State
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
 

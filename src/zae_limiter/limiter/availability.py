@@ -1,19 +1,30 @@
-"""Whether the store answers: who asks it, who goes on without it, and one report per change of that."""
+"""Whether the store answers: who asks it, who goes on without it, and one report per change of that.
+
+A circuit breaker is for calls that go on without the store when it is unavailable: a store that hangs keeps one of
+them at a time waiting, not all. The first one that has waited in vain opens it; while it is open the others go on at
+once, and one caller per interval asks the store. The first answer closes it.
+"""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
 from ..core.values import OnUnavailable
+from ..forks import protect
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
-from .breaker import Breaker
 
 if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .chains import Chains
     from .observers import Observers
+
+RETRY_SECONDS = 1.0
+"""How long nobody asks a store that has not answered."""
+_HANGS = 0.1
+"""The share of a deadline after which a failure has kept its caller waiting. One that comes at once costs nothing."""
 
 
 class Availability:
@@ -23,12 +34,20 @@ class Availability:
     """
 
     def __init__(self, backend: Backend, chains: Chains, observers: Observers) -> None:
-        self.breaker = Breaker(backend.stopwatch)
         self.is_up = True
         """Whether the store answered when it was last asked."""
+        self.is_open = False
+        """Whether the breaker is open: the store has hung lately."""
+        self.answers = 0
+        """How many answers the store has given: one that answers others does not hang."""
         self._backend = backend
         self._chains = chains
         self._observers = observers
+        self._lock = threading.Lock()
+        self._retry_at = 0.0
+        self._waited = 0.0
+        """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""
+        protect(self._lock)
 
     def blocks(self, policy: OnUnavailable | None) -> bool:
         """Return whether a call fails while the store is unavailable; False where it goes on without."""
@@ -36,13 +55,13 @@ class Availability:
 
     def check(self, policy: OnUnavailable | None, timeout: float) -> None:
         """Raise `RateLimiterUnavailable` where a call of ``timeout`` seconds is to go on without a store that hangs."""
-        if self.breaker.is_open and not self.blocks(policy) and self.breaker.skips(timeout):
+        if self.is_open and not self.blocks(policy) and self._skips(timeout):
             raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
 
     def report_outage(
         self, error: RateLimiterUnavailable, policy: OnUnavailable | None, deadline: Deadline, answers: int
     ) -> None:
-        """Note that an acquire was not decided; ``answers`` of the breaker there were when it began."""
+        """Note that an acquire was not decided, which began when there were ``answers``."""
         if self.is_up:
             self.is_up = False
             self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error)
@@ -50,7 +69,7 @@ class Availability:
 
     def report_failure(self, policy: OnUnavailable | None, deadline: Deadline, answers: int) -> None:
         """Note that a call has failed. If it had to wait, others that may go on without the store no longer do."""
-        if not self.blocks(policy) and self.breaker.report_failure(deadline, answers):
+        if not self.blocks(policy) and self._open(deadline, answers):
             self._tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait")
 
     def report_answer(self) -> None:
@@ -58,8 +77,38 @@ class Availability:
         if not self.is_up:
             self.is_up = True
             self._tell(STORE_AVAILABLE, "store answers again")
-        if self.breaker.report_answer():
-            self._tell(BREAKER_CLOSED, "store is asked by everybody again")
+        self.answers += 1
+        if self._waited:
+            with self._lock:
+                closes, self._waited, self.is_open = self.is_open, 0.0, False
+            if closes:
+                self._tell(BREAKER_CLOSED, "store is asked by everybody again")
+
+    def _skips(self, seconds: float) -> bool:
+        """Return whether a caller that would wait for so many seconds is to go on without asking.
+
+        Who would wait longer than anybody has waited asks; and once per interval one of the others.
+        """
+        with self._lock:
+            if seconds > self._waited:
+                return False
+            now = self._backend.stopwatch()
+            if now < self._retry_at:
+                return True
+            self._retry_at = now + seconds + RETRY_SECONDS  # should this caller vanish, another one tries then
+            return False
+
+    def _open(self, deadline: Deadline, answers: int) -> bool:
+        """Open the breaker, or keep it open, by a call that failed; return whether it was closed before."""
+        with self._lock:
+            opens = not self._waited
+            hangs = self.answers == answers and deadline.elapsed >= deadline.seconds * _HANGS
+            if opens and not hangs:
+                return False
+            self._waited = max(self._waited, deadline.seconds) if hangs else self._waited
+            self.is_open = True
+            self._retry_at = self._backend.stopwatch() + RETRY_SECONDS
+            return opens
 
     def _tell(self, event: Event, message: str, error: Exception | None = None) -> None:
         args, kind = ((), {}) if error is None else ((error,), {"zae_error_type": type(error).__name__})

@@ -198,16 +198,16 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        options, availability, breaker = lease._options, self._availability, self._availability.breaker
+        options, availability = lease._options, self._availability
         if self._observers.all and self._updates_in_place and cost is lease._cost:
             grant = self._take_now(lease)  # else the lease has tried it
             if grant is not None:
                 return grant
         name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), breaker.answers
+        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), availability.answers
         now_ms = self._clock.now_ms()
         chain = self._chains.known(*name, now_ms)
-        if breaker.is_open:
+        if availability.is_open:
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
@@ -226,8 +226,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 availability.report_answer()
             raise
-        breaker.answers += 1
-        if breaker.is_open or not availability.is_up:
+        availability.answers += 1
+        if availability.is_open or not availability.is_up:
             availability.report_answer()
         return grant
 
@@ -266,8 +266,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
         """Raise as `_take` would, but take nothing."""
         options, availability = lease._options, self._availability
-        deadline, answers = self._backend.deadline(options.timeout), availability.breaker.answers
-        if availability.breaker.is_open:
+        deadline, answers = self._backend.deadline(options.timeout), availability.answers
+        if availability.is_open:
             self._refuse_unasked(lease, self._known_chain(lease), cost)
         try:
             chain = await self._resolve_chain(lease, deadline)
@@ -301,7 +301,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         Where the lease may go on without a store that hangs, the settlement waits for it no more than an acquire does.
         """
         availability, policy = self._availability, lease._options.policy
-        answers = availability.breaker.answers
+        answers = availability.answers
         availability.check(policy, lease._options.timeout)
         try:
             if grant is None:
@@ -317,7 +317,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         if not any(any(grant.cost.values()) for grant in grants):
             return []
         availability, options = self._availability, lease._options
-        answers = availability.breaker.answers
+        answers = availability.answers
         try:
             availability.check(options.policy, options.timeout)
         except RateLimiterUnavailable as error:
