@@ -22,14 +22,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "logs": set(),
     "forks": set(),
+    "observer": set(),
     "runtime": {"core", "clock", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
     "repository": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "aws", "repository", "_version"},
-    "limiter": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "repository", "limiter"},
+    "limiter": {"core", "records", "clock", "forks", "logs", "observer", "runtime", "stores", "repository", "limiter"},
     "kv": {"core", "clock", "forks", "logs", "runtime", "kv"},
     "web": {"core", "logs", "runtime", "limiter", "sync", "kv", "web"},
-    "telemetry": {"core", "forks", "stores", "repository", "limiter", "sync", "telemetry", "_version"},
+    "telemetry": {"core", "forks", "observer", "stores", "repository", "limiter", "sync", "telemetry", "_version"},
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 
