@@ -24,14 +24,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "logs": set(),
     "forks": set(),
+    "observer": set(),
     "runtime": {"core", "clock", "forks", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
     "repository": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "aws", "repository", "_version"},
-    "limiter": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "repository", "limiter"},
+    "limiter": {"core", "records", "clock", "forks", "logs", "observer", "runtime", "stores", "repository", "limiter"},
     "kv": {"core", "clock", "forks", "logs", "runtime", "kv"},
     "web": {"core", "logs", "runtime", "limiter", "sync", "kv", "web"},
-    "telemetry": {"core", "forks", "stores", "repository", "limiter", "sync", "telemetry", "_version"},
+    "telemetry": {"core", "forks", "observer", "stores", "repository", "limiter", "sync", "telemetry", "_version"},
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 
@@ -48,7 +49,6 @@ OPTIONAL = {
 
 
 CYCLES = {
-    ("limiter.lease_core", "limiter.limiter"): "the lease names the type of its limiter",
     ("stores.redis.ranges", "stores.redis.store"): "ranges name the type of their store",
 }
 """Pairs of modules that import each other for type checkers. The list may only shrink."""
@@ -60,22 +60,6 @@ PRIVATE_USES = {
     ("limiter.limiter", "_blocking"): "which mode a repository is for",
     ("sync.facade", "_usual"): "the blocking face builds its leases without a detour",
     ("sync.facade", "_check_options"): "the blocking face builds its leases without a detour",
-    **{
-        ("telemetry.measuring", attr): "telemetry is put around a limiter from outside"
-        for attr in (
-            "_asked_at",
-            "_backend",
-            "_entity_id",
-            "_limiter",
-            "_policy_of",
-            "_resource",
-            "_settle",
-            "_take",
-            "_take_now",
-        )
-    },
-    ("telemetry.switching", "_backend"): "telemetry is put around a limiter from outside",
-    ("telemetry.switching", "_lines"): "telemetry is put around a limiter from outside",
 }
 """Attributes with a leading underscore that are used outside of their package. The list may only shrink."""
 

@@ -66,6 +66,10 @@ class Backend:
         if isinstance(store, Replaceable):
             store.on_replaced(self._start_over)
 
+    def log_fields(self) -> dict[str, object]:
+        """Return the namespace and the kind of store, as fields of a log record."""
+        return {"zae_namespace": self.namespace_name, "zae_backend": self.store.capabilities.name}
+
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
         return Deadline(self.timeout if seconds is None else seconds, self.stopwatch)
@@ -215,3 +219,13 @@ class Backend:
             details=details or {},
         )
         return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)
+
+
+class LimiterBackend(Backend):
+    """The backend of a repository as one limiter uses it: all state is shared, but the limiter may replace `store`."""
+
+    __slots__ = ("store",)
+
+    def __init__(self, shared: Backend) -> None:
+        self.__dict__ = shared.__dict__
+        self.store = shared.store
