@@ -112,7 +112,7 @@ def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
     return sum(held for held in levels if held > 0) or sum(levels)
 
 
-def debited(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
+def debit(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
     """Return the balances after taking a cost: from each what it has, and what is still missing from the first."""
     if len(balances) == 1:
         return (balances[0]._replace(tokens=balances[0].tokens - cost_milli),)

@@ -142,7 +142,7 @@ class Engine:
             finally:
                 del error  # it holds this frame, which must not hold it as well
 
-    def refuse_unasked(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
+    def refuse_without_asking(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise what can be said while the store does not answer: a refusal that is known, or that it never fits."""
         self.refuse_again(chain, cost, now_ms)
         now_ms = chain.instant(now_ms)
@@ -208,9 +208,9 @@ class Engine:
         coalescer: WriteCoalescer[Grant]
         coalescer = (chain.coalescers.get(scope) or chain.add_coalescer(scope)) if self._merges else WriteCoalescer()
         try:
-            gate = coalescer.enter(charge, self._runtime.gate)
-            if gate is not None:
-                await gate.wait(charge.deadline.left())
+            signal = coalescer.enter(charge, self._runtime.new_signal)
+            if signal is not None:
+                await signal.wait(charge.deadline.left())
                 if charge.decided:
                     return
                 if not charge.leads:

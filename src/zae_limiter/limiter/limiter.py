@@ -236,7 +236,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         policy = lease._options.policy
         if chain is not None and not self._availability.blocks(policy):
             check_known("consume", cost, chain.names)
-            self._engine.refuse_unasked(chain, cost, self._clock.now_ms())
+            self._engine.refuse_without_asking(chain, cost, self._clock.now_ms())
         self._availability.check(policy, lease._options.timeout)
 
     async def _take_in_turn(

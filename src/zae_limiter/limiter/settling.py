@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..records.settlement import Settlement
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Gate
+    from ..runtime.port import Signal
     from .chain import Chain
     from .chains import Chains
     from .grant import Grant
@@ -113,7 +113,7 @@ class SettlementInFlight:
         self.part = part
         self.scope = scope
         self.ended = False
-        self.gates: list[Gate] = []
+        self.signals: list[Signal] = []
         seen = part.shard.seen
         if seen.returning is None:
             seen.returning = set()
@@ -125,8 +125,8 @@ class SettlementInFlight:
         if returning is not None:
             returning.discard(self)
         self.ended = True
-        for gate in self.gates:
-            gate.open()
+        for signal in self.signals:
+            signal.set()
 
     def follows(self, part: SettlementPart, names: Iterable[str], scope: object) -> bool:
         """Return whether it settles a later charge of the same bucket, in the same event loop."""
@@ -213,9 +213,9 @@ class Settling:
         for part, each in zip(parts, settled, strict=True):
             for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
                 if other.follows(part, each.uncounted, scope):
-                    gate = self._backend.runtime.gate()
-                    other.gates.append(gate)
-                    return other.ended or await gate.wait(self._deadline.left() / 2)
+                    signal = self._backend.runtime.new_signal()
+                    other.signals.append(signal)
+                    return other.ended or await signal.wait(self._deadline.left() / 2)
         return False
 
     async def _settle_apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:

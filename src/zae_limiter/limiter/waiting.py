@@ -11,7 +11,7 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, TypeVar
 
-from ..core.bucket import debited
+from ..core.bucket import debit
 from ..core.decide import Reading, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..forks import protect
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..records.algebra import Key
-    from ..runtime.port import Gate, Runtime
+    from ..runtime.port import Runtime, Signal
     from .chain import Chain
     from .grant import Grant
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
 
-    __slots__ = ("cost", "gate", "home", "keys")
+    __slots__ = ("cost", "keys", "scope", "signal")
 
-    def __init__(self, home: object, keys: tuple[Key, ...], cost: Mapping[str, int], gate: Gate) -> None:
-        self.home = home
+    def __init__(self, scope: object, keys: tuple[Key, ...], cost: Mapping[str, int], signal: Signal) -> None:
+        self.scope = scope
         self.keys = keys
         self.cost = cost
-        self.gate = gate
+        self.signal = signal
 
 
 class Line:
@@ -89,10 +89,10 @@ class Lines:
         ``note_wait`` is called with the seconds of each time of waiting between the attempts.
         """
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.gate())
+        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.new_signal())
         first = self._join(ticket)
         try:
-            woken = first or await self._time(ticket.gate.wait(max_wait_ms / 1000), note_wait)
+            woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
             if not woken and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
             promised_ms = overtaken = 0
@@ -119,14 +119,14 @@ class Lines:
             wanted = tuple(keys)
             heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in wanted if key in lines]
         for head in heads:
-            head.gate.open()
+            head.signal.set()
 
     def stir_all(self) -> None:
         """Wake the heads of all lines: the limiter was closed."""
         with self._lock:
             heads = [line.tickets[0] for lines in self.waiting.values() for line in lines.values()]
         for head in heads:
-            head.gate.open()
+            head.signal.set()
 
     def forget(self) -> None:
         """Start with empty lines: in a forked child nobody of the parent's waits."""
@@ -145,22 +145,22 @@ class Lines:
         if pause is not None:
             await pause(seconds)
             return
-        ticket.gate = self._runtime.gate()
-        await ticket.gate.wait(seconds)
+        ticket.signal = self._runtime.new_signal()
+        await ticket.signal.wait(seconds)
 
     def _join(self, ticket: Ticket) -> bool:
         with self._lock:
-            lines = self._lines_of(ticket.home)
-            self.waiting[ticket.home] = lines
+            lines = self._lines_of(ticket.scope)
+            self.waiting[ticket.scope] = lines
             for key in ticket.keys:
                 line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
                 line.wanted.update(ticket.cost)
             return self._is_first(ticket)
 
-    def _lines_of(self, home: object) -> dict[Key, Line]:
+    def _lines_of(self, scope: object) -> dict[Key, Line]:
         """Return the lines of an event loop, and drop those of loops that have been closed."""
-        lines = self.waiting.get(home)
+        lines = self.waiting.get(scope)
         if lines is not None:
             return lines
         for other in list(self.waiting):
@@ -173,13 +173,13 @@ class Lines:
             return self._is_first(ticket)
 
     def _is_first(self, ticket: Ticket) -> bool:
-        lines = self.waiting[ticket.home]
+        lines = self.waiting[ticket.scope]
         return all(lines[key].tickets[0] is ticket for key in ticket.keys)
 
     def _leave(self, ticket: Ticket) -> None:
         heirs = []
         with self._lock:
-            lines = self.waiting.get(ticket.home, {})
+            lines = self.waiting.get(ticket.scope, {})
             for key in ticket.keys:
                 line = lines.get(key)
                 if line is None:  # the loop has been closed in the meantime
@@ -191,9 +191,9 @@ class Lines:
             fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
             heirs = [front for front in fronts if self._is_first(front)]
             if not lines:
-                del self.waiting[ticket.home]
+                del self.waiting[ticket.scope]
         for heir in heirs:
-            heir.gate.open()
+            heir.signal.set()
 
 
 def _sum_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
@@ -234,9 +234,7 @@ def _serve_ahead(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]]
     """Return the levels as they will be when those in line have been served."""
     return [
         reading._replace(
-            balances={
-                name: debited(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()
-            }
+            balances={name: debit(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()}
         )
         for reading, wanted in zip(readings, ahead, strict=True)
     ]

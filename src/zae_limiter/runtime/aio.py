@@ -17,8 +17,8 @@ _NEEDS_ASYNCIO = (
 )
 
 
-class LoopGate:
-    """A gate on which a task waits; it may be opened from another loop's thread."""
+class LoopSignal:
+    """A signal that a task waits for; it may be set from another loop's thread."""
 
     __slots__ = ("_future", "_loop")
 
@@ -26,8 +26,8 @@ class LoopGate:
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self._loop.create_future()
 
-    def open(self) -> None:
-        """Let the waiter through."""
+    def set(self) -> None:
+        """Wake the waiter."""
         if self._loop is _running_loop():
             self._resolve()
         elif not self._loop.is_closed():
@@ -38,7 +38,7 @@ class LoopGate:
             self._future.set_result(None)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Suspend the task until the gate opens."""
+        """Suspend the task until the signal is set."""
         if timeout is None:
             await self._future
             return True
@@ -70,10 +70,10 @@ class AsyncioRuntime:
         """Raise RuntimeError unless a task of asyncio is running."""
         self.scope()
 
-    def gate(self) -> LoopGate:
+    def new_signal(self) -> LoopSignal:
         """Return a new signal that is not set."""
         self.check_running()
-        return LoopGate()
+        return LoopSignal()
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
         """Run ``work`` to its end; a cancelled caller waits for that and is cancelled then.

@@ -22,20 +22,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking store or runtime suspended; it must finish inside the await")
 
 
-class ThreadGate:
-    """A gate on which a thread waits."""
+class ThreadSignal:
+    """A signal that a thread waits for."""
 
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
-    def open(self) -> None:
-        """Let the waiter through."""
+    def set(self) -> None:
+        """Wake the waiter."""
         self._event.set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Block the thread until the gate opens."""
+        """Block the thread until the signal is set."""
         return self._event.wait(timeout)
 
 
@@ -49,9 +49,9 @@ class BlockingRuntime:
     def check_running(self) -> None:
         """Do nothing: a thread can always wait."""
 
-    def gate(self) -> ThreadGate:
+    def new_signal(self) -> ThreadSignal:
         """Return a new signal that is not set."""
-        return ThreadGate()
+        return ThreadSignal()
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
         """Run ``work``: a thread cannot be cancelled from outside."""

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Gate(Protocol):
+class Signal(Protocol):
     """A one-time signal between tasks or threads."""
 
-    def open(self) -> None:
-        """Let the waiter through; from any thread, any number of times."""
+    def set(self) -> None:
+        """Wake the waiter; from any thread, any number of times."""
         ...
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it opens; False if ``timeout`` seconds pass before."""
+        """Wait until it is set; False if ``timeout`` seconds pass before."""
         ...
 
 
@@ -41,7 +41,7 @@ class Runtime(Protocol):
         """Raise RuntimeError where this runtime cannot wait for anything; called before any I/O."""
         ...
 
-    def gate(self) -> Gate:
+    def new_signal(self) -> Signal:
         """Return a new signal for one waiter."""
         ...
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
     from .deadline import Deadline
-    from .port import Gate, Runtime
+    from .port import Runtime, Signal
 
     Turn: TypeAlias = tuple[object, Hashable]
 
@@ -31,7 +31,7 @@ class Flight:
     __slots__ = ("failure", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[Gate] = deque()
+        self.waiting: deque[Signal] = deque()
         self.failure: Exception | None = None
 
 
@@ -63,10 +63,10 @@ class SingleFlight:
         Whoever waits does so until ``deadline`` at most, then raises `RateLimiterUnavailable` with the text ``late``.
         """
         turn = (self._runtime.scope(), key)
-        flight, gate = self._join(turn)
+        flight, signal = self._join(turn)
         try:
-            if gate is not None:
-                if not await gate.wait(None if deadline is None else deadline.left()):
+            if signal is not None:
+                if not await signal.wait(None if deadline is None else deadline.left()):
                     raise RateLimiterUnavailable(late)
                 if flight.failure is not None:
                     raise flight.failure
@@ -79,14 +79,14 @@ class SingleFlight:
                 flight.failure = error
                 raise
         finally:
-            self._leave(turn, flight, gate)
+            self._leave(turn, flight, signal)
 
     def is_under_way(self, key: Hashable) -> bool:
         """Return whether callers of this scope, who came before, work or wait for the key."""
         return (self._runtime.scope(), key) in self.under_way
 
-    def _join(self, turn: Turn) -> tuple[Flight, Gate | None]:
-        """Join a flight; return it with the gate to wait at, or with None if it is a new one."""
+    def _join(self, turn: Turn) -> tuple[Flight, Signal | None]:
+        """Join a flight; return it with the signal to wait for, or with None if it is a new one."""
         with self._lock:
             flight = self.under_way.get(turn)
             if flight is None:
@@ -94,22 +94,22 @@ class SingleFlight:
                     self.under_way.pop(other, None)
                 flight = self.under_way[turn] = Flight()
                 return flight, None
-            gate = self._runtime.gate()
-            flight.waiting.append(gate)
-            return flight, gate
+            signal = self._runtime.new_signal()
+            flight.waiting.append(signal)
+            return flight, signal
 
-    def _leave(self, turn: Turn, flight: Flight, gate: Gate | None) -> None:
+    def _leave(self, turn: Turn, flight: Flight, signal: Signal | None) -> None:
         """Let the next one go on, or just give up one's place if one has not been let through yet."""
         with self._lock:
-            if gate is not None and gate in flight.waiting:
-                flight.waiting.remove(gate)
+            if signal is not None and signal in flight.waiting:
+                flight.waiting.remove(signal)
                 return
             following = flight.waiting.popleft() if flight.waiting else None
             ended = following is None or flight.failure is not None  # later callers do not share the error
             if ended and self.under_way.get(turn) is flight:
                 del self.under_way[turn]
         if following is not None:
-            following.open()
+            following.set()
 
 
 class Once:
