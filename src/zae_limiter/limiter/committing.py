@@ -88,7 +88,7 @@ async def _commit_round(
 
     Return the images of those that lost a race. Raise the first failure, when all of them have ended.
     """
-    results = await backend.runtime.together([backend.commit_changes([part.change], deadline) for part in parts])
+    results = await backend.runtime.run_together([backend.commit_changes([part.change], deadline) for part in parts])
     lost: dict[Key, Image | None] = {}
     for part, result in zip(parts, results, strict=True):
         if isinstance(result, Committed):

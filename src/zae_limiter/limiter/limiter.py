@@ -257,7 +257,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self, chain: Chain, cost: Mapping[str, int], first: Deadline, most: float, atomic: bool
     ) -> Grant:
         """Try under the limits in force by now, which may have changed while somebody waited."""
-        deadline, level, now_ms = first.renewed(most), chain.homes[0].level, self._clock.now_ms()
+        deadline, level, now_ms = first.renew(most), chain.homes[0].level, self._clock.now_ms()
         name = (level.entity_id, level.resource, chain.given)
         known = self._chains.known(*name, now_ms) or await self._chains.resolve(*name, deadline)
         check_known("consume", cost, known.names)

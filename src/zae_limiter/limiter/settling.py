@@ -154,7 +154,7 @@ class Settling:
         if len(parts) == 1 or self._backend.store.capabilities.free_atomic_commit:
             await self._settle_together(parts)
             return
-        for result in await self._backend.runtime.together([self._settle_together([part]) for part in parts]):
+        for result in await self._backend.runtime.run_together([self._settle_together([part]) for part in parts]):
             if isinstance(result, BaseException):
                 raise result
 

@@ -39,7 +39,7 @@ async def book_usage(
         opened = [row for row in page.items if ledger.is_open(inspect(*row))]
         for start in range(0, len(opened), _AT_ONCE):
             works = [book(backend, key, image, deadline) for key, image in opened[start : start + _AT_ONCE]]
-            for result in await backend.runtime.together(works):
+            for result in await backend.runtime.run_together(works):
                 if isinstance(result, BaseException):
                     raise result
         if page.cursor is None:

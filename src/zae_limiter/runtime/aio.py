@@ -99,11 +99,11 @@ class AsyncioRuntime:
             raise cancelled
         return task.result()
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once; failures are returned as values."""
         return await asyncio.gather(*works, return_exceptions=True)
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
 

@@ -57,7 +57,7 @@ class BlockingRuntime:
         """Run ``work``: a thread cannot be cancelled from outside."""
         return await work
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once: the first one here, each of the others in a thread of its own.
 
         No pool: one that waits for others inside would wait for its own place for ever.
@@ -76,7 +76,7 @@ class BlockingRuntime:
             thread.join()
         return results
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run in the calling thread, which has to wait for it anyway."""
         return work()
 

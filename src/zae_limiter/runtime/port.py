@@ -52,10 +52,10 @@ class Runtime(Protocol):
         """
         ...
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
         ...
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run something that blocks for long, while everybody else goes on."""
         ...
