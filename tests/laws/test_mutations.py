@@ -185,7 +185,7 @@ MUTATIONS = [
     Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
     Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
-    Mutation("core.draw._bound", "(mark - 1, False)", "(ceiling - since - 1, False)", UNSEEN),
+    Mutation("core.draw.draw", "high = mark - 1 if need and not upper else room - 1", "high = room - 1", UNSEEN),
     Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
     Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", -since))', "pass", DEBT),
     Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),

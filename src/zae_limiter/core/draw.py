@@ -136,7 +136,9 @@ def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None 
     low = need - since
     if tk < low:
         return None
-    high, upper = _bound(ceiling, tk, since) if need else (room - 1, False)
+    mark = ceiling * 3 // 4 - since  # as `upper_mark`
+    upper = need > 0 and tk >= mark
+    high = mark - 1 if need and not upper else room - 1
     return Draw(False, low, high, shift - need, upper)
 
 
@@ -145,14 +147,9 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
     room = ceiling - since
     if tk >= room:
         return Draw(True, None, room - 1, room - cost, True)
-    high, upper = _bound(ceiling, tk, since)
-    return Draw(False, None, high, -cost, upper)
-
-
-def _bound(ceiling: int, tk: int, since: int) -> tuple[int, bool]:
-    """Return the highest ``tk`` for which a draw inside the bucket stays valid, and whether it is an upper one."""
-    mark = ceiling * 3 // 4 - since  # as `upper_mark`
-    return (ceiling - since - 1, True) if tk >= mark else (mark - 1, False)
+    mark = upper_mark(ceiling) - since
+    upper = tk >= mark
+    return Draw(False, None, room - 1 if upper else mark - 1, -cost, upper)
 
 
 def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
