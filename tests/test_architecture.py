@@ -67,6 +67,10 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 """Public, although they begin with an underscore."""
 
 
+NOT_VERBS = {"A", "All", "An", "How", "One", "That", "The", "What", "When", "Where", "Whether", "Which", "Who", "Whose"}
+"""No docstring of a function begins so."""
+
+
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
         yield path.relative_to(SOURCE).parts[0].removesuffix(".py"), path
@@ -218,6 +222,21 @@ def test_type_checkers_see_the_names_that_exist() -> None:
     }
     assert seen == set(_public.__all__)
     assert set(_public.__all__) <= set(dir(zae_limiter))
+
+
+@pytest.mark.parametrize("layer", sorted(MAY_IMPORT.keys() - {"stores"}))
+def test_docstrings_of_functions_say_what_they_do(layer: str) -> None:
+    """They are contracts in the imperative; those of properties are nouns."""
+    for name, tree in trees().items():
+        if name.partition(".")[0] == layer:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_property(node):
+                    word = (ast.get_docstring(node) or "").partition(" ")[0]
+                    assert word not in NOT_VERBS, f"{name}.{node.name} begins with {word!r}"
+
+
+def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.unparse(each) for each in node.decorator_list)
 
 
 def test_files_and_functions_stay_small() -> None:

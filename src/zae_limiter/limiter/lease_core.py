@@ -350,12 +350,12 @@ class LeaseCore:
             await self._settle(grant, share, deadline)
 
     def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
-        """The grants as if what was settled since had been taken with them: it can be given back as well."""
+        """Return the grants as if what was settled since had been taken with them: then it can be given back too."""
         shares = {id(grant): share for grant, share in apportion(self._grants(), delta)}
         return tuple(_add_share(grant, shares.get(id(grant), {})) for grant in self._grants())
 
     async def _settle(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
-        """The work is done: under ALLOW a failure is only reported."""
+        """Settle what the lease has used. The work is done: under ALLOW a failure is only reported."""
         try:
             await self._limiter._settle_grant(self, grant, delta, deadline)
         except RateLimiterUnavailable as error:
@@ -379,7 +379,7 @@ def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
 
 
 def apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
-    """What is settled with which grant: no more is given back where it was taken than was taken there."""
+    """Return what is settled with each grant: none gives back more than was taken with it."""
     left = dict(delta)
     for grant in grants:
         here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
