@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,11 +31,14 @@ def calls_of(work: Callable[[], None]) -> list[str]:
         if event == "call":
             called.append(f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}")
 
+    gc.collect()  # else what other tests have left may be cleared away, and finish, in between
+    gc.disable()
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return called
 
 
