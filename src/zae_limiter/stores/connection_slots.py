@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -20,11 +22,11 @@ class ConnectionSlots(Protocol):
         ...
 
     async def take(self, timeout: float) -> None:
-        """Wait for a slot; raise `TimeoutError` if none becomes free."""
+        """Wait for a slot; raise `TimeoutError` if none becomes free within ``timeout`` seconds."""
         ...
 
     def give_back(self) -> None:
-        """Let the next one in."""
+        """Give a slot back that was taken."""
         ...
 
 
@@ -33,8 +35,9 @@ class ThreadSlots:
 
     def __init__(self, count: int) -> None:
         self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
+        self.give_back: Callable[[], None] = partial(self._free.put, None)
         for _ in range(min(count, _MOST)):
-            self._free.put(None)
+            self.give_back()
 
     def take_now(self) -> bool:
         """Take a slot if one is free."""
@@ -51,10 +54,6 @@ class ThreadSlots:
         except Empty:
             raise TimeoutError from None
 
-    def give_back(self) -> None:
-        """Let the next one in."""
-        self._free.put(None)
-
 
 class TaskLine:
     """Tasks of one loop that wait, first come, first served.
@@ -63,35 +62,35 @@ class TaskLine:
     """
 
     def __init__(self) -> None:
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self.turns: deque[asyncio.Future[None]] = deque()
 
     async def wait(self, timeout: float) -> bool:
         """Suspend the task until it is woken; return False if the time is up before."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+        self.turns.append(turn)
         try:
             await asyncio.wait((turn,), timeout=timeout)
         except BaseException:
             if turn.done():
                 self.wake()
             else:
-                self._turns.remove(turn)
+                self.turns.remove(turn)
             raise
         if not turn.done():
-            self._turns.remove(turn)
+            self.turns.remove(turn)
             return False
         turn.result()
         return True
 
     def wake(self, count: int = 1) -> None:
         """Let the first ones look again."""
-        for _ in range(min(count, len(self._turns))):
-            self._turns.popleft().set_result(None)
+        for _ in range(min(count, len(self.turns))):
+            self.turns.popleft().set_result(None)
 
     def wake_all(self, error: BaseException | None = None) -> None:
         """Let everybody look again, or raise an error in all of them."""
-        while self._turns:
-            turn = self._turns.popleft()
+        while self.turns:
+            turn = self.turns.popleft()
             if error is None:
                 turn.set_result(None)
             else:

@@ -7,12 +7,12 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..forks import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from .connection_slots import ConnectionSlots
 
@@ -26,16 +26,19 @@ _FORSAKEN: list[object] = []
 
 
 class Kept(Protocol):
-    """A connection that can wait for its next use."""
+    """A connection that can be kept for its next use."""
 
     idle_since: float
 
+    fresh_seconds: float
+    """How long after its last use it is taken to be alive without a check."""
+
     def usable(self) -> bool:
-        """Whether the other side is still there."""
+        """Return whether the other side has not closed it."""
         ...
 
     def close(self) -> object:
-        """Let go of it, without waiting."""
+        """Close it, without waiting."""
         ...
 
 
@@ -62,6 +65,9 @@ class Closable(Protocol):
         ...
 
 
+T = TypeVar("T")
+OpenLink: TypeAlias = "Callable[..., Coroutine[Any, Any, T]]"
+"""Opens a connection, until the instant that it may be given."""
 C = TypeVar("C", bound=Kept)
 P = TypeVar("P", bound=Closable)
 
@@ -76,25 +82,30 @@ class Pool(Generic[C]):
         self._over = False
 
     def reuse(self) -> C | None:
-        """The connection used last, if it is still fresh: the others then get old and go."""
-        while True:
+        """Return the connection that was used last, or None; close those that are too old or not usable.
+
+        The others get old and are closed if one is enough.
+        """
+        while self._idle:
             try:
                 connection = self._idle.pop()
-            except IndexError:
-                return None
-            if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.usable():
+            except IndexError:  # another thread was faster
+                break
+            idle = time.monotonic() - connection.idle_since
+            if idle < connection.fresh_seconds or (idle < IDLE_SECONDS and connection.usable()):
                 return connection
             connection.close()
+        return None
 
     def keep(self, connection: C) -> None:
-        """Take a connection back, or close it where nobody would use it again."""
+        """Keep a connection for its next use, or close it if the pool is closed."""
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
         if self._over:
             self.close()
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it comes back."""
+        """Close the idle connections, and those in use when they are kept again."""
         self._over = True
         with contextlib.suppress(IndexError):
             while True:
@@ -113,7 +124,7 @@ class Pools(Generic[P]):
         protect(self._lock)
 
     def here(self) -> P:
-        """The pool of the present home."""
+        """Return the pool of the running loop, or of all threads."""
         if self._pid != os.getpid():
             self.close()
         home = self._homes.home()

@@ -91,9 +91,9 @@ def test_a_demoted_master_makes_the_client_ask_again_at_once(mode: Driven, senti
     mode.run(store.commit([Write(ONE, (), {"n": 1})]))
     topology = store.client.topology
     assert isinstance(topology, Topology)
-    topology._master = Address("127.0.0.1", sentinels.replica.port)
+    topology.master = Address("127.0.0.1", sentinels.replica.port)
     assert mode.run(store.commit([Write(ONE, add={"n": 1})])) == Committed(({"n": 2},))
-    assert topology._master == Address("127.0.0.1", sentinels.master.port)
+    assert topology.master == Address("127.0.0.1", sentinels.master.port)
 
 
 def test_a_master_that_is_gone_makes_the_client_ask_again_at_once(mode: Driven, sentinels: Sentinels) -> None:
@@ -102,7 +102,7 @@ def test_a_master_that_is_gone_makes_the_client_ask_again_at_once(mode: Driven, 
     mode.run(store.commit([Write(ONE, (), {"n": 1})]))
     topology = store.client.topology
     assert isinstance(topology, Topology)
-    topology._master = Address("127.0.0.1", free_port())
+    topology.master = Address("127.0.0.1", free_port())
     assert mode.run(store.commit([Write(ONE, add={"n": 1})])) == Committed(({"n": 2},))
 
 
@@ -112,7 +112,7 @@ def test_a_lost_answer_is_not_sent_to_the_next_master(mode: Driven, sentinels: S
         mode.run(store.commit([Write(ONE, (), {"n": 1})]))
         topology = store.client.topology
         assert isinstance(topology, Topology)
-        topology._master = Address("127.0.0.1", proxy.port)
+        topology.master = Address("127.0.0.1", proxy.port)
         proxy.cut_after_request(only="evalsha")
         with pytest.raises(RateLimiterUnavailable, match="unknown"):
             mode.run(store.commit([Write(ONE, add={"n": 1})]))

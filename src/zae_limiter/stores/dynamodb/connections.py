@@ -61,6 +61,7 @@ class _Connection:
         self._tls: ssl.SSLObject | None = None
         self._incoming = self._outgoing = ssl.MemoryBIO()
         self.idle_since = 0.0
+        self.fresh_seconds = 0.0
         self.close = weakref.finalize(self, sock.close)
         """Let go of the socket, at the latest when nobody holds the connection; no loop is needed."""
 

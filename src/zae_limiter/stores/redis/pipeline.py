@@ -10,19 +10,19 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import InvalidResponse
 
 from ..connection_slots import TaskLine
 from ..outcomes import NoneFree, NotSent
 from ..pools import IDLE_SECONDS
-from .resp import Reader, packed
+from .resp import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable
 
-    OpenLink: TypeAlias = Callable[[], Coroutine[Any, Any, "AsyncLink"]]
+    from ..pools import OpenLink
 
 DEPTH = 32
 """How many calls may be under way on a connection before another one is opened."""
@@ -31,10 +31,10 @@ DEPTH = 32
 class Answer(asyncio.Future[list[Any]]):
     """What a call waits for: an answer per command."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, commands: int, deadline: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, deadline: float) -> None:
         super().__init__(loop=loop)
         self.deadline = deadline
-        self.missing = commands
+        self.missing = count
         self.found: list[Any] = []
         self._held = False
 
@@ -84,11 +84,11 @@ class AsyncLink(asyncio.Protocol):
         ready = self.open and self._writable and not self._transport.is_closing()
         return DEPTH - len(self._waiting) if ready else 0
 
-    def send(self, commands: Sequence[Sequence[Any]], deadline: float) -> Answer:
-        """Send commands, all at once; an error that the server answers with takes the place of an answer."""
-        answer = Answer(self._loop, len(commands), deadline)
+    def send(self, data: bytes, count: int, deadline: float) -> Answer:
+        """Send ``data``, which are ``count`` commands; an error that the server answers with is one of the answers."""
+        answer = Answer(self._loop, count, deadline)
         self._waiting.append(answer)
-        self._transport.write(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
+        self._transport.write(data)
         if self._alarm is None or deadline < self._rings_at:
             self._set_alarm(deadline)
         return answer
@@ -182,23 +182,24 @@ def _ignore(link: AsyncLink) -> None:
 class SharedPool:
     """The connections of one event loop to one server; few, because calls share them."""
 
-    def __init__(self, limit: int, where: str) -> None:
+    def __init__(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> None:
         self.ending: object = None
         self._limit = limit
         self._where = where
+        self._open_link = open_link
         self._links: list[AsyncLink] = []
         self._opening: asyncio.Task[AsyncLink] | None = None
         self._line = TaskLine()
         self._over = False
 
-    async def call(self, commands: Sequence[Sequence[Any]], deadline: float, open_link: OpenLink) -> list[Any]:
-        """Send commands and wait for all answers; raise `TimeoutError` or `OSError` where these do not come.
+    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``count`` commands and wait for all answers; raise `TimeoutError` or `OSError` if these do not come.
 
-        Raise `NotSent` where there is no connection in time. One that is being opened is for all who wait, whatever
+        Raise `NotSent` if there is no connection in time. One that is being opened is for all who wait, whatever
         becomes of the one for whom it was begun.
         """
-        link = self._find() or await self._wait(deadline, open_link)
-        return await link.send(commands, deadline)
+        link = self._find() or await self._wait(deadline)
+        return await link.send(data, count, deadline)
 
     def close(self) -> None:
         """Close what is idle, and what is in use when it is done."""
@@ -210,12 +211,12 @@ class SharedPool:
         """Return a connection that can take a call; close those that were idle for too long."""
         for link in self._links:
             if link.room:
-                if link.busy or time.monotonic() - link.used_at < IDLE_SECONDS:
+                if time.monotonic() - link.used_at < IDLE_SECONDS or link.busy:
                     return link
                 link.close()
         return None
 
-    async def _wait(self, deadline: float, open_link: OpenLink) -> AsyncLink:
+    async def _wait(self, deadline: float) -> AsyncLink:
         """Wait for a connection: a new one, or one on which a call has ended."""
         started = time.monotonic()
         while (link := self._find()) is None:
@@ -225,7 +226,7 @@ class SharedPool:
             if left <= 0:
                 raise NotSent(f"no connection to {self._where} in time")
             if self._opening is None and len(self._links) < self._limit:
-                self._opening = asyncio.ensure_future(open_link())
+                self._opening = asyncio.ensure_future(self._open_link())
                 self._opening.add_done_callback(self._add)
             await self._line.wait(left)
         return link
@@ -250,4 +251,5 @@ class SharedPool:
             link.retire()
         if not link.open and not link.busy and link in self._links:
             self._links.remove(link)
-        self._line.wake(link.room or 1)
+        if self._line.turns:
+            self._line.wake(link.room or 1)

@@ -29,16 +29,19 @@ class Topology(Protocol):
     movable: bool
     """Whether the data may be found elsewhere when a server fails."""
 
+    master: Address | None
+    """The server that holds all keys, if there is one and it is known."""
+
     def known(self, key: str) -> Address | None:
-        """The server that holds a key, as far as is known without asking."""
+        """Return the server that holds a key, or None if a server has to be asked for it."""
         ...
 
     async def locate(self, key: str, deadline: float) -> Address:
-        """Find out which server holds a key."""
+        """Ask which server holds a key. Raise `NotSent` if nobody knows, `Refusal` if we are not allowed to ask."""
         ...
 
     def moved(self, key: str, target: Address | None) -> None:
-        """What is known of a key is out of date; it is at ``target``, if anybody knows."""
+        """Forget where a key was; it is at ``target`` now, if that is known."""
         ...
 
     def close(self) -> None:
@@ -52,21 +55,22 @@ class Single:
     movable = False
 
     def __init__(self, address: Address) -> None:
+        self.master: Address | None = address
         self._address = address
 
     def known(self, key: str) -> Address | None:
-        """Always the same."""
+        """Return the server."""
         return self._address
 
     async def locate(self, key: str, deadline: float) -> Address:
-        """Always the same."""
+        """Return the server."""
         return self._address
 
     def moved(self, key: str, target: Address | None) -> None:
-        """There is nothing else to know."""
+        """Do nothing: there is no other server."""
 
     def close(self) -> None:
-        """There are no connections of its own."""
+        """Do nothing: there are no connections of its own."""
 
 
 class Sentinels:
@@ -78,20 +82,20 @@ class Sentinels:
         self._sentinels = list(sentinels)
         self._service = service
         self._nodes = nodes
-        self._master: Address | None = None
+        self.master: Address | None = None
 
     def known(self, key: str) -> Address | None:
-        """The master that was named last."""
-        return self._master
+        """Return the master that was named last."""
+        return self.master
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for the master; the first sentinel that knows it is asked first the next time."""
-        self._master = found = await self._ask(deadline)
+        self.master = found = await self._ask(deadline)
         return found
 
     def moved(self, key: str, target: Address | None) -> None:
-        """Ask the sentinels again."""
-        self._master = None
+        """Have the sentinels asked again."""
+        self.master = None
 
     def close(self) -> None:
         """Close the connections to the sentinels."""
@@ -116,6 +120,7 @@ class Cluster:
     """The nodes of a cluster, by slot. Any node can tell them all."""
 
     movable = True
+    master: Address | None = None
 
     def __init__(self, seeds: Sequence[Address], nodes: Nodes) -> None:
         self._seeds = tuple(seeds)
@@ -126,12 +131,12 @@ class Cluster:
         self._moved: dict[int, Address] = {}
 
     def known(self, key: str) -> Address | None:
-        """The node that has the key's slot."""
+        """Return the node that has the key's slot."""
         slot = key_slot(key.encode())
         return self._moved.get(slot) or _holder(self._ranges, slot)
 
     async def locate(self, key: str, deadline: float) -> Address:
-        """Ask for all slots."""
+        """Ask a node for all slots."""
         slot = key_slot(key.encode())
         found = _holder(await self._refresh(deadline), slot)  # what others lose meanwhile does not matter
         if found is None:
@@ -150,7 +155,7 @@ class Cluster:
             self._order = sorted(self._order, key=lambda node: node == gone)
 
     def close(self) -> None:
-        """All connections are those of the data nodes."""
+        """Do nothing: all connections are those of the data nodes."""
 
     async def _refresh(self, deadline: float) -> Ranges:
         problems = []
