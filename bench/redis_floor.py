@@ -58,14 +58,14 @@ def async_sides(url: str, stack: ExitStack) -> dict[str, Side]:
     """Return the same in an event loop."""
     runner = stack.enter_context(asyncio.Runner())
     client = redis.asyncio.Redis.from_url(url)
-    digest = runner.run(client.script_load(NOTHING))
+    digest = runner.run(_load(client))
     limiter = RateLimiter(url)
     stack.callback(lambda: runner.run(limiter.close()))
     stack.callback(lambda: runner.run(client.aclose()))
 
     async def call_script(calls: int) -> int:
         for _ in range(calls):
-            await client.evalsha(digest, 1, "key")  # type: ignore[misc]
+            await client.evalsha(digest, 1, "key")
         return calls
 
     async def acquire(entity: str, calls: int) -> int:
@@ -81,6 +81,10 @@ def async_sides(url: str, stack: ExitStack) -> dict[str, Side]:
         FLOOR: lambda calls: runner.run(call_script(calls)),
         **{name: of(entity) for name, entity in ENTITIES.items()},
     }
+
+
+async def _load(client: Any) -> Any:
+    return await client.script_load(NOTHING)
 
 
 def measure(sides: dict[str, Side], server: Server) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -45,9 +46,8 @@ class Kept(Protocol):
 class Homes(Protocol):
     """What tells where connections belong."""
 
-    def home(self) -> object:
-        """What they belong to: the running loop, or the one home of all threads."""
-        ...
+    per_loop: bool
+    """Whether they belong to the loop that opened them, or to all threads."""
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends, if it does; as long as the answer is kept."""
@@ -127,7 +127,7 @@ class Pools(Generic[P]):
         """Return the pool of the running loop, or of all threads."""
         if self._pid != os.getpid():
             self.close()
-        home = self._homes.home()
+        home = asyncio.get_running_loop() if self._homes.per_loop else Pools
         return self._pools.get(home) or self._new(home)
 
     def close(self) -> None:

@@ -38,6 +38,9 @@ class HostClock:
         return (self._start_ns + time.monotonic_ns()) // 1_000_000
 
 
+_NEVER_MS = -(10**18)
+KNOWN_MS = range(1000)
+"""For so long after it was learned the service's time need not be asked for again, if that costs extra."""
 _NARROW_MS = 100
 """From here on an interval says more about the offset than about the second in which the answers came."""
 
@@ -75,7 +78,8 @@ class ServerClock:
         self._offset_ms = 0
         self._last_ms = 0
         self._warned = False
-        self._learned_ms = 0
+        self.learned_ms = _NEVER_MS
+        """When the service's time was last learned, by the host's clock."""
 
     def now_ms(self) -> int:
         """The present instant."""
@@ -90,14 +94,10 @@ class ServerClock:
         """How far the host is ahead of the service."""
         return -self._offset_ms
 
-    def wants(self, host_ms: int) -> bool:
-        """Whether the service should tell its time again, where that costs extra: after a second."""
-        return self.interval is None or not 0 <= host_ms - self._learned_ms < 1000
-
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
         """The service's clock was within the first two at some instant between the last two, by the host's clock."""
         low, high = earliest_ms - received_ms - 1, latest_ms - sent_ms
-        self._learned_ms = received_ms
+        self.learned_ms = received_ms
         known = self.interval
         if known is not None and low <= known[0] and known[1] <= high and received_ms - known[2] < _MS_PER_DRIFT:
             return  # nothing new

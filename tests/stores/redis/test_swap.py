@@ -28,9 +28,9 @@ def scripts_run(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str]
     ran: list[str] = []
     original = store.client.run
 
-    async def noting(script: scripts.Script, *args: object) -> object:
+    async def noting(key: str, command: list[str], deadline: float, script: scripts.Script) -> object:
         ran.append(names[script])
-        return await original(script, *args)  # type: ignore[arg-type]
+        return await original(key, command, deadline, script)
 
     monkeypatch.setattr(store.client, "run", noting)
     return ran

@@ -26,9 +26,8 @@ Address = tuple[socket.AddressFamily, Any]
 class Sockets(Protocol):
     """What a client needs of the network and of waiting. Every timeout raises `TimeoutError`."""
 
-    def home(self) -> object:
-        """What connections belong to: the running loop, or the one home of all threads."""
-        ...
+    per_loop: bool
+    """Whether connections belong to the loop that opened them, or to all threads."""
 
     def slots(self, count: int) -> ConnectionSlots:
         """``count`` slots for the present home."""
@@ -74,9 +73,7 @@ def _addresses(found: list[Any]) -> list[Address]:
 class BlockingSockets:
     """Blocks the calling thread."""
 
-    def home(self) -> object:
-        """All threads share the connections."""
-        return BlockingSockets
+    per_loop = False
 
     def slots(self, count: int) -> ConnectionSlots:
         """``count`` slots for all threads."""
@@ -122,12 +119,10 @@ class BlockingSockets:
 class AsyncSockets:
     """Suspends the running task; serves several loops at once."""
 
+    per_loop = True
+
     def __init__(self) -> None:
         self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
-
-    def home(self) -> object:
-        """A connection belongs to the loop that opened it."""
-        return asyncio.get_running_loop()
 
     def slots(self, count: int) -> ConnectionSlots:
         """``count`` slots for the tasks of the running loop."""

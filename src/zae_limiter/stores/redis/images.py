@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from hashlib import sha1
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import TTL, Image, Key, Write, applied, holds
@@ -37,22 +37,11 @@ class StoredImage(dict[str, Any]):
     tail: str
 
 
-class Swap(NamedTuple):
-    """The replacement of one record: everything behind the first ``kept`` bytes of its text becomes ``tail``."""
+def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage | None:
+    """Add the arguments of ``swap.lua`` that amount to ``write`` to a command, and return the image after it.
 
-    digest: str
-    kept: str
-    tail: str
-    expires: str
-    """The new expiry in seconds; empty to keep the old one."""
-    after: StoredImage
-
-
-def plan_swap(write: Write) -> Swap | None:
-    """Return the replacement that amounts to ``write``, or None if the full script is needed.
-
-    A write can be a swap if it was planned from an image of this store, its guards hold for that image, and it changes
-    whole numbers only, at least one.
+    A new expiry is among them if the server is to ``expire`` records. Return None if the full script is needed: unless
+    the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
     """
     seen = write.seen
     if type(seen) is not StoredImage or seen.contended or write.remove or not holds(seen, write.guards):
@@ -64,12 +53,12 @@ def plan_swap(write: Write) -> Swap | None:
     tail = image and _replace_numbers(seen, image, write)
     if not (image and tail):
         return None
-    head = seen.head
-    digest = sha1((head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
     after = StoredImage(image)
-    after.head, after.kept, after.tail, after.contended = head, seen.kept, tail, 0
-    expires = after.get(TTL)
-    return Swap(digest, str(seen.kept), tail, "" if expires == seen.get(TTL) else str(expires), after)
+    after.head, after.kept, after.tail, after.contended = seen.head, seen.kept, tail, 0
+    digest = sha1((seen.head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
+    ttl = image.get(TTL)
+    command += digest, str(seen.kept), tail, str(ttl) if expire and ttl != seen.get(TTL) else ""
+    return after
 
 
 def _replace_numbers(seen: StoredImage, image: Image, write: Write) -> str | None:

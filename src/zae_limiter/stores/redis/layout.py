@@ -32,10 +32,9 @@ class Layout:
         """Return the cell of a record."""
         return 0 if self.cells == 1 else self._cell_of(owner(key))
 
-    def records(self, keys: Iterable[Key], cell: int) -> list[str]:
-        """Return the names of the strings that hold records. No part of a key contains a control character."""
-        start = self._starts[cell]
-        return [f"{start}{pk}\t{sk}" for pk, sk in keys]
+    def record(self, key: Key, cell: int) -> str:
+        """Return the name of the string that holds a record. No part of a key contains a control character."""
+        return f"{self._starts[cell]}{key[0]}\t{key[1]}"
 
     def index(self, cell: int) -> str:
         """Return the name of the sorted set of a cell's index entries."""

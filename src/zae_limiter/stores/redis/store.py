@@ -12,12 +12,13 @@ from ...records import bucket
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds, is_live
 from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
-from ..server_clock import ServerClock
-from . import ranges, scripts
+from ..server_clock import KNOWN_MS, ServerClock
+from . import ranges
 from .client import Client
-from .images import plan_swap, show
+from .images import add_swap, show
 from .layout import CLUSTER_CELLS, Layout
 from .nodes import Nodes
+from .scripts import COMMIT, SWAP
 from .sweeping import Sweeper
 from .topology import open_topology
 from .values import add_tokens, index_use
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...clock import Clock
-    from .images import Swap
     from .settings import Settings
 
 _TELL = "T"
@@ -112,51 +112,56 @@ class RedisStore:
         Records that nobody has written since they were last seen are swapped. If that fails although all guards hold
         for what is there now, the full script decides.
         """
-        swaps = []
-        for write in writes:
-            swap = plan_swap(write)
-            if swap is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
-                break
-            swaps.append(swap)
-        else:
-            current = await self._swap(cell, writes, swaps, deadline)
-            if current is None:
-                if self._sweeper.due <= time.monotonic():
-                    await self._sweep(cell, (), deadline)
-                return True, [swap[-1] for swap in swaps]
-            self.client.conflicts += 1
-            writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
-            if not all(holds(write.seen, write.guards) for write in writes):
-                return False, current
-        committed, images = await self._run(cell, writes, deadline)
-        if committed:
-            await self._sweep(cell, writes, deadline)
-        else:
-            self.client.conflicts += 1
-        return committed, images
-
-    async def _swap(
-        self, cell: int, writes: Sequence[Write], swaps: Sequence[Swap], deadline: float
-    ) -> list[Image | None] | None:
-        """Replace all records if all are what was last seen. Return None, or what is there if they are not."""
         sent_ms = self._host.now_ms()
-        ask = _TELL if self._own_time and self._server_clock.wants(sent_ms) else ""
-        keys = self.layout.records([write.key for write in writes], cell)
-        command = ["EVALSHA", scripts.SWAP.digest, str(len(keys)), *keys, ask]
-        for digest, kept, tail, expires, _ in swaps:
-            command += digest, kept, tail, expires if self._own_time else ""
-        answer = await self.client.run(keys[0], command, deadline, scripts.SWAP)
-        if answer == b"=":
-            return None
+        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
+        keys = [self.layout.record(write.key, cell) for write in writes]
+        command = ["EVALSHA", SWAP.digest, str(len(keys)), *keys, _TELL if asks else ""]
+        after: list[Image] = []
+        for write in writes:
+            image = add_swap(command, write, expire=self._own_time)
+            if image is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
+                return await self._commit_fully(cell, writes, deadline)
+            after.append(image)
+        answer = await self.client.run(keys[0], command, deadline, SWAP)
+        if answer != b"=":
+            current = self._parse_swap(answer, writes, keys, sent_ms if asks else None)
+            if current is not None:
+                self.client.conflicts += 1
+                writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
+                if not all(holds(write.seen, write.guards) for write in writes):
+                    return False, current
+                return await self._commit_fully(cell, writes, deadline)
+        if self._sweeper.due <= time.monotonic():
+            await self._sweep(cell, (), deadline)
+        return True, after
+
+    def _parse_swap(
+        self, answer: object, writes: Sequence[Write], keys: Sequence[str], asked_ms: int | None
+    ) -> list[Image | None] | None:
+        """Return None if the answer says that the records were replaced, else what is there.
+
+        ``asked_ms`` is when the server was asked for its time, if it was.
+        """
         outcome, *records = _decode(answer, keys).split("\0")
-        if ask:
-            self._learn(outcome[1:], sent_ms)
+        if asked_ms is not None:
+            self._learn(outcome[1:], asked_ms)
         if outcome[:1] == "=":
             return None
         if len(records) != len(writes) or any(record and record[0] != "\n" for record in records):
             raise _foreign(keys)
         current = [show(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
         return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
+
+    async def _commit_fully(
+        self, cell: int, writes: Sequence[Write], deadline: float
+    ) -> tuple[bool, Sequence[Image | None]]:
+        """Commit inside one cell with the full script."""
+        committed, images = await self._run(cell, writes, deadline)
+        if committed:
+            await self._sweep(cell, writes, deadline)
+        else:
+            self.client.conflicts += 1
+        return committed, images
 
     async def _sweep(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
         """Shorten the index after a commit, if it is time for that."""
@@ -187,7 +192,7 @@ class RedisStore:
     async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, list[Image | None]]:
         """Run the full script in one cell. Return whether all guards held, and the images then."""
         layout = self.layout
-        keys = layout.records([write.key for write in writes], cell)
+        keys = [layout.record(write.key, cell) for write in writes]
         position = len(keys) + 1
         lines: list[str] = []
         for write in writes:
@@ -196,9 +201,9 @@ class RedisStore:
                 keys += layout.index(cell), layout.expiries(cell)
             add_tokens(lines, write, use * position)
         sent_ms = self._host.now_ms()
-        asks = self._own_time and self._server_clock.wants(sent_ms)
-        command = scripts.COMMIT.command(keys, ("\n".join(lines) + "\n", _TELL if asks else self.now()))
-        answer = await self.client.run(keys[0], command, deadline, scripts.COMMIT)
+        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
+        command = COMMIT.command(keys, ("\n".join(lines) + "\n", _TELL if asks else self.now()))
+        answer = await self.client.run(keys[0], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
             raise _foreign(keys)

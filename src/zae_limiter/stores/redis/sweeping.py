@@ -77,7 +77,7 @@ class Sweeper:
             await self._client.run(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
         if not listed:
             return 0
-        keys = (layout.index(cell), expiries, *layout.records(listed.values(), cell))
+        keys = (layout.index(cell), expiries, *(layout.record(key, cell) for key in listed.values()))
         command = scripts.SWEEP.command(keys, (self._now(), *map(bytes.decode, listed)))
         gone: int = await self._client.run(expiries, command, deadline, scripts.SWEEP)
         return gone

@@ -55,9 +55,8 @@ class CallPool(Protocol):
 class Wire(Protocol):
     """What a client needs of the network."""
 
-    def home(self) -> object:
-        """What connections belong to: the running loop, or the one home of all threads."""
-        ...
+    per_loop: bool
+    """Whether connections belong to the loop that opened them, or to all threads."""
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
         """Have ``close`` called when the present home ends."""
@@ -180,9 +179,7 @@ class BlockingPool(Pool[BlockingLink]):
 class BlockingWire:
     """Blocks the calling thread; all threads share the connections."""
 
-    def home(self) -> object:
-        """All threads share the connections."""
-        return BlockingWire
+    per_loop = False
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
         """Threads have no end."""
@@ -210,9 +207,7 @@ class BlockingWire:
 class AsyncWire:
     """Suspends the running task; serves several loops at once."""
 
-    def home(self) -> object:
-        """A connection belongs to the loop that opened it."""
-        return asyncio.get_running_loop()
+    per_loop = True
 
     def new_pool(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> CallPool:
         """Return a pool for the tasks of the running loop."""
