@@ -8,30 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TypeAlias
 
 _MOST = 10_000
 """No process has more connections than that."""
 
 
-class ConnectionSlots(Protocol):
-    """The right to use one of the allowed connections."""
-
-    def take_now(self) -> bool:
-        """Take a slot if one is free."""
-        ...
-
-    async def take(self, timeout: float) -> None:
-        """Wait for a slot; raise `TimeoutError` if none becomes free within ``timeout`` seconds."""
-        ...
-
-    def give_back(self) -> None:
-        """Give a slot back that was taken."""
-        ...
-
-
 class ThreadSlots:
-    """Slots shared by threads."""
+    """Slots shared by threads. Each is the right to use one connection."""
 
     def __init__(self, count: int) -> None:
         self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
@@ -48,7 +32,7 @@ class ThreadSlots:
         return True
 
     async def take(self, timeout: float) -> None:
-        """Block the thread until one is free."""
+        """Block the thread until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
         try:
             self._free.get(timeout=max(0.0, timeout))
         except Empty:
@@ -113,7 +97,7 @@ class LoopSlots:
         return True
 
     async def take(self, timeout: float) -> None:
-        """Suspend the task until one is free."""
+        """Suspend the task until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not self.take_now():
             if not await self._line.wait(deadline - time.monotonic()):
@@ -123,3 +107,6 @@ class LoopSlots:
         """Let the next one in."""
         self._free += 1
         self._line.wake()
+
+
+ConnectionSlots: TypeAlias = ThreadSlots | LoopSlots

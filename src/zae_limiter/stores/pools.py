@@ -44,24 +44,24 @@ class Kept(Protocol):
 
 
 class Homes(Protocol):
-    """What tells where connections belong."""
+    """Where connections belong, and when that ends."""
 
     per_loop: bool
     """Whether they belong to the loop that opened them, or to all threads."""
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the present home ends, if it does; as long as the answer is kept."""
+        """Have ``close`` called when the running loop ends, as long as the returned object is kept."""
         ...
 
 
 class Closable(Protocol):
-    """The connections of one home."""
+    """The connections of one event loop, or of all threads."""
 
     ending: object
-    """What has it closed when the home ends."""
+    """What has it closed when the loop ends."""
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it is done."""
+        """Close the idle connections, and those in use when they are done."""
         ...
 
 
@@ -73,7 +73,7 @@ P = TypeVar("P", bound=Closable)
 
 
 class Pool(Generic[C]):
-    """The idle connections of one home, each used by one call at a time, and the slots for all of them."""
+    """Idle connections, each used by one call at a time, and the slots for all of them."""
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self.slots = slots
@@ -113,7 +113,7 @@ class Pool(Generic[C]):
 
 
 class Pools(Generic[P]):
-    """The pools of one client; a fork starts with none. ``make`` returns an empty pool for the present home."""
+    """The pools of one client; a fork starts with none. ``make`` returns an empty pool."""
 
     def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
         self._homes = homes

@@ -300,7 +300,7 @@ ANSWERS: dict[bytes, tuple[type[InfrastructureError], str]] = {
     b"-MOVED 1 10.0.0.1:6379\r\n": (InfrastructureError, r"redis\+cluster://"),
     b"-ERR something new\r\n": (InfrastructureError, "something new"),
     b"-WEIRD\r\n": (InfrastructureError, "WEIRD"),
-    b"-NOSCRIPT No matching script\r\n": (RateLimiterUnavailable, "does not know our script"),
+    b"-NOSCRIPT No matching script\r\n": (RateLimiterUnavailable, "does not know the script"),
     b"HTTP/1.1 400 Bad Request\r\n\r\n": (RateLimiterUnavailable, "outcome is unknown"),
     b"+OK\r\n": (InfrastructureError, "."),
     b":17\r\n": (InfrastructureError, "."),

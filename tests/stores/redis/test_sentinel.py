@@ -211,7 +211,7 @@ def test_an_unknown_name_is_named(mode: Driven, sentinels: Sentinels) -> None:
 
 
 def test_a_server_that_is_no_sentinel_says_so(mode: Driven, sentinels: Sentinels) -> None:
-    with pytest.raises(InfrastructureError, match="it is no sentinel"):
+    with pytest.raises(InfrastructureError, match="it is not a Sentinel"):
         mode.run(mode.limiter(hosts(sentinels.master.port)).get_entity("key"))
 
 

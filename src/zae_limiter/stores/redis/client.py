@@ -44,9 +44,7 @@ class Client:
         """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
-    async def run(
-        self, key: str, command: Sequence[Any], deadline: float, script: scripts.Script | None = None
-    ) -> Any:
+    async def run(self, key: str, command: Sequence[Any], deadline: float, script: scripts.Script | None = None) -> Any:
         """Send a command to the server that holds ``key``, wherever that has moved, and return its answer.
 
         If it runs a ``script``, all its arguments are texts, and a server that does not know the script gets its text.
@@ -65,12 +63,12 @@ class Client:
                     return answer
                 raise refusal(answer, str(address)) from answer
             except NotSent as error:
-                self.topology.moved(key, None)
+                self.topology.relocate(key, None)
                 if not (tries_left and self.topology.movable) or time.monotonic() >= deadline:
                     raise _unsent(error) from error
                 asked = None
             except Unknown as error:
-                self.topology.moved(key, None)
+                self.topology.relocate(key, None)
                 message = f"Redis gave no complete answer, so the outcome is unknown: {quote(error)}."
                 raise RateLimiterUnavailable(message, error) from error
             except Refusal as refused:
@@ -130,13 +128,13 @@ class Client:
         if last or not self.topology.movable or refused.remedy not in (Remedy.FOLLOW, Remedy.LOCATE):
             raise refused.error from refused
         if refused.remedy is Remedy.LOCATE:
-            self.topology.moved(key, None)
+            self.topology.relocate(key, None)
             return None
         host, _, port = refused.target.rpartition(":")
         target = Address(host or address.host, int(port))
         if refused.asking:
             return target
-        self.topology.moved(key, target)
+        self.topology.relocate(key, target)
         return None
 
 

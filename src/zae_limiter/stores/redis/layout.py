@@ -44,7 +44,7 @@ class Layout:
         """Return the name of the sorted set of a cell's records that will expire."""
         return f"{self._starts[cell]}expiries"
 
-    def searched(self, query: Query) -> Iterable[int]:
+    def cells_of(self, query: Query) -> Iterable[int]:
         """Return the cells in which a query can find anything."""
         whose = owners(query)
         if self.cells == 1 or whose is None:

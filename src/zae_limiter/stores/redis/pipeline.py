@@ -29,7 +29,7 @@ DEPTH = 32
 
 
 class Answer(asyncio.Future[list[Any]]):
-    """What a call waits for: an answer per command."""
+    """The future of a call: the answers to its commands."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int, deadline: float) -> None:
         super().__init__(loop=loop)
@@ -39,15 +39,15 @@ class Answer(asyncio.Future[list[Any]]):
         self._held = False
 
     def hold(self) -> None:
-        """Let nobody cancel it: whoever waits for it is told of a cancellation when it is there."""
+        """Ignore cancellations: whoever waits for the answer is cancelled when it has come."""
         self._held = True
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Give it up, unless it is held; the answer is taken off the connection all the same."""
+        """Cancel it unless it is held; the connection still takes the answer."""
         return not self._held and super().cancel(msg)
 
     def fail(self, error: Exception) -> None:
-        """Raise an error in whoever still waits for it."""
+        """Raise an error in whoever waits for it."""
         if not self.done():
             self.set_exception(error)
             self.exception()  # seen, should nobody wait any more
@@ -75,12 +75,12 @@ class AsyncLink(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way."""
+        """Return whether calls are under way."""
         return bool(self._waiting)
 
     @property
     def room(self) -> int:
-        """How many more calls may be sent."""
+        """Return how many more calls may be sent."""
         ready = self.open and self._writable and not self._transport.is_closing()
         return DEPTH - len(self._waiting) if ready else 0
 
@@ -109,7 +109,7 @@ class AsyncLink(asyncio.Protocol):
             self._connection.disconnect(nowait=True).send(None)  # it does not suspend
 
     def data_received(self, data: bytes) -> None:
-        """Hand answers to those who wait for them, in the order of the calls."""
+        """Give the answers to those who wait for them, in the order of the calls."""
         waiting = self._waiting
         try:
             for value in self._reader.feed(data):
@@ -134,7 +134,7 @@ class AsyncLink(asyncio.Protocol):
         self.open = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who wait that no answer will come."""
+        """Fail the calls under way: no answer will come."""
         self._streams.connection_lost(exc)
         self._fail_all(str(exc) if exc else "the connection was closed")
         self.on_change(self)
@@ -176,7 +176,7 @@ class AsyncLink(asyncio.Protocol):
 
 
 def _ignore(link: AsyncLink) -> None:
-    """Belong to no pool yet."""
+    """Do nothing: the connection is in no pool yet."""
 
 
 class SharedPool:
@@ -202,7 +202,7 @@ class SharedPool:
         return await link.send(data, count, deadline)
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it is done."""
+        """Close the idle connections, and those in use when they are done."""
         self._over = True
         for link in list(self._links):
             link.retire()
@@ -232,7 +232,7 @@ class SharedPool:
         return link
 
     def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
-        """Let those who wait use the connection that was opened, or hear why there is none at all."""
+        """Add the connection that was opened and wake those who wait; if it failed and there is no other, fail them."""
         self._opening = None
         error = NotSent("the event loop is ending") if opening.cancelled() else opening.exception()
         if error is None:
@@ -246,7 +246,7 @@ class SharedPool:
         self._line.wake_all(error)
 
     def _notice(self, link: AsyncLink) -> None:
-        """Forget a connection that has ended, and let as many in as there is room for, or one who opens another."""
+        """Remove a connection that has ended; wake as many as there is room for, or one who opens another."""
         if self._over and not link.busy:
             link.retire()
         if not link.open and not link.busy and link in self._links:

@@ -171,7 +171,7 @@ class RedisStore:
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return await ranges.query(self, query, self.client.deadline(timeout))
+        return await ranges.query(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
 
     def stats(self) -> BackendStats:
         """Return what was called so far."""

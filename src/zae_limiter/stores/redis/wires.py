@@ -11,7 +11,7 @@ import contextlib
 import socket
 import time
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import redis
 import redis.asyncio
@@ -32,46 +32,6 @@ if TYPE_CHECKING:
 _PIECE = 1 << 16
 
 PROTOCOL = 2
-
-
-class CallPool(Protocol):
-    """The connections of one home to one server."""
-
-    ending: object
-
-    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
-        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
-
-        Raise `NotSent` if there is no connection in time, `TimeoutError` if there is no answer in time, and `OSError`
-        or `RedisError` if there will be none.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the idle connections, and those in use when they are done."""
-        ...
-
-
-class Wire(Protocol):
-    """What a client needs of the network."""
-
-    per_loop: bool
-    """Whether connections belong to the loop that opened them, or to all threads."""
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the present home ends."""
-        ...
-
-    def new_pool(self, limit: int, where: str, open_link: OpenLink[Any]) -> CallPool:
-        """Return a pool of at most ``limit`` connections for the present home.
-
-        ``open_link`` opens one, within the connect timeout and until the instant that it is given.
-        """
-        ...
-
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Any:
-        """Connect, encrypt, log in and choose the database."""
-        ...
 
 
 _ANONYMOUS: dict[str, Any] = (
@@ -150,7 +110,11 @@ class BlockingPool(Pool[BlockingLink]):
         self._open_link = open_link
 
     async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
-        """Send commands over a connection of their own; one on which anything goes wrong is closed."""
+        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
+
+        Raise `NotSent` if there is no connection in time, `TimeoutError` if there is no answer in time, and `OSError`
+        or `RedisError` if there will be none; the connection is closed then.
+        """
         if not self.slots.take_now():
             await self._wait_for_slot(deadline)
         try:
@@ -182,10 +146,10 @@ class BlockingWire:
     per_loop = False
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Threads have no end."""
+        """Do nothing: threads share the connections to the end."""
         return None
 
-    def new_pool(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> CallPool:
+    def new_pool(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> BlockingPool:
         """Return a pool for all threads."""
         return BlockingPool(limit, where, open_link)
 
@@ -209,12 +173,12 @@ class AsyncWire:
 
     per_loop = True
 
-    def new_pool(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> CallPool:
+    def new_pool(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> SharedPool:
         """Return a pool for the tasks of the running loop."""
         return SharedPool(limit, where, open_link)
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """A loop closes the asynchronous generators that were begun in it, as the last thing before it ends."""
+        """Have ``close`` called when the loop ends: it then closes its asynchronous generators."""
         waiting = _until_the_end(close)
         with contextlib.suppress(StopIteration):
             waiting.__anext__().send(None)
@@ -234,6 +198,10 @@ class AsyncWire:
             await connection.disconnect(nowait=True)
             raise
         return AsyncLink(connection)
+
+
+Wire: TypeAlias = BlockingWire | AsyncWire
+CallPool: TypeAlias = BlockingPool | SharedPool
 
 
 async def _until_the_end(close: Callable[[], None]) -> AsyncGenerator[None, None]:
