@@ -259,7 +259,7 @@ def test_a_server_that_is_busy_with_a_script_is_an_outage_until_it_is_done(mode:
         endless.start()
         try:
             until(lambda: mode.take(limiter, timeout=0.2) == "unavailable", "the script runs")
-            with pytest.raises(RateLimiterUnavailable, match="script of somebody else"):
+            with pytest.raises(RateLimiterUnavailable, match="another client's script"):
                 mode.run(limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM).__aenter__())
         finally:
             _kill_script(server)

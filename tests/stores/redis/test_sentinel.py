@@ -191,7 +191,7 @@ def test_a_sentinel_that_is_down_is_passed_over(mode: Driven, sentinels: Sentine
 def test_no_sentinel_at_all_is_an_outage(mode: Driven) -> None:
     ports = free_port(), free_port()
     limiter = mode.limiter(hosts(*ports))
-    with pytest.raises(RateLimiterUnavailable, match=f"no sentinel names a master.*{ports[0]}.*{ports[1]}"):
+    with pytest.raises(RateLimiterUnavailable, match=f"no Sentinel names a master.*{ports[0]}.*{ports[1]}"):
         mode.run(limiter.get_entity("key"))
     assert mode.take(limiter, on_unavailable="allow") == "degraded"
 
