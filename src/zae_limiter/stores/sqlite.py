@@ -166,7 +166,7 @@ class SqliteFile:
         return found.st_dev, found.st_ino
 
     def _drop_replaced_file(self) -> RateLimiterUnavailable:
-        """Close a file that is no longer the one at the path, and return the error; the next call opens what is there."""
+        """Close a file that is no longer the one at the path, and return the error to raise."""
         self._disconnect()
         self._identity = None
         for watcher in self._watchers:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from . import scripts
     from .topology import Topology
 
-_MAX_TRIES = 6
-"""One of them is for a script that the server does not know."""
+_TRIES_LEFT = (5, 4, 3, 2, 1, 0)
+"""After each try; one of the tries is for a script that the server does not know."""
 _ASKING = pack(("ASKING",))
 
 
@@ -51,7 +51,7 @@ class Client:
         """
         data = pack(command) if script is None else pack_texts(command)
         asked: Address | None = None
-        for tries_left in reversed(range(_MAX_TRIES)):
+        for tries_left in _TRIES_LEFT:
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
             self._calls[command[0]] += 1
             try:

@@ -11,7 +11,7 @@ from hashlib import sha1
 from typing import Any
 
 from ...core.errors import CorruptRecordError
-from ...records.algebra import TTL, Image, Key, Write, applied, holds
+from ...records.algebra import NEVER, TTL, Image, Key, Write, applied, expiry_seconds, holds
 from .values import decode
 
 _EXACT = 2**53
@@ -44,28 +44,40 @@ def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage |
     the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
     """
     seen = write.seen
-    if type(seen) is not StoredImage or seen.contended or write.remove or not holds(seen, write.guards):
+    if type(seen) is not StoredImage or seen.contended or not holds(seen, write.guards):
         return None
-    try:
-        image = applied(seen, write)
-    except CorruptRecordError:
+    changes = _changed_numbers(seen, write)
+    tail = changes and _replace_numbers(seen, changes)
+    if not (changes and tail):
         return None
-    tail = image and _replace_numbers(seen, image, write)
-    if not (image and tail):
-        return None
-    after = StoredImage(image)
+    after = StoredImage(seen)
+    after.update(changes)
     after.head, after.kept, after.tail, after.contended = seen.head, seen.kept, tail, 0
     digest = sha1((seen.head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
-    ttl = image.get(TTL)
+    ttl = after.get(TTL)
     command += digest, str(seen.kept), tail, str(ttl) if expire and ttl != seen.get(TTL) else ""
     return after
 
 
-def _replace_numbers(seen: StoredImage, image: Image, write: Write) -> str | None:
-    """Return the tail with the numbers of ``image``, or None if nothing or not only whole numbers change."""
+def _changed_numbers(seen: StoredImage, write: Write) -> dict[str, Any] | None:
+    """Return the attributes that ``write`` sets, as `applied` does, or None if it does anything else."""
+    changes = dict(write.put)
+    try:
+        for attr, amount in write.add.items():
+            changes[attr] = (changes if attr in changes else seen)[attr] + amount
+    except (KeyError, TypeError):
+        return None
+    expires_at_ms = write.expires_at_ms
+    if expires_at_ms:
+        changes[TTL] = max(changes.get(TTL, seen.get(TTL, 0)), expiry_seconds(expires_at_ms))
+    return None if write.remove or write.delete or (expires_at_ms == NEVER and TTL in seen) else changes
+
+
+def _replace_numbers(seen: StoredImage, changes: dict[str, Any]) -> str | None:
+    """Return the tail with the new numbers, or None if nothing or not only whole numbers change."""
     tail = seen.tail
-    for attr in {*write.put, *write.add, TTL}:
-        value, old = image.get(attr), seen.get(attr)
+    for attr, value in changes.items():
+        old = seen.get(attr)
         if value is old:
             continue
         if not (type(value) is type(old) is int and -_EXACT <= value <= _EXACT and -_EXACT <= old <= _EXACT):
