@@ -56,13 +56,6 @@ class BoundedMap(Generic[K, V]):
         with self._lock:
             self._entries.pop(key, None)
 
-    def resize(self, max_entries: int) -> None:
-        """Keep at most so many entries from now on."""
-        with self._lock:
-            self._max_entries = max_entries
-            while len(self._entries) > max_entries:
-                self._entries.popitem(last=False)
-
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

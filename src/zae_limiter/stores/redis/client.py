@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from . import scripts
     from .topology import Topology
 
-_TRIES_LEFT = (5, 4, 3, 2, 1, 0)
-"""After each try; one of the tries is for a script that the server does not know."""
+_MAX_TRIES = 5
 _ASKING = pack(("ASKING",))
 
 
@@ -51,7 +50,9 @@ class Client:
         """
         data = pack(command) if script is None else pack_texts(command)
         asked: Address | None = None
-        for tries_left in _TRIES_LEFT:
+        tries_left = _MAX_TRIES
+        while True:
+            tries_left -= 1
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
             self._calls[command[0]] += 1
             try:
@@ -75,9 +76,9 @@ class Client:
                 if refused.remedy is Remedy.LOAD and script is not None:
                     command, script = ("EVAL", script.text, *command[2:]), None
                     data = pack(command)
+                    tries_left = _MAX_TRIES
                 else:
                     asked = self._follow(key, address, refused, last=not tries_left)
-        raise AssertionError("every last try returns or raises")
 
     async def commands(self, wanted: Sequence[tuple[str, Sequence[Any]]], deadline: float) -> list[Any]:
         """Run commands that only read, each where its key is, and return their answers in the same order.

@@ -23,57 +23,56 @@ if TYPE_CHECKING:
     Ranges: TypeAlias = list[tuple[int, int, Address]]
 
 
-class Single:
-    """One server.
+class Topology:
+    """Knows which server holds a key.
 
-    A topology is ``movable`` if the data may be found elsewhere when a server fails. Its ``master`` is the server that
-    holds all keys, if there is one and it is known.
+    It is ``movable`` if the data may be found elsewhere when a server fails. Its ``master`` is the server that holds
+    all keys, if there is one and it is known.
     """
+
+    movable = True
+    master: Address | None = None
+
+    def known(self, key: str) -> Address | None:
+        """Return the server that holds a key, or None if a server has to be asked for it."""
+        return self.master
+
+    async def locate(self, key: str, deadline: float) -> Address:
+        """Ask which server holds a key. Raise `NotSent` if nobody knows, `Refusal` if we are not allowed to ask."""
+        raise NotImplementedError
+
+    def relocate(self, key: str, target: Address | None) -> None:
+        """Forget where a key was; it is at ``target`` now, if that is known."""
+        self.master = None
+
+    def close(self) -> None:
+        """Close the connections of its own."""
+
+
+class Single(Topology):
+    """One server."""
 
     movable = False
 
     def __init__(self, address: Address) -> None:
-        self.master: Address | None = address
-        self._address = address
-
-    def known(self, key: str) -> Address | None:
-        """Return the server."""
-        return self._address
-
-    async def locate(self, key: str, deadline: float) -> Address:
-        """Return the server."""
-        return self._address
+        self.master = address
 
     def relocate(self, key: str, target: Address | None) -> None:
         """Do nothing: there is no other server."""
 
-    def close(self) -> None:
-        """Do nothing: there are no connections of its own."""
 
-
-class Sentinels:
+class Sentinels(Topology):
     """The master of a service, as the sentinels name it."""
-
-    movable = True
 
     def __init__(self, sentinels: Sequence[Address], service: str, nodes: Nodes) -> None:
         self._sentinels = list(sentinels)
         self._service = service
         self._nodes = nodes
-        self.master: Address | None = None
-
-    def known(self, key: str) -> Address | None:
-        """Return the master that was named last."""
-        return self.master
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for the master; the Sentinel that knows it is asked first the next time."""
         self.master = found = await self._ask(deadline)
         return found
-
-    def relocate(self, key: str, target: Address | None) -> None:
-        """Have the sentinels asked again."""
-        self.master = None
 
     def close(self) -> None:
         """Close the connections to the sentinels."""
@@ -94,11 +93,8 @@ class Sentinels:
         raise NotSent(f"no Sentinel names a master: {'; '.join(problems)}")
 
 
-class Cluster:
+class Cluster(Topology):
     """The nodes of a cluster, by slot. Any node can tell them all."""
-
-    movable = True
-    master: Address | None = None
 
     def __init__(self, seeds: Sequence[Address], nodes: Nodes) -> None:
         self._seeds = tuple(seeds)
@@ -131,9 +127,6 @@ class Cluster:
             self._moved = {slot: node for slot, node in self._moved.items() if node != gone}
             self._ranges = [span for span in self._ranges if span[2] != gone]
             self._order = sorted(self._order, key=lambda node: node == gone)
-
-    def close(self) -> None:
-        """Do nothing: all connections are those of the data nodes."""
 
     async def _refresh(self, deadline: float) -> Ranges:
         problems = []
@@ -173,9 +166,6 @@ def _address(told: Sequence[bytes | int], asked: str = "") -> Address:
     """Return an address that a server named; an empty host is that of the server itself."""
     host = told[0].decode() if isinstance(told[0], bytes) else ""
     return Address(host or asked, int(told[1]))
-
-
-Topology: TypeAlias = Single | Sentinels | Cluster
 
 
 def open_topology(settings: Settings, nodes: Nodes, wire: Wire) -> Topology:
