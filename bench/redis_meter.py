@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import redis
 from tests.support.redis.server import Server
 
-from bench.sides import Side
+if TYPE_CHECKING:
+    from bench.sides import Side
 
 MONITORED, COUNTED = 96, 480
 END = "end of the count"

@@ -5,36 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TypeAlias
 
 _MOST = 10_000
 """No process has more connections than that."""
 
 
-class ConnectionSlots(Protocol):
-    """The right to use one of the allowed connections."""
-
-    def take_now(self) -> bool:
-        """Take a slot if one is free."""
-        ...
-
-    async def take(self, timeout: float) -> None:
-        """Wait for a slot; raise `TimeoutError` if none becomes free."""
-        ...
-
-    def give_back(self) -> None:
-        """Let the next one in."""
-        ...
-
-
 class ThreadSlots:
-    """Slots shared by threads."""
+    """Slots shared by threads. Each is the right to use one connection."""
 
     def __init__(self, count: int) -> None:
         self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
+        self.give_back: Callable[[], None] = partial(self._free.put, None)
         for _ in range(min(count, _MOST)):
-            self._free.put(None)
+            self.give_back()
 
     def take_now(self) -> bool:
         """Take a slot if one is free."""
@@ -45,15 +32,11 @@ class ThreadSlots:
         return True
 
     async def take(self, timeout: float) -> None:
-        """Block the thread until one is free."""
+        """Block the thread until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
         try:
             self._free.get(timeout=max(0.0, timeout))
         except Empty:
             raise TimeoutError from None
-
-    def give_back(self) -> None:
-        """Let the next one in."""
-        self._free.put(None)
 
 
 class TaskLine:
@@ -63,35 +46,35 @@ class TaskLine:
     """
 
     def __init__(self) -> None:
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self.turns: deque[asyncio.Future[None]] = deque()
 
     async def wait(self, timeout: float) -> bool:
         """Suspend the task until it is woken; return False if the time is up before."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+        self.turns.append(turn)
         try:
             await asyncio.wait((turn,), timeout=timeout)
         except BaseException:
             if turn.done():
                 self.wake()
             else:
-                self._turns.remove(turn)
+                self.turns.remove(turn)
             raise
         if not turn.done():
-            self._turns.remove(turn)
+            self.turns.remove(turn)
             return False
         turn.result()
         return True
 
     def wake(self, count: int = 1) -> None:
         """Let the first ones look again."""
-        for _ in range(min(count, len(self._turns))):
-            self._turns.popleft().set_result(None)
+        for _ in range(min(count, len(self.turns))):
+            self.turns.popleft().set_result(None)
 
     def wake_all(self, error: BaseException | None = None) -> None:
         """Let everybody look again, or raise an error in all of them."""
-        while self._turns:
-            turn = self._turns.popleft()
+        while self.turns:
+            turn = self.turns.popleft()
             if error is None:
                 turn.set_result(None)
             else:
@@ -114,7 +97,7 @@ class LoopSlots:
         return True
 
     async def take(self, timeout: float) -> None:
-        """Suspend the task until one is free."""
+        """Suspend the task until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not self.take_now():
             if not await self._line.wait(deadline - time.monotonic()):
@@ -124,3 +107,6 @@ class LoopSlots:
         """Let the next one in."""
         self._free += 1
         self._line.wake()
+
+
+ConnectionSlots: TypeAlias = ThreadSlots | LoopSlots

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..forks import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from .connection_slots import ConnectionSlots
 
@@ -26,48 +27,53 @@ _FORSAKEN: list[object] = []
 
 
 class Kept(Protocol):
-    """A connection that can wait for its next use."""
+    """A connection that can be kept for its next use."""
 
     idle_since: float
 
+    fresh_seconds: float
+    """How long after its last use it is taken to be alive without a check."""
+
     def usable(self) -> bool:
-        """Whether the other side is still there."""
+        """Return whether the other side has not closed it."""
         ...
 
     def close(self) -> object:
-        """Let go of it, without waiting."""
+        """Close it, without waiting."""
         ...
 
 
 class Homes(Protocol):
-    """What tells where connections belong."""
+    """Where connections belong, and when that ends."""
 
-    def home(self) -> object:
-        """What they belong to: the running loop, or the one home of all threads."""
-        ...
+    per_loop: bool
+    """Whether they belong to the loop that opened them, or to all threads."""
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the present home ends, if it does; as long as the answer is kept."""
+        """Have ``close`` called when the running loop ends, as long as the returned object is kept."""
         ...
 
 
 class Closable(Protocol):
-    """The connections of one home."""
+    """The connections of one event loop, or of all threads."""
 
     ending: object
-    """What has it closed when the home ends."""
+    """What has it closed when the loop ends."""
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it is done."""
+        """Close the idle connections, and those in use when they are done."""
         ...
 
 
+T = TypeVar("T")
+OpenLink: TypeAlias = "Callable[..., Coroutine[Any, Any, T]]"
+"""Opens a connection, until the instant that it may be given."""
 C = TypeVar("C", bound=Kept)
 P = TypeVar("P", bound=Closable)
 
 
 class Pool(Generic[C]):
-    """The idle connections of one home, each used by one call at a time, and the slots for all of them."""
+    """Idle connections, each used by one call at a time, and the slots for all of them."""
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self.slots = slots
@@ -76,25 +82,30 @@ class Pool(Generic[C]):
         self._over = False
 
     def reuse(self) -> C | None:
-        """The connection used last, if it is still fresh: the others then get old and go."""
-        while True:
+        """Return the connection that was used last, or None; close those that are too old or not usable.
+
+        The others get old and are closed if one is enough.
+        """
+        while self._idle:
             try:
                 connection = self._idle.pop()
-            except IndexError:
-                return None
-            if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.usable():
+            except IndexError:  # another thread was faster
+                break
+            idle = time.monotonic() - connection.idle_since
+            if idle < connection.fresh_seconds or (idle < IDLE_SECONDS and connection.usable()):
                 return connection
             connection.close()
+        return None
 
     def keep(self, connection: C) -> None:
-        """Take a connection back, or close it where nobody would use it again."""
+        """Keep a connection for its next use, or close it if the pool is closed."""
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
         if self._over:
             self.close()
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it comes back."""
+        """Close the idle connections, and those in use when they are kept again."""
         self._over = True
         with contextlib.suppress(IndexError):
             while True:
@@ -102,7 +113,7 @@ class Pool(Generic[C]):
 
 
 class Pools(Generic[P]):
-    """The pools of one client; a fork starts with none. ``make`` returns an empty pool for the present home."""
+    """The pools of one client; a fork starts with none. ``make`` returns an empty pool."""
 
     def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
         self._homes = homes
@@ -113,10 +124,10 @@ class Pools(Generic[P]):
         protect(self._lock)
 
     def here(self) -> P:
-        """The pool of the present home."""
+        """Return the pool of the running loop, or of all threads."""
         if self._pid != os.getpid():
             self.close()
-        home = self._homes.home()
+        home = asyncio.get_running_loop() if self._homes.per_loop else Pools
         return self._pools.get(home) or self._new(home)
 
     def close(self) -> None:

@@ -25,16 +25,16 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the store can do and what it costs."""
+        """Return what the store can do and what it costs."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The clock by which all its clients decide."""
+        """Return the clock by which all its clients decide."""
         ...
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         ...
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
@@ -42,11 +42,11 @@ class Store(Protocol):
         ...
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         ...
 
     async def close(self) -> None:
-        """Free what is held; closing twice is fine."""
+        """Free connections, files and threads; closing twice is fine."""
         ...
 
 

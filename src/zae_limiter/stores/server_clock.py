@@ -34,10 +34,13 @@ class HostClock:
         self._start_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """The present instant."""
+        """Return the present instant."""
         return (self._start_ns + time.monotonic_ns()) // 1_000_000
 
 
+_NEVER_MS = -(10**18)
+KNOWN_MS = range(1000)
+"""For so long after it was learned the service's time need not be asked for again, if that costs extra."""
 _NARROW_MS = 100
 """From here on an interval says more about the offset than about the second in which the answers came."""
 
@@ -49,13 +52,13 @@ class Interval(NamedTuple):
     high: int
     at_ms: int
 
-    def aged(self, now_ms: int) -> Interval:
-        """Wider by the drift since; time not yet converted to whole milliseconds stays on the account."""
+    def widen(self, now_ms: int) -> Interval:
+        """Return it wider by the drift until ``now_ms``; ``at_ms`` moves by whole milliseconds of drift only."""
         drift = max(0, now_ms - self.at_ms) // _MS_PER_DRIFT
         return Interval(self.low - drift, self.high + drift, self.at_ms + drift * _MS_PER_DRIFT)
 
     def meet(self, other: Interval) -> Interval | None:
-        """What both allow, or None."""
+        """Return what both allow, or None."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         return Interval(low, high, self.at_ms) if low <= high else None
 
@@ -75,10 +78,11 @@ class ServerClock:
         self._offset_ms = 0
         self._last_ms = 0
         self._warned = False
-        self._learned_ms = 0
+        self.learned_ms = _NEVER_MS
+        """When the service's time was last learned, by the host's clock."""
 
     def now_ms(self) -> int:
-        """The present instant."""
+        """Return the present instant."""
         now_ms = self.host.now_ms() + self._offset_ms
         if 0 < self._last_ms - now_ms < SKEW_MS:
             return self._last_ms
@@ -87,22 +91,18 @@ class ServerClock:
 
     @property
     def skew_ms(self) -> int:
-        """How far the host is ahead of the service."""
+        """Return how far the host is ahead of the service."""
         return -self._offset_ms
 
-    def wants(self, host_ms: int) -> bool:
-        """Whether the service should tell its time again, where that costs extra: after a second."""
-        return self.interval is None or not 0 <= host_ms - self._learned_ms < 1000
-
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
-        """The service's clock was within the first two at some instant between the last two, by the host's clock."""
+        """Learn the service's clock: it was within the first two at some instant of the host's within the last two."""
         low, high = earliest_ms - received_ms - 1, latest_ms - sent_ms
-        self._learned_ms = received_ms
+        self.learned_ms = received_ms
         known = self.interval
         if known is not None and low <= known[0] and known[1] <= high and received_ms - known[2] < _MS_PER_DRIFT:
             return  # nothing new
         seen = Interval(low, high, received_ms)
-        self.interval = seen if known is None else known.aged(received_ms).meet(seen) or seen
+        self.interval = seen if known is None else known.widen(received_ms).meet(seen) or seen
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
@@ -118,7 +118,7 @@ class ServerClock:
 
 
 def _estimate(interval: Interval) -> int:
-    """The host's own time as long as it can be right, else the middle of what is possible: nobody is favoured.
+    """Return the offset to use: 0 if that is possible, else the middle of what is possible.
 
     While little is known a host that is not far off moves only as far as it must: the middle could be worse.
     """

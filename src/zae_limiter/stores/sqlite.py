@@ -43,6 +43,7 @@ CAPABILITIES = BackendCapabilities(
 if TYPE_CHECKING:
     import asyncio
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _APPLICATION = 0x5A41454C  # "ZAEL": marks a file as ours
@@ -165,7 +166,7 @@ class SqliteFile:
         return found.st_dev, found.st_ino
 
     def _drop_replaced_file(self) -> RateLimiterUnavailable:
-        """Let go of a file that is no longer the one at the path. The next call opens what is there then."""
+        """Close a file that is no longer the one at the path, and return the error to raise."""
         self._disconnect()
         self._identity = None
         for watcher in self._watchers:
@@ -256,56 +257,42 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             time.sleep(0.005)
 
 
-class _FileStore:
+class SqliteStore:
+    """A SQLite file for blocking code. Its coroutines never suspend."""
+
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self.capabilities = file.capabilities
         self.clock = file.clock
-
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Call ``forget`` whenever the file turns out to have been replaced."""
-        self._file.on_replaced(forget)
-
-
-class SqliteStore(_FileStore):
-    """A SQLite file for blocking code. Its coroutines never suspend."""
+        self.on_replaced = file.on_replaced
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
-        return self._file.read(keys, timeout)
+        return await self._call(self._file.read, keys, timeout)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        return self._file.commit(writes, timeout)
+        return await self._call(self._file.commit, writes, timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return self._file.query(query, timeout)
+        return await self._call(self._file.query, query, timeout)
 
     async def close(self) -> None:
         """Close the file."""
         self._file.close()
 
+    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        return work(argument, timeout)
 
-class AsyncSqliteStore(_FileStore):
+
+class AsyncSqliteStore(SqliteStore):
     """A SQLite file for async code. Every call runs in a thread beside the event loop."""
 
     def __init__(self, file: SqliteFile) -> None:
         super().__init__(file)
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
-
-    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """Return the current images, in the order of the keys."""
-        return await self._in_time(lambda left: self._file.read(keys, left), timeout)
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """Apply all writes if all guards hold, else none."""
-        return await self._in_time(lambda left: self._file.commit(writes, left), timeout)
-
-    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """Return one page of a range."""
-        return await self._in_time(lambda left: self._file.query(query, left), timeout)
 
     async def close(self) -> None:
         """Close the file and end the thread."""
@@ -314,13 +301,13 @@ class AsyncSqliteStore(_FileStore):
             self._pool.shutdown(wait=False)
             self._pool = None
 
-    async def _in_time(self, work: Callable[[float], T], timeout: float | None) -> T:
-        """Run ``work`` in the thread with the seconds that are left when it starts."""
+    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        """Do ``work`` in the thread with the seconds that are left when it starts."""
         import asyncio
 
         patience = self._file.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
-        job = self._submit(lambda: work(max(0.0, deadline - time.monotonic())))
+        job = self._submit(lambda: work(argument, max(0.0, deadline - time.monotonic())))
         try:
             return await asyncio.wait_for(job, patience)
         except TimeoutError as error:
@@ -334,6 +321,3 @@ class AsyncSqliteStore(_FileStore):
             self._pid = os.getpid()
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-__all__ = ["AsyncSqliteStore", "SqliteFile", "SqliteStore"]

@@ -26,7 +26,7 @@ _MOST_DAYS = 36_500
 
 
 def mask_url(url: str) -> str:
-    """A URL as it may be shown to anybody.
+    """Return a URL without its secrets.
 
     >>> mask_url("redis://me:secret@host/0?sentinel_password=x&timeout=1")
     'redis://me:***@host/0?sentinel_password=***&timeout=1'

@@ -22,6 +22,7 @@ from tests.support.scripted_server import CLOSE, FORMS, HANG, Driven, ScriptedSe
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
+from zae_limiter.stores.connection_slots import ConnectionSlots
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.sockets import Address
 from zae_limiter.stores.outcomes import NotSent
@@ -174,7 +175,7 @@ def test_more_callers_than_connections_take_turns(server: ScriptedServer, mode: 
 def test_no_free_connection_in_time_was_not_sent(server: ScriptedServer, mode: str) -> None:
     with driven(mode, server.url, max_connections=1) as subject:
         subject.call()
-        slots = subject.client.connections._pools._pools[subject.run(_home(subject))].slots
+        slots = subject.run(_slots(subject))
         subject.run(slots.take(1.0))
         told = r"it was not asked \(all 1 connections of this client were in use for [\d.]{1,6} s; \?max_connections="
         with pytest.raises(RateLimiterUnavailable, match=told) as caught:
@@ -184,8 +185,8 @@ def test_no_free_connection_in_time_was_not_sent(server: ScriptedServer, mode: s
         assert subject.call() == {}
 
 
-async def _home(subject: Driven) -> object:
-    return subject.client.connections.sockets.home()
+async def _slots(subject: Driven) -> ConnectionSlots:
+    return subject.client.connections._pools.here().slots
 
 
 def test_no_time_at_all_sends_nothing(server: ScriptedServer, subject: Driven) -> None:

@@ -164,9 +164,9 @@ def test_it_stalls_until_the_service_has_caught_up() -> None:
 def test_the_possible_offsets_widen_by_the_same_however_often_they_are_aged() -> None:
     often = once = Interval(-10, 10, START)
     for second in range(1, 101):
-        often = often.aged(START + second * 1_000)
-    assert often == once.aged(START + 100_000) == Interval(-30, 30, START + 100_000)
-    assert often.aged(START) == often, "and never narrow"
+        often = often.widen(START + second * 1_000)
+    assert often == once.widen(START + 100_000) == Interval(-30, 30, START + 100_000)
+    assert often.widen(START) == often, "and never narrow"
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Sun, 99 Nov 2026", "\x00", "0" * 100])

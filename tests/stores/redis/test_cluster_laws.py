@@ -290,7 +290,7 @@ def test_threads_find_their_nodes_while_others_lose_theirs() -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(over.set)
             for number in range(600):
-                topology.moved(f"{{{number % 64}}}", None)
+                topology.relocate(f"{{{number % 64}}}", None)
                 limiter.available("mine", RESOURCE)
         for thread in threads:
             thread.join(60)

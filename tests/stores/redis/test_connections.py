@@ -23,6 +23,7 @@ from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavaila
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.outcomes import NotSent
 from zae_limiter.stores.redis import pipeline
+from zae_limiter.stores.redis.resp import pack
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.stores.redis.wires import AsyncWire
@@ -275,7 +276,6 @@ def test_whoever_waits_for_a_busy_connection_does_not_mind_that_no_other_can_be_
     async def work() -> None:
         wire = AsyncWire()
         settings = parse(server.url)
-        pool = pipeline.SharedPool(2, "there")
         opened = 0
 
         async def open_link() -> pipeline.AsyncLink:
@@ -285,7 +285,9 @@ def test_whoever_waits_for_a_busy_connection_does_not_mind_that_no_other_can_be_
                 raise NotSent("no more")
             return await wire.open(settings.addresses[0], settings.login, 5)
 
-        calls = [pool.call([("ECHO", number)], time.monotonic() + 5, open_link) for number in range(2 * pipeline.DEPTH)]
+        pool = pipeline.SharedPool(2, "there", open_link)
+        echoes = [pack(("ECHO", number)) for number in range(2 * pipeline.DEPTH)]
+        calls = [pool.call(echo, 1, time.monotonic() + 5) for echo in echoes]
         assert await asyncio.gather(*calls) == [[str(number).encode()] for number in range(2 * pipeline.DEPTH)]
         assert opened > 1
         pool.close()

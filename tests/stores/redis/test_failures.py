@@ -259,7 +259,7 @@ def test_a_server_that_is_busy_with_a_script_is_an_outage_until_it_is_done(mode:
         endless.start()
         try:
             until(lambda: mode.take(limiter, timeout=0.2) == "unavailable", "the script runs")
-            with pytest.raises(RateLimiterUnavailable, match="script of somebody else"):
+            with pytest.raises(RateLimiterUnavailable, match="another client's script"):
                 mode.run(limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM).__aenter__())
         finally:
             _kill_script(server)
@@ -300,7 +300,7 @@ ANSWERS: dict[bytes, tuple[type[InfrastructureError], str]] = {
     b"-MOVED 1 10.0.0.1:6379\r\n": (InfrastructureError, r"redis\+cluster://"),
     b"-ERR something new\r\n": (InfrastructureError, "something new"),
     b"-WEIRD\r\n": (InfrastructureError, "WEIRD"),
-    b"-NOSCRIPT No matching script\r\n": (RateLimiterUnavailable, "does not know our script"),
+    b"-NOSCRIPT No matching script\r\n": (RateLimiterUnavailable, "does not know the script"),
     b"HTTP/1.1 400 Bad Request\r\n\r\n": (RateLimiterUnavailable, "outcome is unknown"),
     b"+OK\r\n": (InfrastructureError, "."),
     b":17\r\n": (InfrastructureError, "."),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from redis.exceptions import InvalidResponse, ResponseError
 
-from zae_limiter.stores.redis.resp import Reader, packed
+from zae_limiter.stores.redis.resp import Reader, pack, pack_texts
 
 ANSWERS: list[tuple[bytes, Any]] = [
     (b"$1\r\n=\r\n", b"="),
@@ -57,4 +57,9 @@ def test_a_server_with_too_many_clients_ends_the_connection() -> None:
 
 
 def test_a_command_is_counted_in_bytes() -> None:
-    assert packed(("SET", "ä", b"\xff", 12)) == b"*4\r\n$3\r\nSET\r\n$2\r\n\xc3\xa4\r\n$1\r\n\xff\r\n$2\r\n12\r\n"
+    assert pack(("SET", "ä", b"\xff", 12)) == b"*4\r\n$3\r\nSET\r\n$2\r\n\xc3\xa4\r\n$1\r\n\xff\r\n$2\r\n12\r\n"
+
+
+@given(st.lists(st.text()))
+def test_a_command_of_texts_is_the_same_command(command: list[str]) -> None:
+    assert pack_texts(command) == pack(command)

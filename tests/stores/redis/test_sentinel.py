@@ -91,9 +91,9 @@ def test_a_demoted_master_makes_the_client_ask_again_at_once(mode: Driven, senti
     mode.run(store.commit([Write(ONE, (), {"n": 1})]))
     topology = store.client.topology
     assert isinstance(topology, Topology)
-    topology._master = Address("127.0.0.1", sentinels.replica.port)
+    topology.master = Address("127.0.0.1", sentinels.replica.port)
     assert mode.run(store.commit([Write(ONE, add={"n": 1})])) == Committed(({"n": 2},))
-    assert topology._master == Address("127.0.0.1", sentinels.master.port)
+    assert topology.master == Address("127.0.0.1", sentinels.master.port)
 
 
 def test_a_master_that_is_gone_makes_the_client_ask_again_at_once(mode: Driven, sentinels: Sentinels) -> None:
@@ -102,7 +102,7 @@ def test_a_master_that_is_gone_makes_the_client_ask_again_at_once(mode: Driven, 
     mode.run(store.commit([Write(ONE, (), {"n": 1})]))
     topology = store.client.topology
     assert isinstance(topology, Topology)
-    topology._master = Address("127.0.0.1", free_port())
+    topology.master = Address("127.0.0.1", free_port())
     assert mode.run(store.commit([Write(ONE, add={"n": 1})])) == Committed(({"n": 2},))
 
 
@@ -112,7 +112,7 @@ def test_a_lost_answer_is_not_sent_to_the_next_master(mode: Driven, sentinels: S
         mode.run(store.commit([Write(ONE, (), {"n": 1})]))
         topology = store.client.topology
         assert isinstance(topology, Topology)
-        topology._master = Address("127.0.0.1", proxy.port)
+        topology.master = Address("127.0.0.1", proxy.port)
         proxy.cut_after_request(only="evalsha")
         with pytest.raises(RateLimiterUnavailable, match="unknown"):
             mode.run(store.commit([Write(ONE, add={"n": 1})]))
@@ -191,7 +191,7 @@ def test_a_sentinel_that_is_down_is_passed_over(mode: Driven, sentinels: Sentine
 def test_no_sentinel_at_all_is_an_outage(mode: Driven) -> None:
     ports = free_port(), free_port()
     limiter = mode.limiter(hosts(*ports))
-    with pytest.raises(RateLimiterUnavailable, match=f"no sentinel names a master.*{ports[0]}.*{ports[1]}"):
+    with pytest.raises(RateLimiterUnavailable, match=f"no Sentinel names a master.*{ports[0]}.*{ports[1]}"):
         mode.run(limiter.get_entity("key"))
     assert mode.take(limiter, on_unavailable="allow") == "degraded"
 
@@ -211,7 +211,7 @@ def test_an_unknown_name_is_named(mode: Driven, sentinels: Sentinels) -> None:
 
 
 def test_a_server_that_is_no_sentinel_says_so(mode: Driven, sentinels: Sentinels) -> None:
-    with pytest.raises(InfrastructureError, match="it is no sentinel"):
+    with pytest.raises(InfrastructureError, match="it is not a Sentinel"):
         mode.run(mode.limiter(hosts(sentinels.master.port)).get_entity("key"))
 
 

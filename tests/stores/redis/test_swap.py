@@ -10,11 +10,12 @@ from hypothesis import given, strategies as st
 from tests.stores.redis.support import Driven, bucket_key
 from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError
-from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write
+from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write, applied
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.redis import images, scripts
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
+from zae_limiter.stores.redis.values import encode
 from zae_limiter.testing import ManualClock
 
 KEY = Key("ns/BUCKET#key#gpt-4#0", "#STATE")
@@ -28,9 +29,9 @@ def scripts_run(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str]
     ran: list[str] = []
     original = store.client.run
 
-    async def noting(script: scripts.Script, *args: object) -> object:
+    async def noting(key: str, command: list[str], deadline: float, script: scripts.Script) -> object:
         ran.append(names[script])
-        return await original(script, *args)  # type: ignore[arg-type]
+        return await original(key, command, deadline, script)
 
     monkeypatch.setattr(store.client, "run", noting)
     return ran
@@ -258,6 +259,40 @@ def test_a_successor_that_has_expired_is_not_shown(mode: Driven, server: Server)
     made(mode, other, {"n": 2}, expires_at_ms=clock.now_ms() + 10_000)
     clock.advance(11)
     assert add(mode, one, seen, 1) == Conflict({KEY: None})
+
+
+numbers = st.integers(-(2**54), 2**54) | st.integers(-3, 3)
+values = numbers | st.booleans() | st.none() | st.just("text") | st.floats(-2, 2)
+names = st.sampled_from(["n", "m", "name", TTL, "new"])
+
+
+@given(
+    stored=st.dictionaries(names, values),
+    put=st.dictionaries(names, values, max_size=2),
+    add=st.dictionaries(names, numbers, max_size=2),
+    remove=st.lists(names, max_size=1),
+    expires_at_ms=st.none() | st.integers(0, 3_000),
+)
+def test_a_swap_leaves_the_image_and_the_text_of_the_write(
+    stored: Image, put: Image, add: dict[str, int], remove: list[str], expires_at_ms: int | None
+) -> None:
+    if type(stored.get(TTL, 0)) is not int or type(put.get(TTL, 0)) is not int:
+        return
+    seen = images.show(Write(KEY), _text(stored), committed=True)
+    write = Write(KEY, (), put, add, tuple(remove), expires_at_ms, seen=seen)
+    command: list[str] = []
+    after = images.add_swap(command, write, expire=True)
+    if after is not None:
+        assert after == applied(stored, write)
+        digest, kept, tail, expires = command
+        assert _text(stored).encode()[: int(kept)].decode() + tail == _text(after)
+        assert images.show(Write(KEY), _text(after), committed=True) == after
+        assert expires == ("" if after.get(TTL) == stored.get(TTL) else str(after[TTL]))
+        assert len(digest) == images.DIGEST_LENGTH
+
+
+def _text(image: Image) -> str:
+    return "\n" + "".join(f"{attr}={encode(value)}\n" for attr, value in image.items())
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(["seen", "commit", "look"]), st.integers(0, 1), st.integers(-5, 5))))

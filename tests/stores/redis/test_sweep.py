@@ -158,7 +158,7 @@ def test_a_client_that_creates_nothing_sweeps_now_and_then(
     mode.run(store.commit([write_of(number, clock) for number in range(50)]))
     mode.run(store.commit([Write(Key("kept", "#1"), (), {"n": 1})]))
     clock.advance_ms(LIFE_MS)
-    monkeypatch.setattr(store._sweeper, "_due", 0.0)
+    monkeypatch.setattr(store._sweeper, "due", 0.0)
     mode.run(store.commit([Write(Key("kept", "#1"), (("n", "=", 1),), add={"n": 1})]))
     assert sizes(server, store) == (1, 0)
 
@@ -168,7 +168,7 @@ def test_what_goes_wrong_with_a_sweep_is_not_told(
 ) -> None:
     mode.run(store.commit([Write(Key("kept", "#1"), (), {"n": 1})]))
     server.aside("SET", store.layout.expiries(0), "something else")
-    monkeypatch.setattr(store._sweeper, "_due", 0.0)
+    monkeypatch.setattr(store._sweeper, "due", 0.0)
     found = mode.run(store.commit([Write(Key("kept", "#1"), (("n", "=", 1),), add={"n": 1})]))
     assert found == Committed(({"n": 2},))
 

@@ -149,7 +149,7 @@ WRONG: dict[str, str] = {
     "redis://h:x": "host and port",
     "redis://h:": "host and port",
     "redis://h:1:2": "host and port",
-    "redis://[::1": "not a URL",
+    "redis://[::1": "is not a URL",
     "redis://::1": "host and port",
     "redis://a,b": "several hosts",
     "rediss://a:1,b:2": "several hosts",

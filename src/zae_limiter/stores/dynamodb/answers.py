@@ -141,8 +141,8 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
 _REFUSED = "ConditionalCheckFailed"
 
 
-def understood(answer: Answer, where: str) -> dict[str, Any]:
-    """The content of a good answer; `Refused` or `Failure` for every other. ``where`` opens the messages."""
+def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
+    """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
     content = _content(answer, where)
     if answer.status == 200:
         return content
@@ -160,14 +160,14 @@ def understood(answer: Answer, where: str) -> dict[str, Any]:
 
 
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
-    """The failure that a row of the table describes."""
+    """Return the failure that a row of the table describes."""
     said = getattr(cause, "request_id", None)
     details = f"{cause}; request {said}" if said else str(cause)
     return Failure(meaning.error(where, details, cause), meaning)
 
 
 def request_id(answer: Answer) -> str | None:
-    """The id under which the service knows the request."""
+    """Return the id under which the service knows the request, or None."""
     return answer.headers.get("x-amzn-requestid")
 
 
@@ -179,7 +179,7 @@ def _meaning(code: str, message: str, status: int) -> Meaning:
 
 
 def _content(answer: Answer, where: str) -> dict[str, Any]:
-    """The JSON object of an answer that arrived whole."""
+    """Return the JSON object of an answer. Raise `Failure` if it is incomplete or something else."""
     checksum = answer.headers.get("x-amz-crc32")
     if checksum is not None and checksum != str(zlib.crc32(answer.body)):
         raise _unreadable(answer, where, "its checksum is wrong")
@@ -188,7 +188,7 @@ def _content(answer: Answer, where: str) -> dict[str, Any]:
     except ValueError:
         raise _unreadable(answer, where, f"it is not JSON but {answer.body[:60]!r}") from None
     if not isinstance(content, dict):
-        raise _unreadable(answer, where, f"it is no JSON object but {answer.body[:60]!r}")
+        raise _unreadable(answer, where, f"it is not a JSON object but {answer.body[:60]!r}")
     return content
 
 
@@ -198,13 +198,13 @@ def _unreadable(answer: Answer, where: str, reason: str) -> Failure:
 
 
 def _code(answer: Answer, content: Mapping[str, Any]) -> str:
-    """The bare name of the error, from the body or from the header."""
+    """Return the name of the error, from the body or from the header."""
     said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
     return str(said).rpartition("#")[2].partition(":")[0]
 
 
 def _reasons(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Why each write of a transaction was cancelled."""
+    """Return the code and the message for each write of a cancelled transaction."""
     given = content.get("CancellationReasons")
     reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
     return [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import Refused, failure, request_id, understood
+from .answers import Refused, failure, parse_answer, request_id
 from .connections import Connections
 from .credentials import CredentialSource, open_session
 from .date_clock import DateClock
@@ -36,7 +36,7 @@ _LONGEST_PAUSE = 1.0
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
 _NONE_FREE = _NOT_SENT._replace(reason="it was not asked")
-_UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no whole answer came, so the outcome is unknown")
+_UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no complete answer came, so the outcome is unknown")
 
 
 class Options(NamedTuple):
@@ -112,17 +112,17 @@ class Client:
 
     @property
     def options(self) -> Options:
-        """What the client was told at its birth."""
+        """Return the options that the client was made with."""
         return self._options
 
     @property
     def region(self) -> str:
-        """The region that requests are signed for."""
+        """Return the region that requests are signed for."""
         return self.settings.region
 
     @property
     def endpoint(self) -> str:
-        """The URL that requests go to."""
+        """Return the URL that requests are sent to."""
         return self.settings.url
 
     async def call(
@@ -163,13 +163,13 @@ class Client:
         origin = Origin(credentials, settings.region, settings.host_header)
         headers = signed_headers(origin, self.clock.now_ms() // 1000, f"{_API}.{operation}", body)
         data = request_bytes(settings.endpoint.target, headers | settings.endpoint.headers, body)
-        answer = await self._exchanged(operation, data, deadline)
-        content = understood(answer, self._where())
+        answer = await self._exchange(operation, data, deadline)
+        content = parse_answer(answer, self._where())
         self.stats.count_capacity(operation, content)
         return content
 
-    async def _exchanged(self, operation: str, data: bytes, deadline: float) -> Answer:
-        """The answer, whatever it says, with its time learned."""
+    async def _exchange(self, operation: str, data: bytes, deadline: float) -> Answer:
+        """Send a request and return its answer, good or bad; learn the service's time from it."""
         self.stats.count_call(operation, len(data))
         host = self.clock.host
         sent_ms = host.now_ms()
@@ -186,7 +186,7 @@ class Client:
         return answer
 
     async def _signer(self, deadline: float, refused: Credentials | None) -> Credentials:
-        """The credentials to sign with; only the first call, and one that was refused, wait for them."""
+        """Return the credentials to sign with; wait for them only in the first call, or after a refusal."""
         source = self._credentials
         found = source.at_hand
         if found is not None and refused is None:
@@ -196,15 +196,15 @@ class Client:
         left = deadline - self._chance.timer()
         aside = self.connections.sockets.aside
         try:
-            found = await aside(lambda: self._prepared(refused), left)
+            found = await aside(lambda: self._prepare(refused), left)
             if found == refused:  # a run that was under way answered, and had not heard of the refusal
-                found = await aside(lambda: self._prepared(refused), left)
+                found = await aside(lambda: self._prepare(refused), left)
             return found
         except TimeoutError as error:
             raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
 
-    def _prepared(self, refused: Credentials | None) -> Credentials:
-        """Everything that may read files or the network before a request can be signed."""
+    def _prepare(self, refused: Credentials | None) -> Credentials:
+        """Return credentials, after all that may read files or the network before a request can be signed."""
         _ = self.settings
         return self._credentials.ask(refused)
 
@@ -227,7 +227,7 @@ def open_client(
     max_connections: int = 50,
     profile: str | None = None,
 ) -> Client:
-    """A client for ``table``; nothing is looked up, read or imported before the first call."""
+    """Return a client for ``table``. Looks up, reads and imports nothing before the first call."""
     connections = Connections(
         BlockingSockets() if blocking else AsyncSockets(), connect_timeout=connect_timeout, limit=max_connections
     )

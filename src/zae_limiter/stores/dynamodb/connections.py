@@ -39,14 +39,14 @@ class Endpoint(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The request target: a proxy without a tunnel wants the whole URL."""
+        """Return the request target: the whole URL for a proxy without a tunnel."""
         if self.proxy is None or self.tls is not None:
             return "/"
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a proxy without a tunnel wants to see; it is not signed."""
+        """Return the headers for a proxy without a tunnel; they are not signed."""
         if self.proxy is None or self.tls is not None or self.proxy.authorization is None:
             return {}
         return {"proxy-authorization": self.proxy.authorization}
@@ -61,15 +61,16 @@ class _Connection:
         self._tls: ssl.SSLObject | None = None
         self._incoming = self._outgoing = ssl.MemoryBIO()
         self.idle_since = 0.0
+        self.fresh_seconds = 0.0
         self.close = weakref.finalize(self, sock.close)
-        """Let go of the socket, at the latest when nobody holds the connection; no loop is needed."""
+        """Close the socket, at the latest when the connection is collected; no loop is needed."""
 
     def usable(self) -> bool:
-        """Whether the other side is still there: an idle connection has nothing to read but its end."""
+        """Return whether there is nothing to read: on an idle connection that would be its end."""
         return self._sock.fileno() >= 0 and not _readable(self._sock)
 
     async def exchange(self, data: bytes, deadline: float, *, tunnel: bool = False) -> tuple[Answer, bool]:
-        """Send a request and read its answer; also whether the connection may serve another."""
+        """Send a request; return its answer, and whether the connection may be used again."""
         await self._send(data, deadline)
         reader = Reader(tunnel=tunnel)
         while True:
@@ -146,7 +147,7 @@ class Connections:
             raise NoneFree(self._limit, timeout) from error
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
-            return await _exchanged(pool, connection, data, deadline)
+            return await _exchange(pool, connection, data, deadline)
         finally:
             pool.slots.give_back()
 
@@ -155,11 +156,11 @@ class Connections:
         self._pools.close()
 
     async def _open(self, endpoint: Endpoint, deadline: float) -> _Connection:
-        """A new connection, through the proxy and with TLS where they are asked for."""
+        """Open a connection, through the proxy and with TLS if the endpoint has them. Raise `NotSent` if that fails."""
         deadline = min(deadline, time.monotonic() + self._connect_timeout)
         host, port = (endpoint.proxy or endpoint)[:2]
         with _as_not_sent(f"{host}:{port}"):
-            connection = await self._connected(host, port, deadline)
+            connection = await self._connect(host, port, deadline)
             try:
                 if endpoint.tls is not None:
                     if endpoint.proxy is not None:
@@ -171,8 +172,8 @@ class Connections:
         self.opened += 1
         return connection
 
-    async def _connected(self, host: str, port: int, deadline: float) -> _Connection:
-        """A connection to the first address that answers; each gets its share of the time that is left."""
+    async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
+        """Connect to the first address that answers; each gets its share of the time that is left."""
         addresses = await self.sockets.resolve(host, port, _left(deadline))
         failure: Exception = OSError("the name has no address")
         for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
@@ -191,7 +192,7 @@ class Connections:
         raise failure
 
 
-async def _exchanged(pool: Pool[_Connection], connection: _Connection, data: bytes, deadline: float) -> Answer:
+async def _exchange(pool: Pool[_Connection], connection: _Connection, data: bytes, deadline: float) -> Answer:
     try:
         answer, again = await connection.exchange(data, deadline)
     except TimeoutError as error:
@@ -220,7 +221,7 @@ async def _tunnel(connection: _Connection, endpoint: Endpoint, deadline: float) 
 
 @contextlib.contextmanager
 def _as_not_sent(where: str) -> Iterator[None]:
-    """Whatever goes wrong before the request is sent has not charged anybody."""
+    """Raise `NotSent` for any failure inside: nothing was charged."""
     try:
         yield
     except TimeoutError as error:

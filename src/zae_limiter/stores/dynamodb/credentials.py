@@ -64,12 +64,12 @@ class CredentialSource:
 
     @property
     def at_hand(self) -> Credentials | None:
-        """The cached credentials, or None."""
+        """Return the cached credentials, or None."""
         return self._frozen
 
     @property
     def due(self) -> bool:
-        """Whether it is time to ask botocore again."""
+        """Return whether it is time to ask botocore again."""
         return self._timer() - self._asked_at >= _FRESH_SECONDS
 
     def ask(self, refused: Credentials | None = None) -> Credentials:

@@ -125,7 +125,7 @@ class Bounds(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sort key lies inside."""
+        """Return whether no sort key lies inside."""
         return self.upper is not None and (not self.upper or self.lower > self.upper)
 
     def condition(self, values: dict[str, Any]) -> str:

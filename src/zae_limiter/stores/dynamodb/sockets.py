@@ -12,7 +12,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
 
@@ -23,50 +23,6 @@ _PIECE = 256 * 1024
 Address = tuple[socket.AddressFamily, Any]
 
 
-class Sockets(Protocol):
-    """What a client needs of the network and of waiting. Every timeout raises `TimeoutError`."""
-
-    def home(self) -> object:
-        """What connections belong to: the running loop, or the one home of all threads."""
-        ...
-
-    def slots(self, count: int) -> ConnectionSlots:
-        """``count`` slots for the present home."""
-        ...
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the present home ends, where that is needed."""
-        ...
-
-    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
-        """The addresses of a host."""
-        ...
-
-    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
-        """Connect a new socket."""
-        ...
-
-    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
-        """Send everything."""
-        ...
-
-    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
-        """Whatever comes next; nothing when the other side has ended."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-    async def aside(self, work: Callable[[], T], timeout: float) -> T:
-        """Do what may block without blocking others; concurrent callers share one run."""
-        ...
-
-    def start(self, work: Callable[[], object]) -> None:
-        """Do what may block, for later use: its failure is nobody's yet."""
-        ...
-
-
 def _addresses(found: list[Any]) -> list[Address]:
     return [(family, address) for family, _, _, _, address in found]
 
@@ -74,20 +30,18 @@ def _addresses(found: list[Any]) -> list[Address]:
 class BlockingSockets:
     """Blocks the calling thread."""
 
-    def home(self) -> object:
-        """All threads share the connections."""
-        return BlockingSockets
+    per_loop = False
 
     def slots(self, count: int) -> ConnectionSlots:
-        """``count`` slots for all threads."""
+        """Return ``count`` slots for all threads."""
         return ThreadSlots(count)
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Threads have no end."""
+        """Do nothing: threads share the connections to the end."""
         return None
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
-        """The addresses of a host; the system's resolver keeps its own time."""
+        """Return the addresses of a host; the system's resolver has timeouts of its own."""
         return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
     async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
@@ -101,7 +55,7 @@ class BlockingSockets:
         sock.sendall(data)
 
     async def receive(self, sock: socket.socket, timeout: float) -> bytes:
-        """Whatever comes next."""
+        """Return the next bytes."""
         sock.settimeout(_positive(timeout))
         return sock.recv(_PIECE)
 
@@ -110,7 +64,7 @@ class BlockingSockets:
         time.sleep(seconds)  # noqa: ASYNC251  # blocking is what this socket is for
 
     async def aside(self, work: Callable[[], T], timeout: float) -> T:
-        """Just do it: a thread blocks nobody else."""
+        """Do it: a thread blocks nobody else."""
         return work()
 
     def start(self, work: Callable[[], object]) -> None:
@@ -122,23 +76,21 @@ class BlockingSockets:
 class AsyncSockets:
     """Suspends the running task; serves several loops at once."""
 
+    per_loop = True
+
     def __init__(self) -> None:
         self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
 
-    def home(self) -> object:
-        """A connection belongs to the loop that opened it."""
-        return asyncio.get_running_loop()
-
     def slots(self, count: int) -> ConnectionSlots:
-        """``count`` slots for the tasks of the running loop."""
+        """Return ``count`` slots for the tasks of the running loop."""
         return LoopSlots(count)
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """The sockets are ours and not the loop's: nothing has to be closed with it."""
+        """Do nothing: the sockets are not the loop's, and need not be closed with it."""
         return None
 
     async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
-        """The addresses of a host."""
+        """Return the addresses of a host."""
         found = asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return _addresses(await _within(found, timeout))
 
@@ -157,7 +109,7 @@ class AsyncSockets:
             await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), timeout)
 
     async def receive(self, sock: socket.socket, timeout: float) -> bytes:
-        """Whatever comes next. The alarm hangs up, which is cheaper than a cancellation and cannot be lost."""
+        """Return the next bytes. A timer closes the connection: cheaper than a cancellation, and never lost."""
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(timeout, _hang_up, sock)
         try:
@@ -195,7 +147,7 @@ class AsyncSockets:
         return job
 
     def _forget(self, job: asyncio.Future[Any]) -> None:
-        """A job keeps its loop, so it must go by itself; its failure has been seen by whoever waited."""
+        """Forget a finished job, which would keep its loop alive; whoever waited has seen its failure."""
         self._jobs.pop(job.get_loop(), None)
         if not job.cancelled():
             job.exception()
@@ -218,10 +170,13 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float) -> T:
 
 
 def _positive(timeout: float) -> float:
-    """A socket takes 0 for "do not block", which is not what no time left means."""
+    """Return ``timeout`` if it is above 0, else raise `TimeoutError`: a socket takes 0 for "do not block"."""
     return max(timeout, 0.001)
 
 
 def _hang_up(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
+
+
+Sockets: TypeAlias = BlockingSockets | AsyncSockets

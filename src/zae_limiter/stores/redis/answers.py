@@ -18,7 +18,7 @@ def _unavailable(reason: str, remedy: Remedy = Remedy.NONE) -> Meaning:
 
 
 _MEANINGS = {
-    "NOSCRIPT": _unavailable("it does not know our script", Remedy.LOAD),
+    "NOSCRIPT": _unavailable("it does not know the script", Remedy.LOAD),
     "MOVED": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
     "ASK": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
     "READONLY": _unavailable("it is a read-only replica; name the master, or use redis+sentinel://", Remedy.LOCATE),
@@ -27,20 +27,20 @@ _MEANINGS = {
     "CLUSTERDOWN": _unavailable("the cluster is down", Remedy.LOCATE),
     "TRYAGAIN": _unavailable("a slot of the cluster is being moved"),
     "OOM": _unavailable("it is out of memory (maxmemory, noeviction); nothing was changed"),
-    "MISCONF": _unavailable("it cannot save to its disk and takes no writes"),
-    "NOREPLICAS": _unavailable("it has too few replicas and takes no writes"),
-    "BUSY": _unavailable("a script of somebody else's has been running for too long"),
-    "UNKILLABLE": _unavailable("a script of somebody else's has been running for too long"),
+    "MISCONF": _unavailable("it cannot save to its disk and accepts no writes"),
+    "NOREPLICAS": _unavailable("it has too few replicas and accepts no writes"),
+    "BUSY": _unavailable("another client's script has been running for too long"),
+    "UNKILLABLE": _unavailable("another client's script has been running for too long"),
     "WRONGTYPE": Meaning(
-        CorruptRecordError, Remedy.NONE, "a key of ours holds something else; give this limiter a ?prefix= of its own"
+        CorruptRecordError, Remedy.NONE, "a key of this limiter holds something else; give it a ?prefix= of its own"
     ),
     "NOPERM": Meaning(
         AccessDeniedError, Remedy.NONE, "the user lacks a permission; docs/guide/stores/redis.md lists those in use"
     ),
-    "NOAUTH": Meaning(AccessDeniedError, Remedy.NONE, "it wants a password; write redis://user:password@host"),
-    "WRONGPASS": Meaning(AccessDeniedError, Remedy.NONE, "user and password do not fit"),
-    "NOSENTINEL": Meaning(InfrastructureError, Remedy.NONE, "it is no sentinel; use redis://"),
-    "NOCLUSTER": Meaning(InfrastructureError, Remedy.NONE, "it is no node of a cluster; use redis://"),
+    "NOAUTH": Meaning(AccessDeniedError, Remedy.NONE, "it requires a password; write redis://user:password@host"),
+    "WRONGPASS": Meaning(AccessDeniedError, Remedy.NONE, "user or password is wrong"),
+    "NOSENTINEL": Meaning(InfrastructureError, Remedy.NONE, "it is not a Sentinel; use redis://"),
+    "NOCLUSTER": Meaning(InfrastructureError, Remedy.NONE, "it is not a cluster node; use redis://"),
     "UNTRUSTED": Meaning(InfrastructureError, Remedy.NONE, "its certificate is not trusted; see ?ssl_ca_certs="),
     "NODB": Meaning(InfrastructureError, Remedy.NONE, "it has no such database"),
     "NOCOMMAND": Meaning(
@@ -59,7 +59,7 @@ _PHRASES = {
     "cluster support disabled": "NOCLUSTER",
     "CERTIFICATE_VERIFY_FAILED": "UNTRUSTED",
 }
-"""Texts that come without a code of their own."""
+"""Parts of messages that have no code."""
 
 _CODES: dict[type[Exception], str] = {
     exceptions.NoScriptError: "NOSCRIPT",
@@ -92,7 +92,7 @@ class Refusal(Failure):
 
 
 def refusal(error: Exception, where: str) -> Refusal:
-    """What an error answer of the server at ``where`` means."""
+    """Return what an error answer of the server at ``where`` means."""
     text = str(error)
     code = next((code for phrase, code in _PHRASES.items() if phrase in text), None) or _CODES.get(type(error))
     if code is None:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
-from .answers import Refusal
+from .answers import Refusal, refusal
 from .nodes import Nodes
+from .resp import pack, pack_texts
 from .settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .scripts import Script
+    from . import scripts
     from .topology import Topology
 
 _MAX_TRIES = 5
+_ASKING = pack(("ASKING",))
 
 
 class Client:
@@ -38,49 +40,70 @@ class Client:
         self._calls: Counter[str] = Counter()
 
     def deadline(self, timeout: float | None) -> float:
-        """When a call has to be done that has ``timeout`` seconds."""
+        """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str], deadline: float) -> Any:
-        """Run a script where its first key is; a server that does not know it gets the whole text, once."""
-        rest = (len(keys), *keys, *arguments)
-        try:
-            return await self._send(keys[0], ("EVALSHA", script.digest, *rest), deadline)
-        except Refusal as refused:
-            if refused.remedy is not Remedy.LOAD:
-                raise refused.error from refused
-        return await self.command(keys[0], ("EVAL", script.text, *rest), deadline)
+    async def run(self, key: str, command: Sequence[Any], deadline: float, script: scripts.Script | None = None) -> Any:
+        """Send a command to the server that holds ``key``, wherever that has moved, and return its answer.
 
-    async def command(self, key: str, command: Sequence[Any], deadline: float) -> Any:
-        """Run a command where ``key`` is."""
-        try:
-            return await self._send(key, command, deadline)
-        except Refusal as refused:
-            raise refused.error from refused
+        If it runs a ``script``, all its arguments are texts, and a server that does not know the script gets its text.
+        """
+        data = pack(command) if script is None else pack_texts(command)
+        asked: Address | None = None
+        tries_left = _MAX_TRIES
+        while True:
+            tries_left -= 1
+            address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
+            self._calls[command[0]] += 1
+            try:
+                answers = await self.nodes.exchange(
+                    address, _ASKING + data if asked else data, 2 if asked else 1, deadline
+                )
+                answer = answers[-1]
+                if not isinstance(answer, Exception):
+                    return answer
+                raise refusal(answer, str(address)) from answer
+            except NotSent as error:
+                self.topology.relocate(key, None)
+                if not (tries_left and self.topology.movable) or time.monotonic() >= deadline:
+                    raise _unsent(error) from error
+                asked = None
+            except Unknown as error:
+                self.topology.relocate(key, None)
+                message = f"Redis gave no complete answer, so the outcome is unknown: {quote(error)}."
+                raise RateLimiterUnavailable(message, error) from error
+            except Refusal as refused:
+                if refused.remedy is Remedy.LOAD and script is not None:
+                    command, script = ("EVAL", script.text, *command[2:]), None
+                    data = pack(command)
+                    tries_left = _MAX_TRIES
+                else:
+                    asked = self._follow(key, address, refused, last=not tries_left)
 
     async def commands(self, wanted: Sequence[tuple[str, Sequence[Any]]], deadline: float) -> list[Any]:
-        """Run commands that only read, each where its key is, those of a server all at once; answers in their order."""
+        """Run commands that only read, each where its key is, and return their answers in the same order.
+
+        Those of a server are sent at once.
+        """
         places: dict[Address, list[int]] = {}
         for place, (key, _) in enumerate(wanted):
-            try:
-                address = self.topology.known(key) or await self._located(key, deadline)
-            except Refusal as refused:
-                raise refused.error from refused
+            address = self.topology.known(key) or await self._locate(key, deadline)
             places.setdefault(address, []).append(place)
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
             self._calls.update(wanted[place][1][0] for place in mine)
             try:
-                given = await self.nodes.call_all(address, [wanted[place][1] for place in mine], deadline)
+                data = b"".join([pack(wanted[place][1]) for place in mine])
+                given = await self.nodes.exchange(address, data, len(mine), deadline)
             except (NotSent, Unknown, Refusal) as error:
                 given = [error] * len(mine)
             for place, answer in zip(mine, given, strict=True):  # reading again does no harm
                 failed = isinstance(answer, Exception)
-                answers[place] = await self.command(*wanted[place], deadline) if failed else answer
+                answers[place] = await self.run(*wanted[place], deadline) if failed else answer
         return answers
 
     def stats(self) -> BackendStats:
-        """What was sent so far."""
+        """Return how many commands were sent, by name, and how many commits have met somebody else's write."""
         return BackendStats(calls=dict(self._calls), conflicts=self.conflicts)
 
     async def close(self) -> None:
@@ -88,59 +111,35 @@ class Client:
         self.nodes.close()
         self.topology.close()
 
-    async def _send(self, key: str, command: Sequence[Any], deadline: float) -> Any:
-        """Send a command to the server that holds ``key``, wherever that has gone."""
-        target: Address | None = None
-        for tries in range(1, _MAX_TRIES + 1):
-            asking = target is not None
-            address = target or self.topology.known(key) or await self._located(key, deadline)
-            target = None
-            self._calls[command[0]] += 1
-            try:
-                return await self.nodes.call(address, command, deadline, asking=asking)
-            except NotSent as error:
-                self.topology.moved(key, None)
-                if not self.topology.movable or tries == _MAX_TRIES or time.monotonic() >= deadline:
-                    raise _unsent(error) from error
-            except Unknown as error:
-                self.topology.moved(key, None)
-                message = f"Redis gave no whole answer, so the outcome is unknown: {quote(error)}."
-                raise RateLimiterUnavailable(message, error) from error
-            except Refusal as refused:
-                if not self.topology.movable or tries == _MAX_TRIES:
-                    self._leave(address, refused)
-                    raise
-                target = self._redirected(key, address, refused)
-        raise AssertionError("every last try returns or raises")
-
-    async def _located(self, key: str, deadline: float) -> Address:
+    async def _locate(self, key: str, deadline: float) -> Address:
         try:
             return await self.topology.locate(key, deadline)
         except NotSent as error:
             raise _unsent(error) from error
+        except Refusal as refused:
+            raise refused.error from refused
 
-    def _leave(self, address: Address, refused: Refusal) -> None:
-        """A server that is not what we need may have been replaced under the same name: connect anew."""
-        if refused.remedy is Remedy.LOCATE:
-            self.nodes.leave(address)
+    def _follow(self, key: str, address: Address, refused: Refusal, *, last: bool) -> Address | None:
+        """Learn from a refusal of ``address`` where ``key`` is; return the node to ask just this once, if there is one.
 
-    def _redirected(self, key: str, address: Address, refused: Refusal) -> Address | None:
-        """Learn from a refusal where to go next; the node to ask just this once, where there is one."""
-        if refused.remedy is Remedy.FOLLOW:
-            host, _, port = refused.target.rpartition(":")
-            target = Address(host or address.host, int(port))
-            if refused.asking:
-                return target
-            self.topology.moved(key, target)
-            return None
+        Raise the error of the refusal if nothing helps, or if it was the last try.
+        """
         if refused.remedy is Remedy.LOCATE:
-            self._leave(address, refused)
-            self.topology.moved(key, None)
+            self.nodes.leave(address)  # it may have been replaced under the same name: connect anew
+        if last or not self.topology.movable or refused.remedy not in (Remedy.FOLLOW, Remedy.LOCATE):
+            raise refused.error from refused
+        if refused.remedy is Remedy.LOCATE:
+            self.topology.relocate(key, None)
             return None
-        raise refused
+        host, _, port = refused.target.rpartition(":")
+        target = Address(host or address.host, int(port))
+        if refused.asking:
+            return target
+        self.topology.relocate(key, target)
+        return None
 
 
 def _unsent(error: NotSent) -> RateLimiterUnavailable:
-    """The error of a command that was not sent: for want of a server, or of a connection of our own."""
+    """Return the error of a command that was not sent: no server was reached, or no connection was free."""
     problem = "Redis was not asked" if isinstance(error, NoneFree) else "Redis cannot be reached"
     return RateLimiterUnavailable(f"{problem}: {quote(error)}.", error)

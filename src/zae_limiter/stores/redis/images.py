@@ -1,21 +1,18 @@
-"""Images that know the text they are stored as, so that a record which nobody else has written is replaced at once.
+"""Images with the text they are stored as, from which a commit can be planned as a compare-and-swap.
 
-A commit on such an image sends a short digest of what was seen and the end of the text that changes; the server need
-not look at guards. Of a record that has changed only the changed lines are decoded.
+A swap sends a short digest of the text that was seen and the numbers that follow; the server need not look at guards.
+Of a record that has changed only the changed lines are decoded.
 """
 
 from __future__ import annotations
 
 import re
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from ...core.errors import CorruptRecordError
-from ...records.algebra import TTL, Image, Key, Write, applied, holds
+from ...records.algebra import NEVER, TTL, Image, Key, Write, applied, expiry_seconds, holds
 from .values import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EXACT = 2**53
 _FIRST_NUMBER = re.compile(r"\n[^=\n]*=-?\d")
@@ -26,115 +23,100 @@ CONTENDED_WRITES = 16
 
 
 class StoredImage(dict[str, Any]):
-    """An image as Redis has shown it.
+    """An image with the text it is stored as.
 
-    What is stored is ``head``, ``kept`` bytes that seldom change, and ``tail``, from the first number on. ``contended``
-    is how many more writes must find that nobody else has written in between before the record is swapped again.
+    The text is ``head``, of ``kept`` bytes, which seldom changes, and ``tail``, from the first number on. ``contended``
+    is how many more commits must find that nobody else has written in between before the record is swapped again.
     """
 
     __slots__ = ("contended", "head", "kept", "tail")
 
-    def __init__(self, image: Image, head: str, kept: int, tail: str, contended: int = 0) -> None:
-        super().__init__(image)
-        self.head = head
-        self.kept = kept
-        self.tail = tail
-        self.contended = contended
-
-
-class Swap(NamedTuple):
-    """The replacement of one record: everything behind the first ``kept`` bytes of its text becomes ``tail``."""
-
-    digest: str
+    contended: int
+    head: str
     kept: int
     tail: str
-    expires: str
-    """The new expiry in seconds; empty where it stays."""
-    after: StoredImage
 
 
-def plan_swaps(writes: Sequence[Write]) -> list[Swap] | None:
-    """Return the replacements that amount to ``writes``, or None where the full script is needed.
+def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage | None:
+    """Add the arguments of ``swap.lua`` that amount to ``write`` to a command, and return the image after it.
 
-    That is so unless every write changes some whole numbers of an image that this store has shown, and all guards hold
-    for what was seen.
+    A new expiry is among them if the server is to ``expire`` records. Return None if the full script is needed: unless
+    the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
     """
-    found = []
-    for write in writes:
-        swap = _plan_swap(write)
-        if swap is None:
-            return None
-        found.append(swap)
-    return found
-
-
-def _plan_swap(write: Write) -> Swap | None:
     seen = write.seen
-    if type(seen) is not StoredImage or seen.contended or write.remove or write.delete or not holds(seen, write.guards):
+    if type(seen) is not StoredImage or seen.contended or not holds(seen, write.guards):
         return None
+    changes = _changed_numbers(seen, write)
+    tail = changes and _replace_numbers(seen, changes)
+    if not (changes and tail):
+        return None
+    after = StoredImage(seen)
+    after.update(changes)
+    after.head, after.kept, after.tail, after.contended = seen.head, seen.kept, tail, 0
+    digest = sha1((seen.head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
+    ttl = after.get(TTL)
+    command += digest, str(seen.kept), tail, str(ttl) if expire and ttl != seen.get(TTL) else ""
+    return after
+
+
+def _changed_numbers(seen: StoredImage, write: Write) -> dict[str, Any] | None:
+    """Return the attributes that ``write`` sets, as `applied` does, or None if it does anything else."""
+    changes = dict(write.put)
     try:
-        image = applied(seen, write)
-    except CorruptRecordError:
+        for attr, amount in write.add.items():
+            changes[attr] = (changes if attr in changes else seen)[attr] + amount
+    except (KeyError, TypeError):
         return None
-    assert image is not None  # it does not delete
-    replaced = _replace_numbers(seen, image, {*write.put, *write.add, TTL})
-    if replaced is None:
-        return None
-    tail, first = replaced
-    head = seen.head
-    digest = sha1((head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
-    expires = image.get(TTL)
-    moved = "" if expires == seen.get(TTL) else str(expires)
-    kept = seen.kept + (first if tail.isascii() else len(tail[:first].encode()))
-    return Swap(digest, kept, tail[first:], moved, StoredImage(image, head, seen.kept, tail))
+    expires_at_ms = write.expires_at_ms
+    if expires_at_ms:
+        changes[TTL] = max(changes.get(TTL, seen.get(TTL, 0)), expiry_seconds(expires_at_ms))
+    return None if write.remove or write.delete or (expires_at_ms == NEVER and TTL in seen) else changes
 
 
-def _replace_numbers(seen: StoredImage, image: Image, attrs: set[str]) -> tuple[str, int] | None:
-    """Return the tail with the numbers of ``image``, and where it begins to differ.
-
-    None where nothing changes, or anything else than whole numbers.
-    """
+def _replace_numbers(seen: StoredImage, changes: dict[str, Any]) -> str | None:
+    """Return the tail with the new numbers, or None if nothing or not only whole numbers change."""
     tail = seen.tail
-    first = len(tail)
-    for attr in attrs:
-        value, old = image.get(attr), seen.get(attr)
+    for attr, value in changes.items():
+        old = seen.get(attr)
         if value is old:
             continue
         if not (type(value) is type(old) is int and -_EXACT <= value <= _EXACT and -_EXACT <= old <= _EXACT):
             return None
-        line = f"\n{attr}={old}\n"
-        place = tail.find(line)
-        if place < 0:
-            return None  # it stands in the head, or in other digits
-        tail = f"{tail[:place]}\n{attr}={value}\n{tail[place + len(line) :]}"
-        first = min(first, place)
-    return None if first == len(tail) else (tail, first)
+        replaced = tail.replace(f"\n{attr}={old}\n", f"\n{attr}={value}\n", 1)
+        if replaced == tail and value != old:
+            return None  # it is in the head, or written with other digits
+        tail = replaced
+    return None if tail == seen.tail else tail
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
-    """Return the image of the record that a commit of ``write`` has left; the empty text is no record.
+    """Return the image of the record after a commit of ``write``, or None if ``text`` is empty.
 
-    It is contended if it is not what the write was planned from, or what that becomes by the write.
+    It is contended unless it is the image that the write was planned from, changed by the write if it was committed.
     """
     if not text:
         return None
     seen = write.seen
     if type(seen) is not StoredImage:
-        return _stored(_decode(write.key, _lines(text)), text)
-    image = _stored(_decode_changes(write.key, text, seen), text)
+        return _store_text(_decode(write.key, _lines(text)), text)
+    image = _store_text(_decode_changes(write.key, text, seen), text)
     same = image == _expect(seen, write, committed=committed)
     image.contended = max(0, seen.contended - committed) if same else CONTENDED_WRITES
     return image
 
 
-def _stored(image: Image, text: str) -> StoredImage:
+def _store_text(image: Image, text: str) -> StoredImage:
+    """Return ``image`` as one that is stored as ``text``."""
     found = _FIRST_NUMBER.search(text)
     cut = found.start() if found else len(text)
-    return StoredImage(image, text[:cut], len(text[:cut].encode()), text[cut:])
+    stored = StoredImage(image)
+    stored.head, stored.tail, stored.contended = text[:cut], text[cut:], 0
+    stored.kept = len(stored.head.encode())
+    return stored
 
 
 def _expect(seen: StoredImage, write: Write, *, committed: bool) -> Image | None:
-    """Return what a record is after a commit that nobody has come before."""
+    """Return the image after a commit if nobody else has written since ``seen``, or None if the write is impossible."""
     if not committed:
         return seen
     try:

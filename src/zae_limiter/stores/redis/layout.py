@@ -29,23 +29,23 @@ class Layout:
         self._starts = [f"{prefix}:{{{cell}}}:" for cell in range(cells)]
 
     def cell(self, key: Key) -> int:
-        """The cell of a record."""
+        """Return the cell of a record."""
         return 0 if self.cells == 1 else self._cell_of(owner(key))
 
     def record(self, key: Key, cell: int) -> str:
-        """The string that holds a record. No part of a key contains a control character."""
+        """Return the name of the string that holds a record. No part of a key contains a control character."""
         return f"{self._starts[cell]}{key[0]}\t{key[1]}"
 
     def index(self, cell: int) -> str:
-        """The sorted set of a cell's index entries."""
+        """Return the name of the sorted set of a cell's index entries."""
         return f"{self._starts[cell]}index"
 
     def expiries(self, cell: int) -> str:
-        """The sorted set of a cell's records that will expire."""
+        """Return the name of the sorted set of a cell's records that will expire."""
         return f"{self._starts[cell]}expiries"
 
-    def searched(self, query: Query) -> Iterable[int]:
-        """The cells in which a query can find anything."""
+    def cells_of(self, query: Query) -> Iterable[int]:
+        """Return the cells in which a query can find anything."""
         whose = owners(query)
         if self.cells == 1 or whose is None:
             return range(self.cells)

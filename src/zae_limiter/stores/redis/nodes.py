@@ -16,6 +16,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from ..outcomes import NotSent, Unknown
 from ..pools import Pools
 from .answers import refusal
+from .resp import pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,24 +35,24 @@ class Nodes:
         self._limit = limit
         self._pools: dict[Address, Pools[CallPool]] = {}
 
-    async def call(self, address: Address, command: Sequence[Any], deadline: float, *, asking: bool = False) -> Any:
-        """Send a command to one server and return its answer; ``asking`` is for a slot that is moving there."""
-        answer = (await self.call_all(address, (("ASKING",), command) if asking else (command,), deadline))[-1]
-        if isinstance(answer, Exception):
-            raise refusal(answer, str(address)) from answer
-        return answer
-
-    async def call_all(self, address: Address, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
-        """Send commands to one server, all at once; an error that it answers with takes the place of the answer."""
+    async def exchange(self, address: Address, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one."""
         if deadline <= time.monotonic():
             raise NotSent(f"no time was left to ask {address}")
-        pool = self._pools_of(address).here()
+        pools = self._pools.get(address) or self._add_pools(address)
         try:
-            return await pool.call(commands, deadline, partial(self._open, address))
+            return await pools.here().call(data, count, deadline)
         except TimeoutError as error:
             raise Unknown(f"no answer from {address} in time") from error
         except (RedisError, OSError) as error:
             raise Unknown(f"no answer from {address}: {error}") from error
+
+    async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
+        """Send one command and return its answer; raise `Refusal` if that is an error."""
+        (answer,) = await self.exchange(address, pack(command), 1, deadline)
+        if isinstance(answer, Exception):
+            raise refusal(answer, str(address)) from answer
+        return answer
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
@@ -63,24 +64,26 @@ class Nodes:
         if address in self._pools:
             self._pools[address].close()
 
-    def _pools_of(self, address: Address) -> Pools[CallPool]:
-        found = self._pools.get(address)
-        if found is None:
-            make = partial(self._wire.new_pool, self._limit, str(address))
-            found = self._pools.setdefault(address, Pools(self._wire, make))
-        return found
+    def _add_pools(self, address: Address) -> Pools[CallPool]:
+        open_link = partial(_open_link, self._wire, self._login, self._connect_timeout, address)
+        make = partial(self._wire.new_pool, self._limit, str(address), open_link)
+        return self._pools.setdefault(address, Pools(self._wire, make))
 
-    async def _open(self, address: Address, deadline: float = math.inf) -> Any:
-        left = min(deadline - time.monotonic(), self._connect_timeout)
-        try:
-            if left <= 0:
-                raise TimeoutError
-            return await self._wire.open(address, self._login, left)
-        except TimeoutError as error:
-            raise NotSent(f"no connection to {address} in time") from error
-        except (ResponseError, BusyLoadingError, AuthenticationError) as error:
+
+async def _open_link(
+    wire: Wire, login: dict[str, Any], connect_timeout: float, address: Address, deadline: float = math.inf
+) -> Any:
+    """Open a connection. Raise `NotSent` if that fails, `Refusal` if the server does not accept the login."""
+    left = min(deadline - time.monotonic(), connect_timeout)
+    try:
+        if left <= 0:
+            raise TimeoutError
+        return await wire.open(address, login, left)
+    except TimeoutError as error:
+        raise NotSent(f"no connection to {address} in time") from error
+    except (ResponseError, BusyLoadingError, AuthenticationError) as error:
+        raise refusal(error, str(address)) from error
+    except (RedisError, OSError) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise refusal(error, str(address)) from error
-        except (RedisError, OSError) as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise refusal(error, str(address)) from error
-            raise NotSent(f"no connection to {address}: {error}") from error
+        raise NotSent(f"no connection to {address}: {error}") from error

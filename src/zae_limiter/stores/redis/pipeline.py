@@ -10,44 +10,44 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import InvalidResponse
 
 from ..connection_slots import TaskLine
 from ..outcomes import NoneFree, NotSent
 from ..pools import IDLE_SECONDS
-from .resp import Reader, packed
+from .resp import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable
 
-    OpenLink: TypeAlias = Callable[[], Coroutine[Any, Any, "AsyncLink"]]
+    from ..pools import OpenLink
 
 DEPTH = 32
 """How many calls may be under way on a connection before another one is opened."""
 
 
 class Answer(asyncio.Future[list[Any]]):
-    """What a call waits for: an answer per command."""
+    """The future of a call: the answers to its commands."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, commands: int, deadline: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, deadline: float) -> None:
         super().__init__(loop=loop)
         self.deadline = deadline
-        self.missing = commands
+        self.missing = count
         self.found: list[Any] = []
         self._held = False
 
     def hold(self) -> None:
-        """Let nobody cancel it: whoever waits for it is told of a cancellation when it is there."""
+        """Ignore cancellations: whoever waits for the answer is cancelled when it has come."""
         self._held = True
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Give it up, unless it is held; the answer is taken off the connection all the same."""
+        """Cancel it unless it is held; the connection still takes the answer."""
         return not self._held and super().cancel(msg)
 
     def fail(self, error: Exception) -> None:
-        """Raise an error in whoever still waits for it."""
+        """Raise an error in whoever waits for it."""
         if not self.done():
             self.set_exception(error)
             self.exception()  # seen, should nobody wait any more
@@ -75,20 +75,20 @@ class AsyncLink(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way."""
+        """Return whether calls are under way."""
         return bool(self._waiting)
 
     @property
     def room(self) -> int:
-        """How many more calls may be sent."""
+        """Return how many more calls may be sent."""
         ready = self.open and self._writable and not self._transport.is_closing()
         return DEPTH - len(self._waiting) if ready else 0
 
-    def send(self, commands: Sequence[Sequence[Any]], deadline: float) -> Answer:
-        """Send commands, all at once; an error that the server answers with takes the place of an answer."""
-        answer = Answer(self._loop, len(commands), deadline)
+    def send(self, data: bytes, count: int, deadline: float) -> Answer:
+        """Send ``data``, which are ``count`` commands; an error that the server answers with is one of the answers."""
+        answer = Answer(self._loop, count, deadline)
         self._waiting.append(answer)
-        self._transport.write(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
+        self._transport.write(data)
         if self._alarm is None or deadline < self._rings_at:
             self._set_alarm(deadline)
         return answer
@@ -109,7 +109,7 @@ class AsyncLink(asyncio.Protocol):
             self._connection.disconnect(nowait=True).send(None)  # it does not suspend
 
     def data_received(self, data: bytes) -> None:
-        """Hand answers to those who wait for them, in the order of the calls."""
+        """Give the answers to those who wait for them, in the order of the calls."""
         waiting = self._waiting
         try:
             for value in self._reader.feed(data):
@@ -134,7 +134,7 @@ class AsyncLink(asyncio.Protocol):
         self.open = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who wait that no answer will come."""
+        """Fail the calls under way: no answer will come."""
         self._streams.connection_lost(exc)
         self._fail_all(str(exc) if exc else "the connection was closed")
         self.on_change(self)
@@ -176,32 +176,33 @@ class AsyncLink(asyncio.Protocol):
 
 
 def _ignore(link: AsyncLink) -> None:
-    """Belong to no pool yet."""
+    """Do nothing: the connection is in no pool yet."""
 
 
 class SharedPool:
     """The connections of one event loop to one server; few, because calls share them."""
 
-    def __init__(self, limit: int, where: str) -> None:
+    def __init__(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> None:
         self.ending: object = None
         self._limit = limit
         self._where = where
+        self._open_link = open_link
         self._links: list[AsyncLink] = []
         self._opening: asyncio.Task[AsyncLink] | None = None
         self._line = TaskLine()
         self._over = False
 
-    async def call(self, commands: Sequence[Sequence[Any]], deadline: float, open_link: OpenLink) -> list[Any]:
-        """Send commands and wait for all answers; raise `TimeoutError` or `OSError` where these do not come.
+    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``count`` commands and wait for all answers; raise `TimeoutError` or `OSError` if these do not come.
 
-        Raise `NotSent` where there is no connection in time. One that is being opened is for all who wait, whatever
+        Raise `NotSent` if there is no connection in time. One that is being opened is for all who wait, whatever
         becomes of the one for whom it was begun.
         """
-        link = self._find() or await self._wait(deadline, open_link)
-        return await link.send(commands, deadline)
+        link = self._find() or await self._wait(deadline)
+        return await link.send(data, count, deadline)
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it is done."""
+        """Close the idle connections, and those in use when they are done."""
         self._over = True
         for link in list(self._links):
             link.retire()
@@ -210,12 +211,12 @@ class SharedPool:
         """Return a connection that can take a call; close those that were idle for too long."""
         for link in self._links:
             if link.room:
-                if link.busy or time.monotonic() - link.used_at < IDLE_SECONDS:
+                if time.monotonic() - link.used_at < IDLE_SECONDS or link.busy:
                     return link
                 link.close()
         return None
 
-    async def _wait(self, deadline: float, open_link: OpenLink) -> AsyncLink:
+    async def _wait(self, deadline: float) -> AsyncLink:
         """Wait for a connection: a new one, or one on which a call has ended."""
         started = time.monotonic()
         while (link := self._find()) is None:
@@ -225,13 +226,13 @@ class SharedPool:
             if left <= 0:
                 raise NotSent(f"no connection to {self._where} in time")
             if self._opening is None and len(self._links) < self._limit:
-                self._opening = asyncio.ensure_future(open_link())
+                self._opening = asyncio.ensure_future(self._open_link())
                 self._opening.add_done_callback(self._add)
             await self._line.wait(left)
         return link
 
     def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
-        """Let those who wait use the connection that was opened, or hear why there is none at all."""
+        """Add the connection that was opened and wake those who wait; if it failed and there is no other, fail them."""
         self._opening = None
         error = NotSent("the event loop is ending") if opening.cancelled() else opening.exception()
         if error is None:
@@ -245,9 +246,10 @@ class SharedPool:
         self._line.wake_all(error)
 
     def _notice(self, link: AsyncLink) -> None:
-        """Forget a connection that has ended, and let as many in as there is room for, or one who opens another."""
+        """Remove a connection that has ended; wake as many as there is room for, or one who opens another."""
         if self._over and not link.busy:
             link.retire()
         if not link.open and not link.busy and link in self._links:
             self._links.remove(link)
-        self._line.wake(link.room or 1)
+        if self._line.turns:
+            self._line.wake(link.room or 1)

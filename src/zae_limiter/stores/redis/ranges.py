@@ -1,17 +1,22 @@
 """Queries: ranges of a cell's index entries, merged over cells, then the records themselves.
 
-An index entry may outlive its record; it is recognised by the image and passed over.
+An index entry may outlive its record; the image shows that, and the entry is left out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ...records.algebra import Image, Key, Page, Query
 from ..ranges import index_entry
 
 if TYPE_CHECKING:
-    from .store import RedisStore
+    from collections.abc import Awaitable, Callable
+
+    from .client import Client
+    from .layout import Layout
+
+    Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]
 
 _SEPARATOR = b"\0"
 
@@ -24,19 +29,19 @@ class _Range(NamedTuple):
     high: bytes
 
 
-async def query(store: RedisStore, query: Query, deadline: float) -> Page:
-    """One page of a range."""
-    cells = sorted(store.layout.searched(query))
+async def query(client: Client, layout: Layout, fetch: Fetch, query: Query, deadline: float) -> Page:
+    """Return one page of a range. ``fetch`` reads records, until a deadline."""
+    keys = [layout.index(cell) for cell in sorted(layout.cells_of(query))]
     wanted = _range_of(query)
     rows: list[tuple[Key, Image]] = []
     after = None if query.after is None else wanted.head + query.after.encode()
     more = True
     while more and len(rows) < query.limit:
-        entries, more = await _entries(store, cells, query, _after(wanted, after, query), deadline)
+        entries, more = await _entries(client, keys, query, _after(wanted, after, query), deadline)
         entries, more = entries[: query.limit - len(rows)], more or len(entries) > query.limit - len(rows)
         if entries:
             after = entries[-1]
-            rows += await _records(store, query, wanted.head, entries, deadline)
+            rows += await _records(fetch, query, wanted.head, entries, deadline)
     cursor = after[len(wanted.head) :].decode() if more and after is not None else None
     return Page(tuple(rows), cursor)
 
@@ -60,20 +65,19 @@ def _after(wanted: _Range, after: bytes | None, query: Query) -> _Range:
 
 
 async def _entries(
-    store: RedisStore, cells: list[int], query: Query, wanted: _Range, deadline: float
+    client: Client, keys: list[str], query: Query, wanted: _Range, deadline: float
 ) -> tuple[list[bytes], bool]:
-    """The next entries over all cells, in order, and whether there are more.
+    """Return the next entries over all cells, in order, and whether there are more.
 
-    Every cell gives a few. What lies beyond the last one of a cell that has more may not be next, and waits.
+    Every cell gives a few. What lies beyond the last one of a cell that has more may not be next, so it is left out.
     """
-    count = query.limit + 1 if len(cells) == 1 else 2 * query.limit // len(cells) + 2
+    count = query.limit + 1 if len(keys) == 1 else 2 * query.limit // len(keys) + 2
     if query.descending:
         verb, bounds = "ZREVRANGEBYLEX", (wanted.high, wanted.low)
     else:
         verb, bounds = "ZRANGEBYLEX", (wanted.low, wanted.high)
-    keys = [store.layout.index(cell) for cell in cells]
     commands = [(key, (verb, key, *bounds, "LIMIT", 0, count)) for key in keys]
-    given = await store.client.commands(commands, deadline)
+    given = await client.commands(commands, deadline)
     found = [entry for entries in given for entry in entries]
     ends = [entries[-1] for entries in given if len(entries) == count]
     found.sort(reverse=query.descending)
@@ -85,12 +89,12 @@ async def _entries(
 
 
 async def _records(
-    store: RedisStore, query: Query, head: bytes, entries: list[bytes], deadline: float
+    fetch: Fetch, query: Query, head: bytes, entries: list[bytes], deadline: float
 ) -> list[tuple[Key, Image]]:
-    """The records of some entries; those that are gone or have moved in the index are left out."""
+    """Return the records of some entries without those that are deleted or have moved in the index."""
     listed = [entry[len(head) :].decode().split("\0") for entry in entries]
     keys = [Key(query.pk, sort) if query.gsi is None else Key(*key) for sort, *key in listed]
-    images = await store.fetch(keys, deadline)
+    images = await fetch(keys, deadline)
     rows = zip(listed, keys, images, strict=True)
     return [(key, image) for (sort, *_), key, image in rows if image is not None and _fits(query, sort, image)]
 

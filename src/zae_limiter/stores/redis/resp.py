@@ -9,28 +9,32 @@ from redis.exceptions import InvalidResponse, ResponseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ANY_BYTES = "surrogateescape"
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
 _TURNED_AWAY = b"ERR max number of clients reached"
-"""No answer to a command: a server with too many connections says so and closes the new one."""
+"""Not an answer to a command: a server with too many connections sends it and closes the new one."""
 
 
-def packed(command: Sequence[Any]) -> bytes:
-    """Return a command as the protocol has it; redis-py's own way takes four times as long."""
-    parts = [f"*{len(command)}\r\n"]
+def pack(command: Sequence[Any]) -> bytes:
+    """Return the bytes of a command of numbers, texts and bytes."""
+    parts = [b"*%d\r\n" % len(command)]
     for argument in command:
-        text = argument.decode(errors=_ANY_BYTES) if type(argument) is bytes else str(argument)
-        size = len(text) if text.isascii() else len(text.encode(errors=_ANY_BYTES))
-        parts.append(f"${size}\r\n{text}\r\n")
-    return "".join(parts).encode(errors=_ANY_BYTES)
+        data = argument if type(argument) is bytes else str(argument).encode(errors="surrogateescape")
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def pack_texts(command: Sequence[str]) -> bytes:
+    """Return the bytes of a command of texts only: `pack` in a third of the time if they are ASCII."""
+    text = "".join([f"${len(argument)}\r\n{argument}\r\n" for argument in command])
+    return f"*{len(command)}\r\n{text}".encode() if text.isascii() else pack(command)
 
 
 class _Incomplete(Exception):
-    """The rest of an answer has not come yet; there must be at least so many bytes."""
+    """An answer is incomplete; its argument is how many bytes there must be at least."""
 
 
 class Reader:
-    """Takes answers out of the bytes of a connection, in whatever pieces these come."""
+    """Parse the answers of a connection from its bytes, in whatever pieces these arrive."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -38,9 +42,9 @@ class Reader:
         self._needed = 0
 
     def feed(self, data: bytes) -> list[Any]:
-        """Return the answers that are complete now; an error of the server is a `ResponseError` among them.
+        """Return the answers that are complete; an error that the server answers with is a `ResponseError` among them.
 
-        Raise `InvalidResponse` where the bytes are no answer, `ConnectionError` where the server wants none of us.
+        Raise `InvalidResponse` if the bytes are not an answer, `ConnectionError` if the server refuses the connection.
         """
         if self._pieces:
             self._pieces.append(data)
@@ -58,14 +62,14 @@ class Reader:
         except _Incomplete as rest:
             self._needed = rest.args[0] - at
         except ValueError as error:
-            raise InvalidResponse(f"no answer of Redis: {data[at : at + 40]!r}") from error
+            raise InvalidResponse(f"not an answer of Redis: {data[at : at + 40]!r}") from error
         self._pieces = [data[at:]] if at < len(data) else []
         self._size = len(data) - at
         return found
 
 
 def _parse(data: bytes, at: int) -> tuple[Any, int]:
-    """Return the answer that begins at ``at``, and where it ends."""
+    """Return the answer at the position ``at``, and the position behind it. Raise `_Incomplete` or ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
         raise _Incomplete(len(data) + 1)

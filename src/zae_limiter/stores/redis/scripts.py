@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from hashlib import sha1
 from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 class Script(NamedTuple):
@@ -12,6 +15,10 @@ class Script(NamedTuple):
 
     text: str
     digest: str
+
+    def command(self, keys: Sequence[str], arguments: Iterable[str]) -> tuple[str, ...]:
+        """Return the command that runs it by its digest."""
+        return ("EVALSHA", self.digest, str(len(keys)), *keys, *arguments)
 
 
 def _load(name: str) -> Script:

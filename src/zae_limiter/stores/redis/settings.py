@@ -1,4 +1,4 @@
-"""What a Redis URL says: where the servers are, who we are there, and how long we wait.
+"""The settings in a Redis URL: where the servers are, how to log in, and how long to wait.
 
 ``redis://user:password@host:6379/0?prefix=zae&timeout=5``; several hosts, with commas, for a cluster or for sentinels;
 ``redis+sentinel://host:26379/service/0`` names the service in its path.
@@ -89,7 +89,7 @@ class Settings(NamedTuple):
 
 
 def parse(url: str) -> Settings:
-    """Take a URL apart; nothing is asked of any server."""
+    """Parse a URL. Connects to nothing. Raise `ValidationError` if it is invalid."""
     parts = split_url(url)
     scheme = SCHEMES[parts.scheme.lower()]
     given = parse_options(url, parts, _OPTIONS)
@@ -155,7 +155,7 @@ def _address(url: str, scheme: Scheme, text: str) -> Address:
 
 
 def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[str, str]:
-    """The service and the database that the path names."""
+    """Return the service and the database that the path names."""
     words = [unquote(word) for word in path.strip("/").split("/") if word]
     service = ""
     if scheme.kind == "sentinel":

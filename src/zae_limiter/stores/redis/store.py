@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities, BackendStats
@@ -11,12 +12,13 @@ from ...records import bucket
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds, is_live
 from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
-from ..server_clock import ServerClock
-from . import ranges, scripts
+from ..server_clock import KNOWN_MS, ServerClock
+from . import ranges
 from .client import Client
-from .images import plan_swaps, show
+from .images import add_swap, show
 from .layout import CLUSTER_CELLS, Layout
 from .nodes import Nodes
+from .scripts import COMMIT, SWAP
 from .sweeping import Sweeper
 from .topology import open_topology
 from .values import add_tokens, index_use
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...clock import Clock
-    from .images import Swap
     from .settings import Settings
 
 _TELL = "T"
@@ -67,109 +68,113 @@ class RedisStore:
         self.layout = layout
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
+        self._host = server_clock.host
         self._own_time = clock is None
         self._sweeper = Sweeper(client, layout, self.clock, self.now)
 
     def now(self) -> str:
-        """The instant by which records expire, as the scripts want it: nothing, as the server knows it best."""
+        """Return the instant by which records expire, as the scripts take it: empty for the server's own time."""
         return "" if self._own_time else str(self.clock.now_ms())
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         return await self.fetch(keys, self.client.deadline(timeout))
 
     async def fetch(self, keys: Sequence[Key], deadline: float) -> list[Image | None]:
-        """The same, until ``deadline``."""
-        wanted = list(dict.fromkeys(keys))
+        """Return the current images, in the order of the keys, until ``deadline``."""
         found: dict[Key, Image | None] = {}
-        for cell, writes in self._by_cell([Write(key) for key in wanted]).items():
+        for cell, writes in self._by_cell([Write(key) for key in dict.fromkeys(keys)]).items():
             _, images = await self._run(cell, writes, deadline)
-            found.update((write.key, image) for write, image in zip(writes, images, strict=True))
+            found.update(_by_key(writes, images))
         return [found[key] for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        deadline = self.client.deadline(timeout)
-        if self.layout.cells > 1:
-            return await self._commit_widely(writes, deadline)
+        deadline = time.monotonic() + (self.client.timeout if timeout is None else timeout)
         if not writes:
             return Committed(())
-        committed, images = await self._commit_inside(0, writes, deadline)
-        if committed:
-            return Committed(tuple(images))
-        return Conflict({write.key: image for write, image in zip(writes, images, strict=True)})
-
-    async def _commit_widely(self, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
-        """Commit to several cells: one of them decides, the others only delete."""
+        if self.layout.cells == 1:
+            committed, images = await self._commit_cell(0, writes, deadline)
+            return Committed(tuple(images)) if committed else Conflict(_by_key(writes, images))
         found: dict[Key, Image | None] = {}
         for cell, group in _deciding_first(self._by_cell(writes)):
-            committed, images = await self._commit_inside(cell, group, deadline)
-            found.update((write.key, image) for write, image in zip(group, images, strict=True))
+            committed, images = await self._commit_cell(cell, group, deadline)
+            found.update(_by_key(group, images))
             if not committed:
                 return Conflict(found)
         return Committed(tuple([found[write.key] for write in writes]))
 
-    async def _commit_inside(
+    async def _commit_cell(
         self, cell: int, writes: Sequence[Write], deadline: float
-    ) -> tuple[bool, list[Image | None]]:
-        """Commit inside one cell: whether all guards held, and the images then, in the order of the writes.
+    ) -> tuple[bool, Sequence[Image | None]]:
+        """Commit inside one cell. Return whether all guards held, and the images then, in the order of the writes.
 
-        Records that nobody has written since they were last seen are swapped. Where that fails although all guards hold
+        Records that nobody has written since they were last seen are swapped. If that fails although all guards hold
         for what is there now, the full script decides.
         """
-        swaps = plan_swaps(writes)
-        if swaps is not None and all(self._is_live(write.seen) for write in writes):
-            current = await self._swap(cell, writes, swaps, deadline)
-            if current is None:
-                await self._tidy(cell, (), deadline)
-                return True, [swap.after for swap in swaps]
-            self.client.conflicts += 1
-            writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
-            if not all(holds(write.seen, write.guards) for write in writes):
-                return False, current
-        committed, images = await self._run(cell, writes, deadline)
-        if committed:
-            await self._tidy(cell, writes, deadline)
-        else:
-            self.client.conflicts += 1
-        return committed, images
-
-    def _is_live(self, image: Image | None) -> bool:
-        """Return whether a record counts as existing; the server itself drops what expires by its own clock."""
-        return self._own_time or is_live(image, self.clock.now_ms())
-
-    async def _swap(
-        self, cell: int, writes: Sequence[Write], swaps: Sequence[Swap], deadline: float
-    ) -> list[Image | None] | None:
-        """Replace all records if all are what was last seen. Return None, or what is there where they are not."""
+        sent_ms = self._host.now_ms()
+        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
         keys = [self.layout.record(write.key, cell) for write in writes]
-        sent_ms = self._server_clock.host.now_ms()
-        tell = _TELL if self._own_time and self._server_clock.wants(sent_ms) else ""
-        arguments: list[Any] = [tell]
-        for digest, kept, tail, expires, _ in swaps:
-            arguments += digest, kept, tail, expires if self._own_time else ""
-        answer: bytes = await self.client.run(scripts.SWAP, keys, arguments, deadline)
-        outcome, *records = _text(answer, keys).split("\0")
-        if tell:
-            self._learn(outcome[1:], sent_ms)
+        command = ["EVALSHA", SWAP.digest, str(len(keys)), *keys, _TELL if asks else ""]
+        after: list[Image] = []
+        for write in writes:
+            image = add_swap(command, write, expire=self._own_time)
+            if image is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
+                return await self._commit_fully(cell, writes, deadline)
+            after.append(image)
+        answer = await self.client.run(keys[0], command, deadline, SWAP)
+        if answer != b"=":
+            current = self._parse_swap(answer, writes, keys, sent_ms if asks else None)
+            if current is not None:
+                self.client.conflicts += 1
+                writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
+                if not all(holds(write.seen, write.guards) for write in writes):
+                    return False, current
+                return await self._commit_fully(cell, writes, deadline)
+        if self._sweeper.due <= time.monotonic():
+            await self._sweep(cell, (), deadline)
+        return True, after
+
+    def _parse_swap(
+        self, answer: object, writes: Sequence[Write], keys: Sequence[str], asked_ms: int | None
+    ) -> list[Image | None] | None:
+        """Return None if the answer says that the records were replaced, else what is there.
+
+        ``asked_ms`` is when the server was asked for its time, if it was.
+        """
+        outcome, *records = _decode(answer, keys).split("\0")
+        if asked_ms is not None:
+            self._learn(outcome[1:], asked_ms)
         if outcome[:1] == "=":
             return None
         if len(records) != len(writes) or any(record and record[0] != "\n" for record in records):
             raise _foreign(keys)
         current = [show(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
-        return [image if self._is_live(image) else None for image in current]
+        return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
 
-    async def _tidy(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
-        due = self._sweeper.due(cell, writes)
+    async def _commit_fully(
+        self, cell: int, writes: Sequence[Write], deadline: float
+    ) -> tuple[bool, Sequence[Image | None]]:
+        """Commit inside one cell with the full script."""
+        committed, images = await self._run(cell, writes, deadline)
+        if committed:
+            await self._sweep(cell, writes, deadline)
+        else:
+            self.client.conflicts += 1
+        return committed, images
+
+    async def _sweep(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
+        """Shorten the index after a commit, if it is time for that."""
+        due = self._sweeper.next_cell(cell, writes)
         if due is not None:
             await self._sweeper.sweep(due, deadline)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
-        return await ranges.query(self, query, self.client.deadline(timeout))
+        """Return one page of a range."""
+        return await ranges.query(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
 
     def stats(self) -> BackendStats:
-        """What was called."""
+        """Return what was called so far."""
         return self.client.stats()
 
     async def close(self) -> None:
@@ -185,7 +190,7 @@ class RedisStore:
         return groups
 
     async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, list[Image | None]]:
-        """Commit inside one cell: whether all guards held, and the images then, in the order of the writes."""
+        """Run the full script in one cell. Return whether all guards held, and the images then."""
         layout = self.layout
         keys = [layout.record(write.key, cell) for write in writes]
         position = len(keys) + 1
@@ -195,13 +200,14 @@ class RedisStore:
             if use and len(keys) < position:
                 keys += layout.index(cell), layout.expiries(cell)
             add_tokens(lines, write, use * position)
-        sent_ms = self._server_clock.host.now_ms()
-        told = self._told(sent_ms)
-        answer: bytes = await self.client.run(scripts.COMMIT, keys, ("\n".join(lines) + "\n", told), deadline)
-        outcome, *records = _text(answer, keys).split("\0")
+        sent_ms = self._host.now_ms()
+        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
+        command = COMMIT.command(keys, ("\n".join(lines) + "\n", _TELL if asks else self.now()))
+        answer = await self.client.run(keys[0], command, deadline, COMMIT)
+        outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
             raise _foreign(keys)
-        if told == _TELL:
+        if asks:
             outcome, _, clock = outcome.partition(" ")
             self._learn(clock, sent_ms)
         if outcome == "-2":
@@ -214,19 +220,19 @@ class RedisStore:
             raise _not_a_number(writes, images)
         return committed, images
 
-    def _told(self, sent_ms: int) -> str:
-        """What the script is told about time."""
-        return _TELL if self._own_time and self._server_clock.wants(sent_ms) else self.now()
-
-    def _learn(self, told: str, sent_ms: int) -> None:
-        """Learn the server's time from the seconds and microseconds that it has told."""
-        seconds, _, microseconds = told.partition(" ")
+    def _learn(self, time_text: str, sent_ms: int) -> None:
+        """Learn the server's time from the seconds and microseconds of an answer."""
+        seconds, _, microseconds = time_text.partition(" ")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._server_clock.host.now_ms())
+        self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._host.now_ms())
 
 
-def _text(answer: object, keys: Sequence[str]) -> str:
-    """An answer of a script."""
+def _by_key(writes: Sequence[Write], images: Sequence[Image | None]) -> dict[Key, Image | None]:
+    return {write.key: image for write, image in zip(writes, images, strict=True)}
+
+
+def _decode(answer: object, keys: Sequence[str]) -> str:
+    """Return a script's answer as text. Raise `CorruptRecordError` if it is not."""
     try:
         if isinstance(answer, bytes):
             return answer.decode()
@@ -236,16 +242,16 @@ def _text(answer: object, keys: Sequence[str]) -> str:
 
 
 def _foreign(keys: Sequence[str]) -> CorruptRecordError:
-    """Something that is no record is where one should be."""
+    """Return the error for something else at the key of a record."""
     where = " or ".join(map(repr, keys))
     return CorruptRecordError(
-        f"What Redis holds at {where} is no record of ours. Delete it (a bucket goes with reset_bucket()), "
+        f"What Redis holds at {where} is not a zae-limiter record. Delete it (reset_bucket() deletes a bucket), "
         "or give this limiter a ?prefix= of its own."
     )
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
-    """What is wrong with a record to which nothing can be added."""
+    """Return the error for a record to which an amount cannot be added."""
     for (pk, sk), image in zip([write.key for write in writes], images, strict=True):
         if sk == STATE and image is not None:
             try:
@@ -253,18 +259,21 @@ def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> Co
             except CorruptRecordError as error:
                 return error
     where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes if write.add)
-    return CorruptRecordError(f"An attribute of {where} is no whole number below 2^53; nothing was changed.")
+    return CorruptRecordError(f"An attribute of {where} is not a whole number below 2^53; nothing was changed.")
 
 
 def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Write]]]:
-    """The groups of several cells: the one that decides, then those that only delete, which nothing can hold back."""
+    """Return the groups by cell, first the one whose guards decide, then those that only delete.
+
+    Raise `InfrastructureError` if several cells have guards: no commit spans them.
+    """
     if len(groups) < 2:
         return list(groups.items())
     deciding = {cell: group for cell, group in groups.items() if not all(write.blind for write in group)}
     if len(deciding) > 1:
         names = " and ".join(group[0].key.pk for group in deciding.values())
         raise InfrastructureError(
-            f"A Redis Cluster cannot change {names} at once: they live in different slots, and nothing was changed."
+            f"A Redis Cluster cannot change {names} at once: they are in different slots; nothing was changed."
         )
     return [*deciding.items(), *((cell, group) for cell, group in groups.items() if cell not in deciding)]
 
@@ -272,7 +281,7 @@ def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Writ
 def open_redis(
     settings: Settings, *, blocking: bool, host_clock: Clock | None = None, clock: Clock | None = None
 ) -> RedisStore:
-    """A store for the deployment that a URL names; nothing is connected before the first call."""
+    """Return a store for the deployment that a URL names. Connects at the first call."""
     wire = BlockingWire() if blocking else AsyncWire()
     nodes = Nodes(wire, settings.login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
     client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)

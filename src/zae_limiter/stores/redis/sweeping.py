@@ -38,52 +38,53 @@ class Sweeper:
         self._now = now
         self._new = [0] * layout.cells
         self._next = 0
-        self._due = time.monotonic() + _EVERY_SECONDS
+        self.due = time.monotonic() + _EVERY_SECONDS
+        """When a cell is swept at the latest, by the monotonic clock."""
 
-    def due(self, cell: int, writes: Sequence[Write]) -> int | None:
-        """The cell that is to be swept after a commit, if any."""
+    def next_cell(self, cell: int, writes: Sequence[Write]) -> int | None:
+        """Return the cell to sweep after a commit of ``writes`` to ``cell``, or None."""
         for write in writes:
             if write.expires_at_ms is not None and can_change_index(write):
                 self._new[cell] += 1
         if self._new[cell] >= _EVERY_NEW:
             self._new[cell] = 0
             return cell
-        if time.monotonic() < self._due:
+        if time.monotonic() < self.due:
             return None
-        self._due = time.monotonic() + _EVERY_SECONDS
+        self.due = time.monotonic() + _EVERY_SECONDS
         self._next = (self._next + 1) % self._layout.cells
         return self._next
 
     async def sweep(self, cell: int, deadline: float) -> int:
-        """Take the next batch of expired records out of a cell's index; how many there were.
+        """Take the next batch of expired records out of a cell's index and return how many there were.
 
-        The commit before it has been made, so no failure is told.
+        A failure is ignored: the commit before it has been made.
         """
         try:
-            return await self._swept(cell, deadline)
+            return await self._sweep(cell, deadline)
         except InfrastructureError:
             return 0
 
-    async def _swept(self, cell: int, deadline: float) -> int:
+    async def _sweep(self, cell: int, deadline: float) -> int:
         layout, expiries = self._layout, self._layout.expiries(cell)
         until = self._clock.now_ms() // 1000
         due = ("ZRANGEBYSCORE", expiries, "-inf", until, "LIMIT", 0, BATCH)
-        members = await self._client.command(expiries, due, deadline)
+        members = await self._client.run(expiries, due, deadline)
         if not members:
             return 0
-        listed = {member: key for member in members if (key := _listed(member)) is not None}
+        listed = {member: key for member in members if (key := _parse_member(member)) is not None}
         if len(listed) < len(members):
-            await self._client.command(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
+            await self._client.run(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
         if not listed:
             return 0
-        records = [layout.record(key, cell) for key in listed.values()]
-        keys = (layout.index(cell), expiries, *records)
-        gone: int = await self._client.run(scripts.SWEEP, keys, (self._now(), *listed), deadline)
+        keys = (layout.index(cell), expiries, *(layout.record(key, cell) for key in listed.values()))
+        command = scripts.SWEEP.command(keys, (self._now(), *map(bytes.decode, listed)))
+        gone: int = await self._client.run(expiries, command, deadline, scripts.SWEEP)
         return gone
 
 
-def _listed(member: bytes) -> Key | None:
-    """The record that a member of the expiry set stands for; None where it is none of ours."""
+def _parse_member(member: bytes) -> Key | None:
+    """Return the key of the record that a member of the expiry set is for, or None if it is not one of ours."""
     try:
         pk, sk, entries = json.loads(member)
     except (ValueError, TypeError):

@@ -21,14 +21,15 @@ _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_ke
 
 
 def encode(value: Any) -> str:
-    """One attribute's value: equal values have equal texts."""
+    """Return the text of an attribute's value: equal values have equal texts."""
     return str(value) if type(value) is int else _canonical(value)
 
 
 def add_tokens(lines: list[str], write: Write, index: int) -> None:
-    """Write a write down for the script; ``index`` is the position of the record's index set among its keys, or 0.
+    """Add the tokens of a write for the script to ``lines``.
 
-    It is negative where entries come or go only if the record begins to expire.
+    ``index`` is the position of the record's index set among the keys, or 0; it is negative if entries change only
+    when the record begins to expire.
     """
     key, guards, put, add, remove, expires_at_ms, delete, _ = write
     lines += (
@@ -54,13 +55,12 @@ def add_tokens(lines: list[str], write: Write, index: int) -> None:
 
 
 def index_use(write: Write) -> int:
-    """What a write may do to the index: 1 if it may create, delete or move the record, -1 if the record may begin to
-    expire, 0 if nothing."""
+    """Return 1 if a write may add or remove index entries, -1 if it may only make the record expire, else 0."""
     return 1 if can_change_index(write) else -1 if write.expires_at_ms else 0
 
 
 def can_change_index(write: Write) -> bool:
-    """Whether index entries may come or go with a write: it may create or delete the record, or moves it."""
+    """Return whether a write may add or remove index entries: it may create or delete the record, or moves it."""
     _, guards, put, _, remove, _, delete, _ = write
     if delete:
         return True
@@ -75,13 +75,13 @@ def can_change_index(write: Write) -> bool:
 
 
 def decode(key: Key, attr: str, value: str) -> Any:
-    """One attribute's value."""
+    """Return an attribute's value. Raise `CorruptRecordError` if its text is not one."""
     if value[:1] == '"' and "\\" not in value:
         return value[1:-1]
     try:
         return int(value) if _WHOLE.fullmatch(value) else json.loads(value)
     except ValueError:
         raise CorruptRecordError(
-            f"The record {key.pk} {key.sk} is no record of ours: it holds {attr[:40]}={value[:40]}. "
-            "Delete it; a bucket goes with reset_bucket()."
+            f"The record {key.pk} {key.sk} is not a zae-limiter record: it holds {attr[:40]}={value[:40]}. "
+            "Delete it; reset_bucket() deletes a bucket."
         ) from None

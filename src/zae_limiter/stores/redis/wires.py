@@ -11,7 +11,7 @@ import contextlib
 import socket
 import time
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import redis
 import redis.asyncio
@@ -21,60 +21,17 @@ from ..connection_slots import ThreadSlots
 from ..outcomes import NoneFree, NotSent
 from ..pools import Pool
 from .pipeline import AsyncLink, SharedPool
-from .resp import Reader, packed
+from .resp import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
+    from ..pools import OpenLink
     from .settings import Address
-
-_FRESH_SECONDS = 0.25
-"""A connection used so recently is taken to be alive."""
 
 _PIECE = 1 << 16
 
 PROTOCOL = 2
-
-
-class CallPool(Protocol):
-    """The connections of one home to one server."""
-
-    ending: object
-
-    async def call(
-        self, commands: Sequence[Sequence[Any]], deadline: float, open_link: Callable[..., Coroutine[Any, Any, Any]]
-    ) -> list[Any]:
-        """Send commands, all at once; an error that the server answers with takes the place of the answer.
-
-        Raise `NotSent` where there is no connection in time, `TimeoutError` where there is no answer in time, and
-        `OSError` or `RedisError` where there will be none. ``open_link`` opens a connection, within the connect timeout
-        and until the instant that it is given.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close what is idle, and what is in use when it is done."""
-        ...
-
-
-class Wire(Protocol):
-    """What a client needs of the network."""
-
-    def home(self) -> object:
-        """What connections belong to: the running loop, or the one home of all threads."""
-        ...
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the present home ends."""
-        ...
-
-    def new_pool(self, limit: int, where: str) -> CallPool:
-        """Return a pool of at most ``limit`` connections for the present home."""
-        ...
-
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> Any:
-        """Connect, encrypt, log in and choose the database."""
-        ...
 
 
 _ANONYMOUS: dict[str, Any] = (
@@ -99,6 +56,8 @@ def _arguments(address: Address, login: dict[str, Any], timeout: float) -> dict[
 class BlockingLink:
     """A connection that blocks the calling thread."""
 
+    fresh_seconds = 0.25
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._socket: socket.socket = connection._sock
@@ -106,9 +65,7 @@ class BlockingLink:
         self.idle_since = 0.0
 
     def usable(self) -> bool:
-        """Whether the other side is still there: an idle connection has nothing to read but its end."""
-        if time.monotonic() - self.idle_since < _FRESH_SECONDS:
-            return True
+        """Return whether there is nothing to read: on an idle connection that would be its end."""
         try:
             return not self._connection.can_read(timeout=0)
         except redis.ConnectionError:
@@ -118,57 +75,55 @@ class BlockingLink:
         """Close the socket."""
         self._connection.disconnect()
 
-    async def call(self, commands: Sequence[Sequence[Any]], deadline: float) -> list[Any]:
-        """Send commands and wait for all answers."""
-        sock = self._socket
-        sock.settimeout(_left(deadline))
-        sock.sendall(b"".join(map(packed, commands)))
+    def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``data``, which are ``count`` commands, and wait for all answers."""
+        self._limit_wait(deadline)
+        self._socket.sendall(data)
         answers: list[Any] = []
-        while len(answers) < len(commands):
-            sock.settimeout(_left(deadline))
-            data = sock.recv(_PIECE)
-            if not data:
+        while len(answers) < count:
+            self._limit_wait(deadline)
+            received = self._socket.recv(_PIECE)
+            if not received:
                 raise ConnectionError("the connection was closed")
-            answers += self._reader.feed(data)
+            answers += self._reader.feed(received)
         return answers
 
+    def _limit_wait(self, deadline: float) -> None:
+        """Have the socket wait until ``deadline`` at most, give or take a hundredth. Raise `TimeoutError` after it.
 
-def _left(deadline: float) -> float:
-    """Return the seconds until a deadline; raise `TimeoutError` if there are none: a socket takes 0 for no waiting."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
+        To set the timeout is a system call, which most calls spare because they have about as many seconds.
+        """
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if not left <= (self._socket.gettimeout() or 0.0) <= left * 1.01:
+            self._socket.settimeout(left * 1.005)
 
 
 class BlockingPool(Pool[BlockingLink]):
     """The connections of all threads, each used by one call at a time."""
 
-    def __init__(self, limit: int, where: str) -> None:
+    def __init__(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> None:
         super().__init__(ThreadSlots(limit))
         self._limit = limit
         self._where = where
+        self._open_link = open_link
 
-    async def call(
-        self,
-        commands: Sequence[Sequence[Any]],
-        deadline: float,
-        open_link: Callable[[float], Coroutine[Any, Any, BlockingLink]],
-    ) -> list[Any]:
-        """Send commands over a connection of their own; one on which anything goes wrong is closed."""
-        left = deadline - time.monotonic()
+    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
+
+        Raise `NotSent` if there is no connection in time, `TimeoutError` if there is no answer in time, and `OSError`
+        or `RedisError` if there will be none; the connection is closed then.
+        """
+        if not self.slots.take_now():
+            await self._wait_for_slot(deadline)
         try:
-            if not self.slots.take_now():
-                await self.slots.take(left)
-        except TimeoutError as error:
-            raise NoneFree(self._limit, left, f" to {self._where}") from error
-        try:
-            link = self.reuse() or await open_link(deadline)
+            link = self.reuse() or await self._open_link(deadline)
             if deadline <= time.monotonic():
                 self.keep(link)
                 raise NotSent(f"no time was left to ask {self._where}")
             try:
-                answers = await link.call(commands, deadline)
+                answers = link.call(data, count, deadline)
             except BaseException:
                 link.close()
                 raise
@@ -177,21 +132,26 @@ class BlockingPool(Pool[BlockingLink]):
         finally:
             self.slots.give_back()
 
+    async def _wait_for_slot(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        try:
+            await self.slots.take(left)
+        except TimeoutError as error:
+            raise NoneFree(self._limit, left, f" to {self._where}") from error
+
 
 class BlockingWire:
     """Blocks the calling thread; all threads share the connections."""
 
-    def home(self) -> object:
-        """All threads share the connections."""
-        return BlockingWire
+    per_loop = False
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Threads have no end."""
+        """Do nothing: threads share the connections to the end."""
         return None
 
-    def new_pool(self, limit: int, where: str) -> CallPool:
+    def new_pool(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> BlockingPool:
         """Return a pool for all threads."""
-        return BlockingPool(limit, where)
+        return BlockingPool(limit, where, open_link)
 
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
         """Connect and log in; commands are sent and answers read without redis-py from then on."""
@@ -211,16 +171,14 @@ class BlockingWire:
 class AsyncWire:
     """Suspends the running task; serves several loops at once."""
 
-    def home(self) -> object:
-        """A connection belongs to the loop that opened it."""
-        return asyncio.get_running_loop()
+    per_loop = True
 
-    def new_pool(self, limit: int, where: str) -> CallPool:
+    def new_pool(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> SharedPool:
         """Return a pool for the tasks of the running loop."""
-        return SharedPool(limit, where)
+        return SharedPool(limit, where, open_link)
 
     def on_scope_end(self, close: Callable[[], None]) -> object:
-        """A loop closes the asynchronous generators that were begun in it, as the last thing before it ends."""
+        """Have ``close`` called when the loop ends: it then closes its asynchronous generators."""
         waiting = _until_the_end(close)
         with contextlib.suppress(StopIteration):
             waiting.__anext__().send(None)
@@ -240,6 +198,10 @@ class AsyncWire:
             await connection.disconnect(nowait=True)
             raise
         return AsyncLink(connection)
+
+
+Wire: TypeAlias = BlockingWire | AsyncWire
+CallPool: TypeAlias = BlockingPool | SharedPool
 
 
 async def _until_the_end(close: Callable[[], None]) -> AsyncGenerator[None, None]:
