@@ -28,6 +28,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
+from zae_limiter.limiter import deciding, engine
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 
@@ -119,6 +120,21 @@ class Network:
         self.clock = ManualClock()
         self.store = FaultyStore(MemoryStore(self.clock), suspend=True, **options)
         self.limiter = RateLimiter(Repository(self.store))
+
+
+async def test_a_bucket_that_another_thread_sees_filled_meanwhile_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between finding that nothing fits and refusing, another loop may have shown an image with more in it."""
+    seen_empty = [None, None]  # as remembered, and as just read
+
+    def draft_later(*args: Any) -> deciding.Draft | None:
+        return seen_empty.pop() if seen_empty else deciding.draft(*args)
+
+    monkeypatch.setattr(engine, "draft", draft_later)
+    store = FaultyStore(MemoryStore(), suspend=True)
+    assert await take(RateLimiter(store)) == 99
+    assert not seen_empty
 
 
 async def test_a_cold_start_together_asks_as_little_as_one_alone() -> None:

@@ -342,13 +342,13 @@ class Engine:
     ) -> bool:
         """Refuse every charge; return False where what is known is not reason enough and the store must be asked."""
         if knowledge.is_final(chain):
-            errors = [refusal(chain.readings_for(charge.cost, now_ms), charge.cost, now_ms) for charge in pending]
+            found = [refusal(chain.readings_for(charge.cost, now_ms), charge.cost, now_ms) for charge in pending]
         else:
-            errors = [known_refusal(chain, charge.cost, now_ms, self._refusal_ttl_ms) for charge in pending]
-            if None in errors:
-                return False
+            found = [known_refusal(chain, charge.cost, now_ms, self._refusal_ttl_ms) for charge in pending]
+        errors = [error for error in found if error is not None]
+        if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it
+            return False
         for charge, error in zip(pending, errors, strict=True):
-            assert error is not None  # what no write can take, the same numbers refuse
             remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
         if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
