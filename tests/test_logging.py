@@ -17,7 +17,7 @@ import pytest
 import zae_limiter
 from tests.kv.support import CLIENT, KEY, Watched
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
-from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
+from zae_limiter import Decision, Limit, Observer, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.compatibility import log_aggregator_warning
@@ -172,6 +172,17 @@ def failing_client() -> None:
     SyncEnforceRateLimit(Watched(clock, {"get": OSError("down")}), clock=clock).check(CLIENT)
 
 
+def failing_observer() -> None:
+    class Failing(Observer):
+        def on_decision(self, decision: Decision) -> None:
+            raise KeyError
+
+    limiter = SyncRateLimiter("memory://", observer=Failing())
+    for _ in range(2):
+        with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, LIMITS):
+            pass
+
+
 HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "outage": (outage, ["store.unavailable", "store.available"]),
     "hanging store": (
@@ -184,6 +195,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "cut return": (cut_return, ["lease.return_cut"]),
     "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
     "ignored header": (ignored_header, ["web.header_ignored"]),
+    "failing observer": (failing_observer, ["observer.failed"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
     "skewed process": (skewed_process, ["clock.skewed"]),
     "old aggregator": (lambda: log_aggregator_warning(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),

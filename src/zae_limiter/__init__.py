@@ -59,6 +59,12 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
         UsageSnapshot as UsageSnapshot,
         UsageSummary as UsageSummary,
     )
+    from .observer import (
+        Decision as Decision,
+        Observer as Observer,
+        Settlement as Settlement,
+        StoreCall as StoreCall,
+    )
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
     from .stores.port import Store as Store
     from .sync import (

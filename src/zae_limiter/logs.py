@@ -16,6 +16,7 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
+| ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
 | ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
 | ``aggregator.outdated`` | WARNING | the aggregator has another version; once | aggregator_version, client_version |
 | ``kv.refused`` | DEBUG | a client of the key-value limiter was refused | *kv*, ``retry_after_ms`` |
@@ -60,6 +61,7 @@ RETURN_LOST = Event("lease.return_lost", WARNING)
 RETURN_CUT = Event("lease.return_cut", WARNING)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
+OBSERVER_FAILED = Event("observer.failed", WARNING)
 CLOCK_SKEWED = Event("clock.skewed", WARNING)
 AGGREGATOR_OUTDATED = Event("aggregator.outdated", WARNING)
 KV_REFUSED = Event("kv.refused", DEBUG, _KV)

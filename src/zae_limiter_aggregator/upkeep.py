@@ -41,13 +41,13 @@ async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResul
         return UpkeepResult()
     inspect(key, image)
     shard, now_ms = keys.parse_bucket_pk(key.pk).shard_id, store.clock.now_ms()
-    busy = pressure.sustained(store.capabilities.partition_writes, first, image)
+    busy = pressure.is_sustained(store.capabilities.partition_writes, first, image)
     leads = shard == 0 and any(map(_was_split, changes))
-    far = reshaping.far_from_anchor(image, shard, now_ms)
+    far = reshaping.is_far_from_anchor(image, shard, now_ms)
     if not (busy or leads or far):
         return UpkeepResult()
     level = level_of(store, key, image)
-    splits = await relieve(store, level, image, _largest_costs(changes)) if busy else 0
+    splits = await split_busy_shard(store, level, image, _largest_costs(changes)) if busy else 0
     splits += await spread(store, level) if leads else 0
     return UpkeepResult(splits, await refill(store, level, image, now_ms) if far else 0)
 
@@ -77,9 +77,9 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
     )
 
 
-async def relieve(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
+async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
     """Split a bucket that takes four fifths of the writes that its partition can. Return the number of new shards."""
-    if not splitting.worthwhile(level, image, cost):
+    if not splitting.is_worthwhile(level, image, cost):
         return 0
     if level.shard:
         root = await _read_root(store, level)

@@ -12,7 +12,7 @@ from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, reshaping
 from zae_limiter.records.algebra import Committed, Key
-from zae_limiter.records.bucket import by_bucket, stored_balances
+from zae_limiter.records.bucket import group_by_bucket, stored_balances
 from zae_limiter.records.level import ANCHOR, SHARDS
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
@@ -57,7 +57,7 @@ class Busy:
 
     def levels(self, after_ms: int = 0) -> dict[str, int]:
         """What the whole bucket holds of each limit, some time from now."""
-        (group,) = by_bucket((key, image) for key, image in self.store.kept.items() if key.sk == keys.STATE)
+        (group,) = group_by_bucket((key, image) for key, image in self.store.kept.items() if key.sk == keys.STATE)
         now_ms = self.clock.now_ms() + after_ms
         return {name: sum(pot.level(now_ms) for pot in stored_balances(group, name)) for name in ("rpm", "tpm")}
 

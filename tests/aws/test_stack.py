@@ -78,7 +78,7 @@ def test_an_operation_under_way_is_waited_for(name: str) -> None:
 
 def test_it_does_not_wait_for_ever(name: str) -> None:
     watch = FollowOptions(pause=lambda seconds: None, patience=5)
-    with pytest.raises(StackOperationError, match=r"still CREATE_IN_PROGRESS after \d+ s; repeat the command"):
+    with pytest.raises(StackOperationError, match=r"still CREATE_IN_PROGRESS after \d+ s; rerun to keep waiting"):
         stack.apply(aws(), name, wanted(GATED), watch)
     open_gate(name)
 

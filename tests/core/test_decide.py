@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from zae_limiter import CapacityExceeded, Limit
 from zae_limiter.core.bucket import Rule, ShardBalance
-from zae_limiter.core.decide import Reading, fitting, refusal, statuses, wait_for
+from zae_limiter.core.decide import Reading, find_fitting, refusal, statuses, wait_for
 
 NOW = 1_800_000_000_000
 NAMES = ("rpm", "tpm", "rpd")
@@ -87,7 +87,7 @@ def test_together_they_fit_as_one_after_the_other(chain: list[Reading], costs: l
         expected.append(fits)
         if fits:
             left = {pot: there - needs[pot] for pot, there in left.items()}
-    assert fitting(chain, costs, NOW) == expected
+    assert find_fitting(chain, costs, NOW) == expected
 
 
 @given(readings(), COSTS)

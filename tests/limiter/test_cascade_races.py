@@ -94,13 +94,13 @@ def test_together_may_be_used_inside_together() -> None:
         return number
 
     async def branch(number: int) -> int:
-        found = await runtime.together([leaf(number), leaf(number)])
+        found = await runtime.run_together([leaf(number), leaf(number)])
         return sum(each for each in found if isinstance(each, int))
 
     answers: list[list[int | BaseException]] = []
 
     def tree() -> None:
-        answers.append(run(runtime.together([branch(1), branch(2), branch(3)])))
+        answers.append(run(runtime.run_together([branch(1), branch(2), branch(3)])))
 
     threads = [threading.Thread(target=tree) for _ in range(48)]
     for thread in threads:

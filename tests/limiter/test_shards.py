@@ -97,7 +97,7 @@ async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", on
     """Split every shard there is, or one of them, by a client that looks first."""
     for _ in range(times):
         chain = await limiter._chains.resolve(entity_id, "gpt-4", None, limiter._backend.deadline())
-        chain = await limiter._chains.in_full(chain, limiter._backend.deadline())
+        chain = await limiter._chains.read_all_shards(chain, limiter._backend.deadline())
         for step in sorted(chain.levels[0].shards, key=lambda step: step.level.shard):
             if only is None or only == step.level.shard:
                 await shards._split(limiter._backend, step, limiter._backend.deadline())
@@ -239,7 +239,7 @@ def test_the_promised_moment_is_kept_to_the_millisecond(seed: int) -> None:
     harness.run(work())
 
 
-async def test_a_lone_client_gathers_also_after_a_limit_was_added(harness: Harness) -> None:
+async def test_a_lone_client_combines_shards_also_after_a_limit_was_added(harness: Harness) -> None:
     (limiter,) = await begun(harness, still(100), times=1, clients=1)
     await limiter.set_system_defaults([still(100), still(100, "tpm")])
     for amount in (41, 30, 25):

@@ -18,8 +18,8 @@ from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
-from zae_limiter.repository.once import Once
 from zae_limiter.runtime.aio import AsyncioRuntime
+from zae_limiter.runtime.single_flight import Once
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore

@@ -149,6 +149,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "get_resource_capacity": lambda it: it.get_resource_capacity("gpt-4", "rpm", True),
     "is_available": lambda it: it.is_available(0.5),
     "repository": lambda it: it.repository,
+    "observers": lambda it: it.observers,
 }
 CASES = [
     pytest.param(which, name, call, id=f"{kind.__name__}.{name}")

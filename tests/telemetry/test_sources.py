@@ -143,7 +143,7 @@ def test_a_tally_adds_up_what_different_owners_count() -> None:
     assert tally.totals("calls") == {calls.attributes: 5}
     assert tally.totals("bytes") == {}
     tally.leave(names[0])
-    tally.part()
+    tally.drop_leaving()
     counts[0][calls] += 100
     counts[1][calls] += 1
     assert tally.totals("calls") == {calls.attributes: 6}

@@ -210,7 +210,7 @@ def test_stored_limits_can_change_while_requests_come(opened: Opener) -> None:
 
 def test_limits_that_are_stored_nowhere_are_a_mistake_that_says_what_to_do(opened: Opener) -> None:
     site = opened(Rule(resource="chat"))
-    with pytest.raises(ValidationError, match="set_system_defaults"):
+    with pytest.raises(ValidationError, match="store system, resource or entity limits"):
         site.ask()
 
 

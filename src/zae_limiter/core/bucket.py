@@ -38,33 +38,33 @@ class Rule(NamedTuple):
 
     @classmethod
     def of(cls, limit: Limit) -> Rule:
-        """The rule that a limit states."""
+        """Return the rule that a limit states."""
         return cls(limit.capacity * MILLI, limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI)
 
     def share(self, shard: int, count: int) -> Rule:
-        """What one shard of ``count`` has of a whole rule."""
+        """Return the share of one shard of ``count`` in a whole rule."""
         if count == 1:
             return self
         return Rule((self.capacity + shard) // count, self.amount, self.period * count, self.period * shard)
 
 
 def produced(instant_ms: int, rule: Rule) -> int:
-    """Millitokens that the rate has made by ``instant_ms``."""
+    """Return the millitokens that the rate has made by ``instant_ms``."""
     return (instant_ms * rule.amount + rule.phase) // rule.period
 
 
 def between(rule: Rule, start_ms: int, end_ms: int) -> int:
-    """Millitokens that the rate makes from one instant to another."""
+    """Return the millitokens that the rate makes from one instant to another."""
     return produced(end_ms, rule) - produced(start_ms, rule)
 
 
 def level(rule: Rule, tokens_milli: int, anchor_ms: int, now_ms: int) -> int:
-    """The balance at ``now_ms``; may be negative."""
+    """Return the balance at ``now_ms``; negative means debt."""
     return min(rule.capacity, tokens_milli + between(rule, anchor_ms, now_ms))
 
 
 def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int) -> int:
-    """The smallest instant at which ``cost_milli`` fits, exact to the millisecond.
+    """Return the first instant at which ``cost_milli`` fits, exact to the millisecond.
 
     Meaningful for a cost within the capacity: a larger one never fits.
     """
@@ -72,32 +72,48 @@ def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int
     return -((rule.phase - target * rule.period) // rule.amount)
 
 
+def full_instant(tokens_milli: int, anchor_ms: int, capacity: int, amount: int, period: int, shards: int = 1) -> int:
+    """Return the instant from which the first of so many shards of a rule is full, as `first_instant` of its capacity.
+
+    >>> full_instant(4_000, 1_000, capacity=10_000, amount=1_000, period=1_000, shards=2)
+    3000
+    """
+    period *= shards
+    target = anchor_ms * amount // period + capacity // shards - tokens_milli
+    return -(-target * period // amount)
+
+
+def refill_ms(milli: int, amount: int, period: int) -> int:
+    """Return the milliseconds in which a rate makes ``milli``, rounded down."""
+    return milli * period // amount
+
+
 class ShardBalance(NamedTuple):
-    """What is held of one limit in one place: the whole of it, or a shard's share."""
+    """The balance of one limit in one record: the whole of it, or a shard's share."""
 
     rule: Rule
     tokens: int
     anchor: int
 
     def level(self, now_ms: int) -> int:
-        """The balance of this shard."""
+        """Return the balance at ``now_ms``."""
         return level(self.rule, self.tokens, self.anchor, now_ms)
 
     def full_at(self) -> int:
-        """The instant from which it is full."""
+        """Return the instant from which it is full."""
         return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
 
 
 def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
-    """What can be taken from all balances together, or what is owed where nothing can be taken."""
+    """Return what can be taken from all balances together, or what is owed if nothing can be taken."""
     if len(balances) == 1:
         return balances[0].level(now_ms)
     levels = [shard.level(now_ms) for shard in balances]
     return sum(held for held in levels if held > 0) or sum(levels)
 
 
-def debited(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
-    """The balances after a cost was taken: from each what it has, and what is missing then from the first."""
+def debit(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
+    """Return the balances after taking a cost: from each what it has, and what is still missing from the first."""
     if len(balances) == 1:
         return (balances[0]._replace(tokens=balances[0].tokens - cost_milli),)
     taken = []
@@ -110,7 +126,7 @@ def debited(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> t
 
 
 def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
-    """Milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
+    """Return the milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
     if balance(balances, now_ms) >= cost_milli:
         return 0
     if len(balances) == 1:
@@ -125,7 +141,7 @@ def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> i
 def limit_status(
     entity_id: str, resource: str, limit: Limit, balances: Sequence[ShardBalance], cost_milli: int | None, now_ms: int
 ) -> LimitStatus:
-    """One limit seen at ``now_ms`` by a request of ``cost_milli``.
+    """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
 
     A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
     """
@@ -163,28 +179,20 @@ def refill_bucket(
     refill_amount_milli: int,
     refill_period_ms: int,
 ) -> RefillResult:
-    """Refill to ``now_ms``. Fed its own output at any steps, it credits what one single step would.
+    """Return the tokens at ``now_ms``. Refilling in any number of steps credits what a single step would.
 
     A clock that went backwards changes nothing.
 
     >>> refill_bucket(0, 0, 1_500, 10_000, 1_000, 1_000)
     RefillResult(new_tokens_milli=1500, new_last_refill_ms=1500)
     """
-    if now_ms <= last_refill_ms:
-        return RefillResult(min(tokens_milli, capacity_milli), last_refill_ms)
+    instant = max(now_ms, last_refill_ms)
     rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
-    return RefillResult(level(rule, tokens_milli, last_refill_ms, now_ms), now_ms)
+    return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
 
 
-def _refilled(state: BucketState, now_ms: int) -> RefillResult:
-    return refill_bucket(
-        state.tokens_milli,
-        state.last_refill_ms,
-        now_ms,
-        state.capacity_milli,
-        state.refill_amount_milli,
-        state.refill_period_ms,
-    )
+def _refill(state: BucketState, now_ms: int) -> RefillResult:
+    return refill_bucket(state.tokens_milli, state.last_refill_ms, now_ms, *_rule(state)[:3])
 
 
 def _rule(state: BucketState) -> Rule:
@@ -193,7 +201,7 @@ def _rule(state: BucketState) -> Rule:
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
     """Take ``requested`` whole tokens if they are there; otherwise say when they will be."""
-    tokens, instant = _refilled(state, now_ms)
+    tokens, instant = _refill(state, now_ms)
     cost = requested * MILLI
     if tokens >= cost:
         return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
@@ -204,12 +212,12 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
 
 def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
     """Take ``amount`` whole tokens whatever the balance: the bucket may go into debt."""
-    tokens, instant = _refilled(state, now_ms)
+    tokens, instant = _refill(state, now_ms)
     return RefillResult(tokens - amount * MILLI, instant)
 
 
 def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_period_ms: int) -> float:
-    """Seconds in which ``deficit_milli`` is made at the latest, whatever the phase of the clock.
+    """Return the seconds in which ``deficit_milli`` is made at the latest, whatever the phase of the clock.
 
     `build_limit_status` gives the exact moment; this is its upper bound without a bucket at hand.
     """
@@ -219,19 +227,19 @@ def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_p
 
 
 def calculate_available(state: BucketState, now_ms: int) -> int:
-    """Whole tokens at ``now_ms``, rounded down; negative in debt."""
-    return _refilled(state, now_ms).new_tokens_milli // MILLI
+    """Return the whole tokens at ``now_ms``, rounded down; negative means debt."""
+    return _refill(state, now_ms).new_tokens_milli // MILLI
 
 
 def build_limit_status(
     entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
 ) -> LimitStatus:
-    """The status of ``limit`` for a request, given the stored bucket."""
-    tokens, instant = _refilled(state, now_ms)
+    """Return the status of ``limit`` for a request, given the stored bucket."""
+    tokens, instant = _refill(state, now_ms)
     shard = ShardBalance(Rule.of(limit), tokens, instant)
     return limit_status(entity_id, resource, limit, (shard,), requested * MILLI, now_ms)
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
-    """Whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
-    return _refilled(state, now_ms).new_tokens_milli >= requested * MILLI
+    """Return whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
+    return _refill(state, now_ms).new_tokens_milli >= requested * MILLI

@@ -26,7 +26,7 @@ class Reading(NamedTuple):
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
-    """Every limit of every level, seen by a request of ``cost_milli``."""
+    """Return the status of every limit of every level for a request of ``cost_milli``."""
     return [
         limit_status(
             reading.entity_id,
@@ -59,8 +59,8 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     return kind(partial(statuses, readings, cost_milli, now_ms))
 
 
-def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
-    """Which of several requests fit together, taken in order; one that does not fit takes nothing."""
+def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
+    """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
     left = [{name: balance(balances, now_ms) for name, balances in reading.balances.items()} for reading in readings]
     answers = []
     for cost in costs:
@@ -74,7 +74,7 @@ def fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now
 
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
-    """Milliseconds until every level can take the cost, if nobody else spends."""
+    """Return the milliseconds until every level can take the cost, if nobody else spends."""
     return max(
         (
             wait_ms(balances, cost_milli[name], now_ms)

@@ -66,7 +66,7 @@ class AnchoredLimit(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What has to hold for ``tk``, and what becomes of it.
+    """A guarded change of ``tk``.
 
     Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
     Full: ``tk > high``, then ``tk = change``. ``upper`` draws are counted in the bucket.
@@ -122,7 +122,7 @@ def draw_all(
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
-    """The draw of ``cost`` from a limit that was last seen at ``tk``, or None where it does not fit.
+    """Return the draw of ``cost`` from a limit that was last seen at ``tk``, or None if it does not fit.
 
     A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so it always fits.
     """
@@ -136,27 +136,24 @@ def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None 
     low = need - since
     if tk < low:
         return None
-    high, upper = _bound(ceiling, tk, since) if need else (room - 1, False)
+    mark = ceiling * 3 // 4 - since  # as `upper_mark`
+    upper = need > 0 and tk >= mark
+    high = mark - 1 if need and not upper else room - 1
     return Draw(False, low, high, shift - need, upper)
 
 
 def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
-    """The draw of a cost that nobody may refuse any more: the same forms, without a lower bound."""
+    """Return the draw of a cost that cannot be refused any more: the same forms, without a lower bound."""
     room = ceiling - since
     if tk >= room:
         return Draw(True, None, room - 1, room - cost, True)
-    high, upper = _bound(ceiling, tk, since)
-    return Draw(False, None, high, -cost, upper)
-
-
-def _bound(ceiling: int, tk: int, since: int) -> tuple[int, bool]:
-    """The highest ``tk`` for which a draw inside the bucket is what it seems to be, and whether it is an upper one."""
-    mark = ceiling * 3 // 4 - since  # as `upper_mark`
-    return (ceiling - since - 1, True) if tk >= mark else (mark - 1, False)
+    mark = upper_mark(ceiling) - since
+    upper = tk >= mark
+    return Draw(False, None, room - 1 if upper else mark - 1, -cost, upper)
 
 
 def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
-    """The draw that leaves shard ``shard`` of ``count`` half of its balance and moves it to a new anchor, and the
+    """Return the draw that leaves a shard of ``count`` half of its balance and moves it to a new anchor, and the
     ``tk`` of the new shard that gets the other half: together they are what the one was, now and for ever.
 
     The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.

@@ -1,4 +1,4 @@
-"""What a give-back counts for: as much as the bucket would hold more now had the tokens never been taken.
+"""The worth of a give-back: as much as the bucket would hold more now had the tokens never been taken.
 
 Had they never been taken, the bucket would hold them still, less what would have run over since: of ``amount`` there
 would be ``capacity - M`` at most, where M is the highest level that a draw has met since the charge (or that there is
@@ -38,8 +38,8 @@ class Snapshot(NamedTuple):
     tokens: int | None = None
     """``tk`` itself; None where the bucket was split since."""
 
-    def halves(self) -> tuple[Snapshot, Snapshot]:
-        """The same for the two shards that the bucket was split into, the old one first."""
+    def split(self) -> tuple[Snapshot, Snapshot]:
+        """Return a snapshot for each of the two shards that the bucket was split into, the old one first."""
         kept = Snapshot(self.base // 2, self.level // 2, self.capacity // 2, self.upper_draws)
         given = (self.base - kept.base, self.level - kept.level, self.capacity - kept.capacity, self.upper_draws)
         return kept, Snapshot(*given)
@@ -74,7 +74,7 @@ class GiveBack(NamedTuple):
 def give_back(
     after: Snapshot, amount: int, tk: int, credited: int, upper_draws: int, since: int, made_up: int = 0
 ) -> GiveBack:
-    """Judge the return of ``amount`` to a limit that has ``tk`` now; ``since`` was produced since its anchor.
+    """Return what counts of giving ``amount`` back to a limit that has ``tk`` now and has produced ``since``.
 
     ``made_up`` of what was credited since the charge was given back of draws that came after it.
 
@@ -96,7 +96,7 @@ def give_back(
 
 
 def owed_to_new(after: Snapshot, amount: int, produced: int) -> int:
-    """What is left of a debt of ``amount`` for a bucket that was made since the charge.
+    """Return what is left of a debt of ``amount`` for a bucket that was made since the charge.
 
     ``produced`` is the refill from the charge until it was made: what that has repaid is not owed any more.
     """

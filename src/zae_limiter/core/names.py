@@ -20,7 +20,7 @@ INFRASTRUCTURE_LIMIT = "wcu"
 """The name of the hidden limit that tracks write pressure on a bucket's partition."""
 
 ADDRESS_TAG = "ip:"
-"""What the ids of entities begin with that are addresses of clients. The middleware makes them, and anybody may."""
+"""The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 
 _ENTITY_MAX = 256
 _ENTITY_BYTES = 900

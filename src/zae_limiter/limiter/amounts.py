@@ -10,7 +10,7 @@ from ..core.limit import MAX_AMOUNT, whole
 
 
 def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]:
-    """Check ``{limit name: whole tokens}`` without knowing the limits; returns millitokens."""
+    """Return ``{limit name: whole tokens}`` in millitokens. Raise `ValidationError` if it is not that."""
     if type(amounts) is not dict and not isinstance(amounts, Mapping):
         raise ValidationError(field, amounts, "must map limit names to whole numbers, e.g. {'rpm': 1}")
     checked = {}
@@ -25,7 +25,7 @@ def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]
 
 
 def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
-    """Check that every name is a limit of the entity or of somebody above it."""
+    """Raise `ValidationError` unless every name is a limit of the entity or of one above it."""
     for name in amounts:
         if name not in known:
             limits = ", ".join(sorted(known))

@@ -64,11 +64,11 @@ class LevelShards(NamedTuple):
         given = images or {}
         return bucket.reading([(level, given.get(level.key, seen.image)) for level, seen in self.shards], now_ms)
 
-    def gathers(self, cost: Mapping[str, int]) -> bool:
-        """Return whether what several shards have left is put together for one request.
+    def may_combine(self, cost: Mapping[str, int]) -> bool:
+        """Return whether one request may be served from several shards.
 
-        For one that no shard can ever hold, and when nobody else is there: among many who do it, everybody would write
-        to everything. Else a request is served by one shard, and what is left in the others serves the next.
+        Only one that no single shard can ever hold, or if nobody else writes: among many clients everybody would write
+        to every shard. Otherwise one shard serves it, and what is left in the others serves the next request.
         """
         if not self.busy or self.home.level.shard_count == 1:
             return True
@@ -76,13 +76,13 @@ class LevelShards(NamedTuple):
         count = max(shard.level.shard_count for shard in self.shards)
         return any(need * count > slots[name].rule.capacity for name, need in cost.items() if name in slots)
 
-    def offer(self, cost: Mapping[str, int], now_ms: int) -> Reading:
-        """Return what there is for one request: all of it, or the shard that can serve it first."""
-        known = [] if self.gathers(cost) else [shard for shard in self.shards if shard.seen.image is not None]
+    def reading_for(self, cost: Mapping[str, int], now_ms: int) -> Reading:
+        """Return what one request can be served from: all shards, or the one that can serve it first."""
+        known = [] if self.may_combine(cost) else [shard for shard in self.shards if shard.seen.image is not None]
         if not known:
             return self.reading(now_ms)
-        offers = [bucket.reading([(level, seen.image)], now_ms) for level, seen in known]
-        return min(offers, key=lambda offer: wait_for([offer], cost, now_ms))
+        readings = [bucket.reading([(level, seen.image)], now_ms) for level, seen in known]
+        return min(readings, key=lambda reading: wait_for([reading], cost, now_ms))
 
     @property
     def seen_ms(self) -> int:
@@ -169,9 +169,9 @@ class Chain:
         """Return the chain as last seen, or with some images as given."""
         return [level.reading(now_ms, images) for level in self.levels]
 
-    def offers(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
-        """Return what there is for one request."""
-        return [level.offer(cost, now_ms) for level in self.levels]
+    def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
+        """Return what one request can be served from, level by level."""
+        return [level.reading_for(cost, now_ms) for level in self.levels]
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
 from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
-from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..forks import protect
+from ..core.errors import ValidationError
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
-from ..runtime.port import has_ended
+from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from ..stores.port import UpdatesInPlace
 from . import shards
@@ -27,10 +25,8 @@ if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Gate
 
     Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
-    Turn: TypeAlias = tuple[object, Name]
 
 
 class Chains:
@@ -41,19 +37,18 @@ class Chains:
         self._cache = backend.cache
         self._last_seen = backend.last_seen
         self._ttl_multiplier = ttl_multiplier
-        self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self._get = self._known.get
         self._in_place = isinstance(backend.store, UpdatesInPlace)
-        self.resolving: dict[Turn, deque[Gate]] = {}
-        """Who waits for which chain, by event loop; empty nearly always."""
-        protect(self._lock)
+        self._flights = SingleFlight(backend.runtime)
+        self.resolving = self._flights.under_way
+        """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
 
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
-        """The remembered chain, if nothing says that it is out of date."""
+        """Return the remembered chain, or None if it may be out of date."""
         try:
             chain = self._get((entity_id, resource, given))
         except TypeError:  # not hashable: no name, as `resolve` will say
@@ -77,50 +72,17 @@ class Chains:
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
             return await self._resolve(*name, {}, deadline)
-        turn = (self._backend.runtime.scope(), name)
-        gate = self._queue(turn)
-        try:
-            if gate is not None and not await gate.wait(deadline.left()):
-                raise RateLimiterUnavailable(
-                    f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
-                )
-            known = None if gate is None else self.known(*name, self._backend.clock.now_ms())
-            return known or await self._resolve(*name, {}, deadline)
-        finally:
-            self._pass_on(turn, gate)
+        late = f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
+        return await self._flights.run(
+            name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
+        )
+
+    def _find(self, name: Name) -> Chain | None:
+        return self.known(*name, self._backend.clock.now_ms())
 
     def is_resolving(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
-        return (self._backend.runtime.scope(), (entity_id, resource, given)) in self.resolving
-
-    def _queue(self, turn: Turn) -> Gate | None:
-        """Join those who resolve a chain; None where nobody is before."""
-        with self._lock:
-            waiting = self.resolving.get(turn)
-            if waiting is None:
-                for other in list(self.resolving):
-                    if has_ended(other[0]):
-                        self.resolving.pop(other, None)
-                self.resolving[turn] = deque()
-                return None
-            gate = self._backend.runtime.gate()
-            waiting.append(gate)
-            return gate
-
-    def _pass_on(self, turn: Turn, gate: Gate | None) -> None:
-        """Let the next one go on, or just leave where it was not one's turn yet."""
-        with self._lock:
-            waiting = self.resolving.get(turn)
-            if waiting is None:
-                return
-            if gate is not None and gate in waiting:
-                waiting.remove(gate)
-                return
-            if not waiting:
-                self.resolving.pop(turn, None)
-                return
-            following = waiting.popleft()
-        following.open()
+        return self._flights.is_under_way((entity_id, resource, given))
 
     async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
@@ -129,22 +91,24 @@ class Chains:
             if seen.image is not None and charging.is_ahead(level, seen.image):
                 newer[level.entity_id] = max(seen.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
-            return await self._at_home(chain, deadline)
+            return await self._find_homes(chain, deadline)
         self._cache.drop(_config_keys(chain))
         first = chain.homes[0].level
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
-    async def _at_home(self, chain: Chain, deadline: Deadline) -> Chain:
-        """The chain with homes that exist."""
+    async def _find_homes(self, chain: Chain, deadline: Deadline) -> Chain:
+        """Return the chain with homes that exist."""
         if not any(home.is_outgrown for home in chain.homes):
             return chain
-        return self._change(chain, [await shards.at_home(self._backend, level, deadline) for level in chain.levels])
+        return self._change(chain, [await shards.find_home(self._backend, level, deadline) for level in chain.levels])
 
-    async def in_full(self, chain: Chain, deadline: Deadline) -> Chain:
-        """The chain with every shard of every bucket as it is now."""
-        return self._change(chain, [await shards.in_full(self._backend, level, deadline) for level in chain.levels])
+    async def read_all_shards(self, chain: Chain, deadline: Deadline) -> Chain:
+        """Return the chain with every shard of every bucket as it is now."""
+        return self._change(
+            chain, [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
+        )
 
-    def rehome(self, chain: Chain, homes: list[LevelShard]) -> Chain:
+    def change_homes(self, chain: Chain, homes: list[LevelShard]) -> Chain:
         """Return the chain with other homes, where there were tokens when the old ones had none."""
         if all(home is old for home, old in zip(homes, chain.homes, strict=True)):
             return chain
@@ -178,19 +142,21 @@ class Chains:
             extra = None if last.image or self._in_place else key
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
-                last.show(bucket.inspect(key, policy.extra), since_ms)
-            level = self._level(ns, who, key, resource, policy, given, own=not policies, seen=seen.get(who, 0))
+                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
+            # The limits given decide for the entity itself, and for those above it that have none of their own.
+            decides = not policies or policy.resolved.limits is None
+            level = self._level(ns, who, key, resource, policy, given if decides else None, seen.get(who, 0))
+            if level is None and not policies:
+                raise _no_limits(entity_id, resource)
             if level is not None:
                 home = LevelShard(level, last)
                 found = LevelShards(home, (home,))
                 is_split = last.image is not None and home.is_outgrown
-                levels.append(await shards.at_home(self._backend, found, deadline) if is_split else found)
+                levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = policies[0].valid_until_ms
-        for policy in policies[1:]:
-            valid_until_ms = min(valid_until_ms, policy.valid_until_ms)
+        valid_until_ms = min([policy.valid_until_ms for policy in policies])
         chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
@@ -204,46 +170,31 @@ class Chains:
         resource: str,
         policy: Policy,
         given: tuple[Limit, ...] | None,
-        *,
-        own: bool,
         seen: int,
     ) -> Level | None:
-        """Return the level of an entity; None where it has no limits.
-
-        The limits given decide for the entity itself, stored ones for those above it, if they have any.
-        """
+        """Return the level of an entity under config of the version ``seen`` at least; None where it has no limits."""
         plain = policy.is_default and given is None and not seen and not names.is_address(entity_id)
-        if plain:
-            template = self._templates.get(resource)
-            if template is not None and template[0] is policy.resolved:
-                return template[1].for_entity(entity_id, key)
+        template = self._templates.get(resource) if plain else None
+        if template is not None and template[0] is policy.resolved:
+            return template[1].for_entity(entity_id, key)
         limits, source, version = policy.resolved
-        stamp: int | None = max(version, seen)
-        if given is not None and (own or limits is None):
-            limits, source, stamp = given, "override", None
+        if given is not None:
+            limits, source = given, "override"
         if limits is None or source is None:
-            if own:
-                raise ValidationError(
-                    "limits",
-                    None,
-                    f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
-                    "store system, resource or entity limits, or pass limits with the call",
-                )
             return None
         able = self._backend.store.capabilities
-        usage_days = 0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days
         level = Level(
             ns,
             entity_id,
             resource,
             limits,
             source=source,
-            version=stamp,
+            version=max(version, seen) if given is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
-            usage_days=usage_days,
+            usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
             key=key,
         )
         if plain:
@@ -251,9 +202,9 @@ class Chains:
         return level
 
     def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
-        """How long an untouched bucket is kept: for ever (0) under an entity's own limits, and as long as its usage.
+        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits.
 
-        That of an address only until it is full: whoever asks chooses how many there are.
+        Others are kept as long as their usage; that of an address only until it is full: anybody can make addresses.
         """
         if source in CUSTOM:
             return 0
@@ -265,14 +216,23 @@ class Chains:
         return lifetime_ms and max(lifetime_ms, kept_ms)
 
     def forget(self) -> None:
-        """Start afresh: in a forked child no write of the parent's is in flight."""
+        """Forget everything: in a forked child no write of the parent's is in flight."""
         self._known.clear()
         self._templates.clear()
-        self.resolving = {}
+        self.resolving.clear()
 
     def __len__(self) -> int:
-        """How many chains are remembered."""
+        """Return how many chains are remembered."""
         return len(self._known)
+
+
+def _no_limits(entity_id: str, resource: str) -> ValidationError:
+    return ValidationError(
+        "limits",
+        None,
+        f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
+        "store system, resource or entity limits, or pass limits with the call",
+    )
 
 
 def _config_keys(chain: Chain) -> list[Key]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Gate
+    from ..runtime.port import Signal
 
 G = TypeVar("G")
 
@@ -30,7 +30,7 @@ class Place(enum.Enum):
 class PendingCharge(Generic[G]):
     """One request for tokens, and what becomes of it: a grant or an error."""
 
-    __slots__ = ("abandoned", "atomic", "cost", "deadline", "decided", "error", "gate", "grant", "leads")
+    __slots__ = ("abandoned", "atomic", "cost", "deadline", "decided", "error", "grant", "leads", "signal")
 
     def __init__(self, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> None:
         self.cost = cost
@@ -38,7 +38,7 @@ class PendingCharge(Generic[G]):
         self.atomic = atomic
         self.grant: G | None = None
         self.error: BaseException | None = None
-        self.gate: Gate | None = None
+        self.signal: Signal | None = None
         self.leads = False
         self.abandoned = False
         self.decided = False
@@ -67,15 +67,15 @@ class WriteCoalescer(Generic[G]):
         self._busy = False
         self.waiting: deque[PendingCharge[G]] = deque()
 
-    def enter(self, charge: PendingCharge[G], new_gate: Callable[[], Gate]) -> Gate | None:
-        """Take the lead and return None if nothing is in flight; otherwise queue and return the gate to wait at."""
+    def enter(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> Signal | None:
+        """Become leader and return None if nothing is in flight; otherwise queue and return the signal to wait for."""
         with self._lock:
             if not self._busy:
                 self._busy = True
                 return None
-            charge.gate = new_gate()
+            charge.signal = new_signal()
             self.waiting.append(charge)
-            return charge.gate
+            return charge.signal
 
     def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
         """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
@@ -87,14 +87,14 @@ class WriteCoalescer(Generic[G]):
         return taken
 
     def leave(self) -> None:
-        """Hand the lead to the one in the queue with the most time left, or end it."""
+        """Make the one in the queue with the most time left the leader, or end it."""
         with self._lock:
             if not self.waiting:
                 self._busy = False
                 return
             heir = max(self.waiting, key=_ends)
             heir.leads = True
-        _open(heir)
+        _wake(heir)
 
     def decide(self, batch: list[PendingCharge[G]], failure: Exception | None) -> list[G]:
         """Tell the batch its outcome and leave; return the grants whose callers are gone: they have to go back.
@@ -110,11 +110,11 @@ class WriteCoalescer(Generic[G]):
             lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
             for charge in batch:
                 charge.decided = True
-            if len(batch) == 1 and batch[0].gate is None and not self.waiting:
+            if len(batch) == 1 and batch[0].signal is None and not self.waiting:
                 self._busy = False
                 return lost
         for charge in batch:
-            _open(charge)
+            _wake(charge)
         self.leave()
         return lost
 
@@ -138,6 +138,6 @@ def _ends(charge: PendingCharge[G]) -> float:
     return charge.deadline.ends
 
 
-def _open(charge: PendingCharge[G]) -> None:
-    if charge.gate is not None:
-        charge.gate.open()
+def _wake(charge: PendingCharge[G]) -> None:
+    if charge.signal is not None:
+        charge.signal.set()

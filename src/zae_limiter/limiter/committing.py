@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ..records.algebra import Committed, Conflict, Image, Key, applied
-from ..records.pressure import unwritten_since
+from ..records.pressure import guard_unwritten
 from ..records.settlement import Charge
 from ..runtime.retries import tries
 from .planning import plan_again
@@ -49,7 +49,7 @@ def _guard_all(part: Part) -> BucketChange:
     image = part.shard.seen.image
     if image is None:
         return part.change
-    guards = (*part.write.guards, *unwritten_since(image))
+    guards = (*part.write.guards, *guard_unwritten(image))
     return part.change._replace(write=part.write._replace(guards=guards))
 
 
@@ -88,7 +88,7 @@ async def _commit_round(
 
     Return the images of those that lost a race. Raise the first failure, when all of them have ended.
     """
-    results = await backend.runtime.together([backend.commit_changes([part.change], deadline) for part in parts])
+    results = await backend.runtime.run_together([backend.commit_changes([part.change], deadline) for part in parts])
     lost: dict[Key, Image | None] = {}
     for part, result in zip(parts, results, strict=True):
         if isinstance(result, Committed):

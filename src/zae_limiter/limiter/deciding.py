@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.decide import fitting, refusal
+from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import Part, plan, plan_widely
+from .planning import Part, plan, plan_across_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,9 +45,6 @@ class Draft(NamedTuple):
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
-        if len(self.charges) == 1:
-            self.charges[0].grant = grant
-            return
         later: dict[str, int] = {}
         for charge in reversed(self.charges):
             charge.grant = grant._replace(cost=charge.cost, later=dict(later))
@@ -65,25 +62,29 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         if parts is not None:
             return Draft(pending, parts)
     else:
-        fits = fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
+        fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         parts = plan(chain, total(charges), now_ms, [charge.cost for charge in charges]) if charges else None
         if parts is not None:
             return Draft(charges, parts)
-    return _draft_widely(chain, pending, now_ms) if chain.sharded and _may_look_wide(chain, now_ms, knowledge) else None
+    return (
+        _draft_across_shards(chain, pending, now_ms)
+        if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge)
+        else None
+    )
 
 
-def _may_look_wide(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
+def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
     """Return whether the other shards were seen recently enough to take from them."""
     if knowledge is Knowledge.REMEMBERED:
         return all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
     return knowledge is Knowledge.SHOWN
 
 
-def _draft_widely(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
+def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
-        parts = plan_widely(chain, charge.cost, now_ms)
+        parts = plan_across_shards(chain, charge.cost, now_ms)
         if parts is not None:
             return Draft([charge], parts, wide=True)
     return None
@@ -97,9 +98,9 @@ def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: in
     recent = [0 <= now_ms - level.seen_ms <= ttl_ms for level in chain.levels]
     if not ttl_ms or not any(recent):
         return None
-    offers = chain.offers(cost, now_ms)
-    if any(fresh and refusal([offer], cost, now_ms) for fresh, offer in zip(recent, offers, strict=True)):
-        return refusal(offers, cost, now_ms)
+    readings = chain.readings_for(cost, now_ms)
+    if any(fresh and refusal([reading], cost, now_ms) for fresh, reading in zip(recent, readings, strict=True)):
+        return refusal(readings, cost, now_ms)
     return None
 
 

@@ -24,12 +24,12 @@ async def divide(
     level: Level,
     image: Image | None,
     seen_ms: int,
-    tell: Callable[[Key, Image | None, int], None],
+    show: Callable[[Key, Image | None, int], None],
     deadline: Deadline | None = None,
 ) -> bool:
-    """Split the shard that was last seen as ``image``; whatever is seen meanwhile is told, with its instant.
+    """Split the shard that was last seen as ``image``; call ``show`` with every image seen meanwhile and its instant.
 
-    False where somebody else was faster, which is as good.
+    Return False if somebody else was faster, which is as good.
     """
     count = None if image is None else image[SHARDS]
     for _ in range(_TRIES):
@@ -40,8 +40,8 @@ async def divide(
         outcome = await store.commit(writes, timeout=None if deadline is None else deadline.left())
         if isinstance(outcome, Committed):
             for write, after in zip(writes, outcome.images, strict=True):
-                tell(write.key, after, now_ms)
+                show(write.key, after, now_ms)
             return True
         image = outcome.images.get(level.key)
-        tell(level.key, image, now_ms)
+        show(level.key, image, now_ms)
     return False

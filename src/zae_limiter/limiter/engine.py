@@ -31,7 +31,7 @@ from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal, 
 from .grant import Grant, new_grant
 from .planning import Outdated, serials
 from .settling import Settling, settle_grant
-from .shards import fuller, looks_around, relieve
+from .shards import choose_home, is_time_to_look, split_busy_shards
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -80,13 +80,12 @@ class Engine:
         level, seen = homes[0]
         if seen.seen_ms > now_ms:  # the clock has stepped back
             now_ms = seen.seen_ms
+        before, image = None, None
         if seen.image is None:
             before, image = self._update(level.key, now_ms, _make, level, cost, now_ms)
             if image is not None:
                 seen.show(image, now_ms)
-            else:
-                before, image = self._update(level.key, now_ms, seen.spend, level, cost, now_ms)
-        else:
+        if image is None:
             before, image = self._update(level.key, now_ms, seen.spend, level, cost, now_ms)
         if image is None:
             if before is not None:
@@ -143,7 +142,7 @@ class Engine:
             finally:
                 del error  # it holds this frame, which must not hold it as well
 
-    def refuse_unasked(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
+    def refuse_without_asking(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise what can be said while the store does not answer: a refusal that is known, or that it never fits."""
         self.refuse_again(chain, cost, now_ms)
         now_ms = chain.instant(now_ms)
@@ -167,7 +166,7 @@ class Engine:
     async def grant_nothing(self, chain: Chain, deadline: Deadline) -> Grant:
         """Return a grant of no cost as of now, of buckets that are moved to their limits if these have changed."""
         now_ms = chain.instant(self._clock.now_ms())
-        await self.write_limits_down(chain, now_ms, deadline)
+        await self.store_limits(chain, now_ms, deadline)
         images = tuple([seen.image for _, seen in chain.homes])
         return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, False))
 
@@ -195,7 +194,7 @@ class Engine:
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
         if chain.sharded:
-            return await self._chains.in_full(chain, deadline)
+            return await self._chains.read_all_shards(chain, deadline)
         keys = [level.key for level, _ in chain.shards()]
         images = await self._store.read(keys, timeout=deadline.left())
         chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
@@ -209,9 +208,9 @@ class Engine:
         coalescer: WriteCoalescer[Grant]
         coalescer = (chain.coalescers.get(scope) or chain.add_coalescer(scope)) if self._merges else WriteCoalescer()
         try:
-            gate = coalescer.enter(charge, self._runtime.gate)
-            if gate is not None:
-                await gate.wait(charge.deadline.left())
+            signal = coalescer.enter(charge, self._runtime.new_signal)
+            if signal is not None:
+                await signal.wait(charge.deadline.left())
                 if charge.decided:
                     return
                 if not charge.leads:
@@ -275,7 +274,7 @@ class Engine:
                 continue
             self._learn(chain, chosen, outcome, now_ms)
             if self._splits:
-                chain = await self._spread(chain, chosen, now_ms, deadline)
+                chain = await self._spread_load(chain, chosen, now_ms, deadline)
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
 
@@ -343,7 +342,7 @@ class Engine:
     ) -> bool:
         """Refuse every charge; return False where what is known is not reason enough and the store must be asked."""
         if knowledge.is_final(chain):
-            errors = [refusal(chain.offers(charge.cost, now_ms), charge.cost, now_ms) for charge in pending]
+            errors = [refusal(chain.readings_for(charge.cost, now_ms), charge.cost, now_ms) for charge in pending]
         else:
             errors = [known_refusal(chain, charge.cost, now_ms, self._refusal_ttl_ms) for charge in pending]
             if None in errors:
@@ -355,10 +354,10 @@ class Engine:
         if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
             # Limits that were given with what can never fit leave no trace: there is no moment to count from.
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
-                await self.write_limits_down(chain, now_ms, deadline)
+                await self.store_limits(chain, now_ms, deadline)
         return True
 
-    async def write_limits_down(self, chain: Chain, now_ms: int, deadline: Deadline) -> None:
+    async def store_limits(self, chain: Chain, now_ms: int, deadline: Deadline) -> None:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, seen in chain.shards():
             image = seen.image
@@ -371,19 +370,19 @@ class Engine:
             shown = {level.key: outcome.images[0]} if isinstance(outcome, Committed) else outcome.images
             chain.show(shown, now_ms)
 
-    async def _spread(self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline) -> Chain:
+    async def _spread_load(self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline) -> Chain:
         """Split the shards that are written too often, and choose the homes for the next time."""
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-            await relieve(self._backend, chain, chosen.charges[0].cost, now_ms, deadline)
+            await split_busy_shards(self._backend, chain, chosen.charges[0].cost, now_ms, deadline)
         if not chain.sharded:
             return chain
         if chosen.wide:
             homes = [part.shard for part in chosen.parts]
         else:
             with contextlib.suppress(RateLimiterUnavailable):
-                chain = await self.look(chain, deadline) if looks_around(chain, now_ms) else chain
-            homes = [fuller(level, now_ms) for level in chain.levels]
-        return self._chains.rehome(chain, homes) if len(homes) == len(chain.levels) else chain
+                chain = await self.look(chain, deadline) if is_time_to_look(chain, now_ms) else chain
+            homes = [choose_home(level, now_ms) for level in chain.levels]
+        return self._chains.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
 
 
 def _make(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:

@@ -25,9 +25,9 @@ class Grant(NamedTuple):
     images: tuple[Image | None, ...]
     now_ms: int
     later: Mapping[str, int]
-    """What others may have taken on top before the images were seen."""
+    """Tokens that others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
-    """What was taken from which shards, where it was not all taken from the home shards."""
+    """The tokens taken from each shard, if not all were taken from the home shards."""
     settled: bool = False
     """Whether a part of it was settled before: then its place among other charges is not known any more."""
 

@@ -78,7 +78,7 @@ class Lease(LeaseCore):
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
         limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
+        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
         if grant is None:
             await self._enter()
         self._open = True
@@ -155,7 +155,7 @@ class SyncLease(LeaseCore):
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
         limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
+        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
         if grant is None:
             run(self._enter())
         self._open = True

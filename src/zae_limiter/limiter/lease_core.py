@@ -12,25 +12,35 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..core.bucket import MILLI
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
 from ..core.limit import MAX_AMOUNT
-from ..core.values import LimitStatus, OnUnavailable
+from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
+from ..observer import Decision
 from .amounts import check_amounts, check_known
+from .observers import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Self
+    from collections.abc import Coroutine, Iterator, Mapping
+    from typing import Any, Self, TypeVar
 
     from ..core.limit import Limit
+    from ..core.values import OnUnavailable
+    from ..observer import Outcome
     from ..records.level import Level
+    from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .availability import Availability
+    from .engine import Engine
     from .grant import Grant
-    from .limiter import RateLimiter
+    from .observers import Observers
+    from .waiting import Lines
+
+    T = TypeVar("T")
 
 
 class AcquireOptions(NamedTuple):
@@ -52,6 +62,26 @@ _CORRECTING = threading.Lock()
 protect(_CORRECTING)
 
 
+class Limiter(Protocol):
+    """What a lease uses of the limiter that made it."""
+
+    _availability: Availability
+    _backend: Backend
+    _engine: Engine
+    _lines: Lines
+    _observers: Observers
+    _takes_now: bool
+
+    def _take_now(self, lease: LeaseCore) -> Grant | None: ...
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant: ...
+    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None: ...
+    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None: ...
+    async def _settle_grant(
+        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
+    ) -> None: ...
+    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]: ...
+
+
 class LeaseCore:
     """One acquire, from the request to the settlement."""
 
@@ -63,11 +93,11 @@ class LeaseCore:
     _grant: Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
-    _asked_at: float | None = None
-    """When the limiter was first asked, if it is measured and could not answer at once."""
+    _waited = 0.0
+    """How many seconds its last acquire has stood in line."""
 
     def __init__(
-        self, limiter: RateLimiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+        self, limiter: Limiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
     ) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
@@ -133,7 +163,7 @@ class LeaseCore:
         if self._open or self._grant is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
         limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter.updates_in_place else None
+        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
         self._open = grant is not None
         return self._open
 
@@ -156,7 +186,7 @@ class LeaseCore:
         ``amounts`` and ``named`` are tokens by limit, as for `adjust`. Raises `LeaseExpiredError` where the lease is
         not open; also after an `exit` that was not final, where only `adjust` itself can write.
         """
-        self._collect(self._checked("adjust_nowait", amounts, named, -MAX_AMOUNT), 1)
+        self._collect(self._check_tokens("adjust_nowait", amounts, named, -MAX_AMOUNT), 1)
         if not self._open:  # it has ended meanwhile: nobody knows whether the settlement has seen this
             raise LeaseExpiredError("adjust_nowait() while the lease ended; the correction may be lost.")
 
@@ -164,7 +194,7 @@ class LeaseCore:
         """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
         kind = {} if error is None else {"zae_error_type": type(error).__name__}
         whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
-        return {**self._limiter._where(), **whose, **kind}
+        return {**self._limiter._backend.log_fields(), **whose, **kind}
 
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
@@ -177,23 +207,51 @@ class LeaseCore:
 
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says."""
-        if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+        if self._limiter._availability.blocks(self._options.policy):
+            error.entity_id, error.resource = self._entity_id, self._resource
+            error.stack_name = getattr(self._limiter._backend.store, "stack_name", None)
             raise error
         self.degraded = True
 
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
+        limiter, max_wait_ms = self._limiter, self._options.max_wait_ms
+        taking = limiter._take(self, self._cost, max_wait_ms)
         try:
-            self._grant = await self._limiter._take(self, self._cost, self._options.max_wait_ms)
+            observed = limiter._observers.all
+            self._grant = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
         except RateLimiterUnavailable as error:
             self._do_without(error)
         self._open = True
 
     async def _check(self) -> None:
+        limiter = self._limiter
+        checking = limiter._check(self, self._cost)
         try:
-            await self._limiter._check(self, self._cost)
+            await (self._observe(checking) if limiter._observers.all else checking)
         except RateLimiterUnavailable as error:
             self._degrade(error)
+
+    async def _observe(self, deciding: Coroutine[Any, Any, T], *, waits: bool = False) -> T:
+        """Await a decision, and tell the observers of it. A check that passes returns None: it decides nothing yet."""
+        observers = self._limiter._observers
+        started, self._waited = observers.now(), 0.0
+        outcome: Outcome | None = None
+        try:
+            result = await deciding
+            outcome = None if result is None else "granted"
+            return result
+        except ZAELimiterError as error:
+            outcome = classify(error, blocks=self._limiter._availability.blocks(self._options.policy))
+            raise
+        finally:
+            if outcome is not None:
+                seconds = max(0.0, observers.now() - started - self._waited)
+                waited = self._waited if waits else None
+                observers.tell_decision(Decision(self._entity_id, self._resource, outcome, seconds, waited))
+
+    def _note_wait(self, seconds: float) -> None:
+        self._waited += seconds
 
     async def _charge(self, times: int) -> None:
         """Charge the cost ``times`` times, to the end also if the caller is cancelled."""
@@ -204,21 +262,24 @@ class LeaseCore:
         await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        cost = self._checked("consume", amounts, named, 0)
+        cost = self._check_tokens("consume", amounts, named, 0)
         if self._grant is None:
             self._collect(cost, 1)
             return
+        limiter = self._limiter
+        taking = limiter._take(self, cost, 0)
         try:
-            self._extra = (*self._extra, await self._limiter._take(self, cost, 0))
+            grant = await (self._observe(taking) if limiter._observers.all else taking)
+            self._extra = (*self._extra, grant)
         except RateLimiterUnavailable as error:
             self._degrade(error)
             self._collect(cost, 1)
 
     async def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        await self._correct(self._checked("adjust", amounts, named, -MAX_AMOUNT, late=self._correctable), 1)
+        await self._correct(self._check_tokens("adjust", amounts, named, -MAX_AMOUNT, late=self._correctable), 1)
 
     async def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        await self._correct(self._checked("release", amounts, named, 0, late=self._correctable), -1)
+        await self._correct(self._check_tokens("release", amounts, named, 0, late=self._correctable), -1)
 
     async def _correct(self, amounts: Mapping[str, int], sign: int) -> None:
         """Collect a correction while the lease is open; afterwards write it."""
@@ -228,7 +289,7 @@ class LeaseCore:
             change = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
             await self._limiter._settle(self, self._grants_with(before), change)
 
-    def _checked(
+    def _check_tokens(
         self,
         verb: str,
         amounts: Mapping[str, int] | None,
@@ -289,18 +350,18 @@ class LeaseCore:
             await self._settle(grant, share, deadline)
 
     def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
-        """The grants as if what was settled since had been taken with them: it can be given back as well."""
-        shares = {id(grant): share for grant, share in apportioned(self._grants(), delta)}
-        return tuple(_with(grant, shares.get(id(grant), {})) for grant in self._grants())
+        """Return the grants as if what was settled since had been taken with them: then it can be given back too."""
+        shares = {id(grant): share for grant, share in apportion(self._grants(), delta)}
+        return tuple(_add_share(grant, shares.get(id(grant), {})) for grant in self._grants())
 
     async def _settle(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
-        """The work is done: under ALLOW a failure is only reported."""
+        """Settle what the lease has used. The work is done: under ALLOW a failure is only reported."""
         try:
             await self._limiter._settle_grant(self, grant, delta, deadline)
         except RateLimiterUnavailable as error:
             message = "settlement lost, the estimate stays charged: %s"
             tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta, 1))
-            if self._limiter._policy_of(self) is OnUnavailable.BLOCK:
+            if self._limiter._availability.blocks(self._options.policy):
                 raise
 
 
@@ -309,7 +370,7 @@ def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
     return {name: sign * amount // MILLI for name, amount in amounts.items() if amount}
 
 
-def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
+def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
     cost, later = dict(grant.cost), dict(grant.later)
     for name, amount in share.items():
         cost[name] = cost.get(name, 0) + amount
@@ -317,8 +378,8 @@ def _with(grant: Grant, share: Mapping[str, int]) -> Grant:
     return grant._replace(cost=cost, later=later, settled=True)
 
 
-def apportioned(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
-    """What is settled with which grant: no more is given back where it was taken than was taken there."""
+def apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+    """Return what is settled with each grant: none gives back more than was taken with it."""
     left = dict(delta)
     for grant in grants:
         here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
-from ..core.values import OnUnavailable
 from ..forks import after_fork
-from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, tell
+from ..repository.backend import LimiterBackend
 from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
@@ -16,11 +16,12 @@ from ..repository.repository import Repository
 from ..runtime.blocking import run
 from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
-from .breaker import Breaker
+from .availability import Availability
 from .chains import Chains
 from .engine import Engine
 from .lease import Lease
-from .lease_core import AcquireOptions, apportioned
+from .lease_core import AcquireOptions, apportion
+from .observers import Observers, observe_store
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
-    from ..core.values import StackOptions
+    from ..core.values import OnUnavailable, StackOptions
+    from ..observer import Observer
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
@@ -46,6 +48,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
+    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`.
     Entity and config operations work here as on the repository.
     """
 
@@ -65,25 +68,26 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
         atomic: bool = False,
+        observer: Observer | None = None,
     ) -> None:
-        self.repository: Repository = self._opened(repository, name, region, endpoint_url, stack_options)
+        self.repository: Repository = self._open_repository(repository, name, region, endpoint_url, stack_options)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
-        self._backend = self.repository._backend
+        self._backend = LimiterBackend(self.repository._backend)
         self._clock = self._backend.clock
         self._policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
+        self._refusal_ttl_ms = int(refusal_ttl * 1000)
+        self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._check_atomic(atomic), plain=True)
         self._chains = Chains(self._backend, multiplier)
-        self._engine = Engine(self._backend, self._chains, int(refusal_ttl * 1000))
-        self._lines = Lines(self._backend.runtime, self._backend.clock)
-        self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._checked_atomic(atomic), plain=True)
-        self.updates_in_place = speculative_writes and self._engine.updates_in_place
-        self._breaker = Breaker(self._backend.stopwatch)
-        self._up = True
+        self._observers = Observers(self._backend)
+        self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
+        self._availability = Availability(self._backend, self._chains, self._observers)
+        self.observers = () if observer is None else (observer,)
         after_fork(self._forget_waiting)
 
-    def _opened(
+    def _open_repository(
         self,
         given: Repository | Store | str | None,
         name: str | None,
@@ -106,6 +110,19 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with a Repository")
         return given
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All observers of this limiter, `telemetry` among them. Assign a tuple to add or remove some."""
+        return self._observers.all
+
+    @observers.setter
+    def observers(self, observers: tuple[Observer, ...]) -> None:
+        self._observers.replace(observers)
+        self._backend.store = observe_store(self.repository._backend.store, self._observers)
+        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
+        self._updates_in_place = self._speculative and self._engine.updates_in_place
+        self._takes_now = self._updates_in_place and not observers  # an observed take begins with the stop-watch
 
     def acquire(
         self,
@@ -141,8 +158,177 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         return Lease(self, entity_id, resource, cost, options)
 
     def _deadline(self) -> Deadline:
-        """The deadline of a call that begins now."""
+        """Return the deadline of a call that begins now."""
         return self._backend.deadline(self._timeout)
+
+    def _check_options(
+        self,
+        limits: Sequence[Limit] | None,
+        on_unavailable: OnUnavailable | str | None,
+        max_wait: float | None,
+        timeout: float | None,
+        atomic: bool | None,
+    ) -> AcquireOptions:
+        """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
+        return AcquireOptions(
+            None if limits is None else check_limits(limits),
+            self._policy if on_unavailable is None else check_policy(on_unavailable),
+            0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
+            self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
+            self._usual.atomic if atomic is None else self._check_atomic(atomic),
+            plain=not max_wait and timeout is None and atomic is None,
+        )
+
+    def _check_atomic(self, atomic: bool) -> bool:
+        able = self._backend.store.capabilities
+        if atomic and not able.wide_commits:
+            reason = f"is not supported on {able.name}, where entities live in different slots"
+            raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
+        return atomic
+
+    def _take_now(self, lease: LeaseCore) -> Grant | None:
+        """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
+        options = lease._options
+        if not options.plain or self._lines.waiting:
+            return None
+        now_ms = self._clock.now_ms()
+        name = (lease._entity_id, lease._resource, options.given)
+        chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
+        return self._engine.take_now(chain, lease._cost, now_ms)
+
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
+        """Take ``cost`` for a lease: at once, or after waiting in line."""
+        options, availability = lease._options, self._availability
+        if self._observers.all and self._updates_in_place and cost is lease._cost:
+            grant = self._take_now(lease)  # else the lease has tried it
+            if grant is not None:
+                return grant
+        name = (lease._entity_id, lease._resource, options.given)
+        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), availability.answers
+        now_ms = self._clock.now_ms()
+        chain = self._chains.known(*name, now_ms)
+        if availability.is_open:
+            self._refuse_unasked(lease, chain, cost)
+        try:
+            if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
+                chain = await self._chains.resolve(*name, deadline)
+                now_ms = self._clock.now_ms()
+            if not cost.keys() <= chain.names:
+                check_known("consume", cost, chain.names)
+            if max_wait_ms or self._lines.waiting or not self._speculative:
+                grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, deadline)
+            else:
+                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic)
+        except RateLimiterUnavailable as error:
+            availability.report_outage(error, options.policy, deadline, answers)
+            raise
+        except RateLimitExceeded:
+            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
+                availability.report_answer()
+            raise
+        availability.answers += 1
+        if availability.is_open or not availability.is_up:
+            availability.report_answer()
+        return grant
+
+    def _refuse_unasked(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:
+        """Raise what can be said without asking a store that hangs; return where it has to be asked."""
+        policy = lease._options.policy
+        if chain is not None and not self._availability.blocks(policy):
+            check_known("consume", cost, chain.names)
+            self._engine.refuse_without_asking(chain, cost, self._clock.now_ms())
+        self._availability.check(policy, lease._options.timeout)
+
+    async def _take_in_turn(
+        self, lease: LeaseCore, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline
+    ) -> Grant:
+        """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
+        atomic = lease._options.atomic
+        if not self._speculative:
+            chain = await self._engine.look(chain, deadline)
+        self._lines.check(chain, cost, max_wait_ms)
+        if not max_wait_ms:
+            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, atomic)
+        most = deadline.seconds + max_wait_ms / 1000
+        attempt = partial(self._attempt, chain, cost, deadline, most, atomic)
+        return await self._lines.stand(chain, cost, max_wait_ms, attempt, lease._note_wait)
+
+    async def _attempt(
+        self, chain: Chain, cost: Mapping[str, int], first: Deadline, most: float, atomic: bool
+    ) -> Grant:
+        """Try under the limits in force by now, which may have changed while somebody waited."""
+        deadline, level, now_ms = first.renew(most), chain.homes[0].level, self._clock.now_ms()
+        name = (level.entity_id, level.resource, chain.given)
+        known = self._chains.known(*name, now_ms) or await self._chains.resolve(*name, deadline)
+        check_known("consume", cost, known.names)
+        return await self._engine.take(known, cost, now_ms, deadline, atomic)
+
+    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
+        """Raise as `_take` would, but take nothing."""
+        options, availability = lease._options, self._availability
+        deadline, answers = self._backend.deadline(options.timeout), availability.answers
+        if availability.is_open:
+            self._refuse_unasked(lease, self._known_chain(lease), cost)
+        try:
+            chain = await self._resolve_chain(lease, deadline)
+            check_known("consume", cost, chain.names)
+            await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
+        except RateLimiterUnavailable as error:
+            availability.report_outage(error, options.policy, deadline, answers)
+            raise
+        availability.report_answer()
+
+    def _known_chain(self, lease: LeaseCore) -> Chain | None:
+        return self._chains.known(lease._entity_id, lease._resource, lease._options.given, self._clock.now_ms())
+
+    async def _resolve_chain(self, lease: LeaseCore, deadline: Deadline) -> Chain:
+        """Return the chain that a lease charges."""
+        known = self._known_chain(lease)
+        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._options.given, deadline)
+
+    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
+        """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
+        if self._observers.all and grants and not lease.degraded:
+            costs = [grant.cost for grant in grants]
+            self._observers.tell_settlement(lease._entity_id, lease._resource, costs, delta)
+        await self._engine.finish(lease._settle_each(tuple(apportion(grants, delta))))
+
+    async def _settle_grant(
+        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
+    ) -> None:
+        """Settle ``delta`` with one grant of a lease, or with none where nothing was taken.
+
+        Where the lease may go on without a store that hangs, the settlement waits for it no more than an acquire does.
+        """
+        availability, policy = self._availability, lease._options.policy
+        answers = availability.answers
+        availability.check(policy, lease._options.timeout)
+        try:
+            if grant is None:
+                grant = await self._engine.grant_nothing(await self._resolve_chain(lease, deadline), deadline)
+            await self._engine.settle(grant, delta, deadline)
+        except RateLimiterUnavailable:
+            availability.report_failure(policy, deadline, answers)
+            raise
+        availability.report_answer()
+
+    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]:
+        """Give the grants of a lease back whole, as `_settle_grant` settles; return what went wrong."""
+        if not any(any(grant.cost.values()) for grant in grants):
+            return []
+        availability, options = self._availability, lease._options
+        answers = availability.answers
+        try:
+            availability.check(options.policy, options.timeout)
+        except RateLimiterUnavailable as error:
+            return [error]
+        deadline = self._backend.deadline(options.timeout)
+        errors = await self._engine.give_back(grants, deadline)
+        if any(isinstance(error, RateLimiterUnavailable) for error in errors):
+            availability.report_failure(options.policy, deadline, answers)
+        elif not errors:
+            availability.report_answer()
+        return errors
 
     async def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
@@ -160,227 +346,6 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def _check_options(
-        self,
-        limits: Sequence[Limit] | None,
-        on_unavailable: OnUnavailable | str | None,
-        max_wait: float | None,
-        timeout: float | None,
-        atomic: bool | None,
-    ) -> AcquireOptions:
-        """What one acquire asks for besides tokens, checked."""
-        return AcquireOptions(
-            None if limits is None else check_limits(limits),
-            self._policy if on_unavailable is None else check_policy(on_unavailable),
-            0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
-            self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
-            self._usual.atomic if atomic is None else self._checked_atomic(atomic),
-            plain=not max_wait and timeout is None and atomic is None,
-        )
-
-    def _checked_atomic(self, atomic: bool) -> bool:
-        able = self._backend.store.capabilities
-        if atomic and not able.wide_commits:
-            reason = f"is not supported on {able.name}, where entities are in different slots; leave it out"
-            raise ValidationError("atomic", atomic, f"{reason}: what was taken is returned when a level refuses")
-        return atomic
-
-    def _take_now(self, lease: LeaseCore) -> Grant | None:
-        """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
-        options = lease._options
-        if not options.plain or self._lines.waiting:
-            return None
-        now_ms = self._clock.now_ms()
-        name = (lease._entity_id, lease._resource, options.given)
-        chain = self._chains.known(*name, now_ms)
-        if chain is None:
-            chain = run(self._chains.resolve(*name, Deadline(options.timeout, self._backend.stopwatch)))
-        return self._engine.take_now(chain, lease._cost, now_ms)
-
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
-        """Take ``cost`` for a lease: at once, or after waiting in line."""
-        options = lease._options
-        name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), self._breaker.answers
-        now_ms = self._clock.now_ms()
-        chain = self._chains.known(*name, now_ms)
-        if self._breaker.is_open:
-            self._spare(lease, chain, cost)
-        try:
-            if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain = await self._chains.resolve(*name, deadline)
-                now_ms = self._clock.now_ms()
-            if not cost.keys() <= chain.names:
-                check_known("consume", cost, chain.names)
-            if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(chain, cost, max_wait_ms, deadline, options.atomic)
-            else:
-                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic)
-        except RateLimiterUnavailable as error:
-            self._tell(lease, error, deadline, answers)
-            raise
-        except RateLimitExceeded:
-            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
-                self._note_answer()
-            raise
-        self._breaker.answers += 1
-        if self._breaker.is_open or not self._up:
-            self._note_answer()
-        return grant
-
-    def _spare(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:
-        """Raise what can be said without asking a store that hangs; return where it has to be asked."""
-        if self._policy_of(lease) is OnUnavailable.BLOCK:
-            return
-        if chain is not None:
-            check_known("consume", cost, chain.names)
-            self._engine.refuse_unasked(chain, cost, self._clock.now_ms())
-        unasked = self._unasked(lease)
-        if unasked is not None:
-            raise unasked
-
-    def _unasked(self, lease: LeaseCore) -> RateLimiterUnavailable | None:
-        """Return why a lease does without a store that hangs; None where the store is to be asked."""
-        breaker = self._breaker
-        if not breaker.is_open or self._policy_of(lease) is OnUnavailable.BLOCK:
-            return None
-        if not breaker.skips(lease._options.timeout):
-            return None
-        error = RateLimiterUnavailable("The store is not answering; it was not called.")
-        error.entity_id, error.resource = lease._entity_id, lease._resource
-        return error
-
-    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
-        """Raise as `_take` would, but take nothing."""
-        deadline, answers = self._backend.deadline(lease._options.timeout), self._breaker.answers
-        if self._breaker.is_open:
-            self._spare(lease, self._known_chain(lease), cost)
-        try:
-            chain = await self._chain_of(lease, deadline)
-            check_known("consume", cost, chain.names)
-            await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
-        except RateLimiterUnavailable as error:
-            self._tell(lease, error, deadline, answers)
-            raise
-        self._note_answer()
-
-    async def _nothing_taken(self, lease: LeaseCore, deadline: Deadline) -> Grant:
-        """A grant of no cost as of now: to settle what a lease owes that has taken nothing."""
-        return await self._engine.grant_nothing(await self._chain_of(lease, deadline), deadline)
-
-    def _known_chain(self, lease: LeaseCore) -> Chain | None:
-        given, now_ms = lease._options.given, self._backend.clock.now_ms()
-        return self._chains.known(lease._entity_id, lease._resource, given, now_ms)
-
-    async def _chain_of(self, lease: LeaseCore, deadline: Deadline) -> Chain:
-        """The chain that a lease charges."""
-        known = self._known_chain(lease)
-        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._options.given, deadline)
-
-    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
-        """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
-        await self._engine.finish(lease._settle_each(tuple(apportioned(grants, delta))))
-
-    async def _settle_grant(
-        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
-    ) -> None:
-        """Settle ``delta`` with one grant of a lease, or with none where nothing was taken.
-
-        Where the lease may go on without a store that hangs, the settlement waits for it no more than an acquire does.
-        """
-        unasked, answers = self._unasked(lease), self._breaker.answers
-        if unasked is not None:
-            raise unasked
-        try:
-            if grant is None:
-                grant = await self._nothing_taken(lease, deadline)
-            await self._engine.settle(grant, delta, deadline)
-        except RateLimiterUnavailable:
-            self._spare_others(lease, deadline, answers)
-            raise
-        self._note_answer()
-
-    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]:
-        """Give the grants of a lease back whole, as `_settle_grant` settles; return what went wrong."""
-        if not any(any(grant.cost.values()) for grant in grants):
-            return []
-        unasked, answers = self._unasked(lease), self._breaker.answers
-        if unasked is not None:
-            return [unasked]
-        deadline = self._backend.deadline(lease._options.timeout)
-        errors = await self._engine.give_back(grants, deadline)
-        if any(isinstance(error, RateLimiterUnavailable) for error in errors):
-            self._spare_others(lease, deadline, answers)
-        elif not errors:
-            self._note_answer()
-        return errors
-
-    async def _take_in_turn(
-        self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline, atomic: bool
-    ) -> Grant:
-        if not self._speculative:
-            chain = await self._engine.look(chain, deadline)
-        self._lines.check(chain, cost, max_wait_ms)
-        if not max_wait_ms:
-            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, atomic)
-        most = deadline.seconds + max_wait_ms / 1000
-        return await self._lines.stand(
-            chain, cost, max_wait_ms, lambda: self._attempt(chain, cost, deadline.renewed(most), atomic)
-        )
-
-    async def _attempt(self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, atomic: bool) -> Grant:
-        """Try under the limits in force by now, which may have changed while somebody waited."""
-        first, now_ms = chain.homes[0].level, self._clock.now_ms()
-        known = self._chains.known(first.entity_id, first.resource, chain.given, now_ms)
-        if known is None:
-            known = await self._chains.resolve(first.entity_id, first.resource, chain.given, deadline)
-        check_known("consume", cost, known.names)
-        return await self._engine.take(known, cost, now_ms, deadline, atomic)
-
-    def _policy_of(self, lease: LeaseCore) -> OnUnavailable:
-        """What to do without a store: call > limiter > system config > block."""
-        return lease._options.policy or self._chains.system_policy or OnUnavailable.BLOCK
-
-    def _tell(self, lease: LeaseCore, error: RateLimiterUnavailable, deadline: Deadline | None, answers: int) -> None:
-        """Say who could not be served, and spare others the wait where they may go on without the store."""
-        error.entity_id, error.resource = lease._entity_id, lease._resource
-        error.stack_name = getattr(self._backend.store, "stack_name", None)
-        self._note(False, error)
-        if deadline is not None:
-            self._spare_others(lease, deadline, answers)
-
-    def _spare_others(self, lease: LeaseCore, deadline: Deadline, answers: int) -> None:
-        """Let others no longer wait for a store that has kept a lease waiting, where they may go on without it."""
-        if self._policy_of(lease) is OnUnavailable.BLOCK:
-            return
-        if self._breaker.report_failure(deadline, answers):
-            tell(
-                BREAKER_OPENED,
-                "store is not answering: calls that are allowed without it no longer wait",
-                **self._where(),
-            )
-
-    def _note_answer(self) -> None:
-        """The store has answered."""
-        self._note(True)
-        if self._breaker.report_answer():
-            tell(BREAKER_CLOSED, "all calls use the store again", **self._where())
-
-    def _note(self, up: bool, error: BaseException | None = None) -> None:
-        """One log line per change of state."""
-        if up != self._up:
-            self._up = up
-            if up:
-                tell(STORE_AVAILABLE, "store available again", **self._where())
-            else:
-                details = {**self._where(), "zae_error_type": type(error).__name__}
-                tell(STORE_UNAVAILABLE, "store unavailable: %s", error, **details)
-
-    def _where(self) -> dict[str, object]:
-        """The namespace and the kind of store, as fields of a log record."""
-        backend = self._backend
-        return {"zae_namespace": backend.namespace_name, "zae_backend": backend.store.capabilities.name}
 
     def _forget_waiting(self) -> None:
         """Forget who waits for tokens or for limits: in a child process nobody does."""

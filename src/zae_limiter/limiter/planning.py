@@ -27,7 +27,7 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """What is taken from one shard, for how many grants, and the change that does it."""
+    """The cost that is taken from one shard, for how many grants, and the change that does it."""
 
     shard: LevelShard
     cost: Mapping[str, int]
@@ -66,12 +66,12 @@ def plan(
     return parts
 
 
-def plan_widely(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+def plan_across_shards(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
     """Take ``cost`` from whatever shards can give it; return None where all of them together cannot."""
     parts: list[Part] = []
     for level in chain.levels:
         found = _take_from_one(level, cost, now_ms)
-        if found is None and level.gathers(cost):
+        if found is None and level.may_combine(cost):
             found = _take_from_several(level, cost, now_ms)
         if found is None:
             return None

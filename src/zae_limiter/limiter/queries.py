@@ -33,8 +33,14 @@ class QueryOperations(Operations):
     _engine: Engine
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
-        chain, now_ms = await self._seen(entity_id, resource, limits)
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+        """
+        chain, now_ms = await self._read_chain(entity_id, resource, limits)
         left: dict[str, int] = {}
         for status in statuses(chain.readings(now_ms), {}, now_ms):
             left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
@@ -43,12 +49,18 @@ class QueryOperations(Operations):
     async def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        With ``limits`` it is counted as if the bucket had them from now on.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            needed: The tokens by limit name.
+            limits: Limits to count by instead of the stored ones; nothing is written.
         """
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         check_known("needed", cost, chain.names)
         readings = chain.readings(now_ms)
         error = refusal(readings, cost, now_ms)
@@ -63,13 +75,16 @@ class QueryOperations(Operations):
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
-        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
-        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
-        None where it never will be.
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         cost = None if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._seen(entity_id, resource, limits, promising=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         if cost is None:
             cost = {name: MILLI for home in chain.homes for name in home.level.slots}
         else:
@@ -83,7 +98,13 @@ class QueryOperations(Operations):
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """One limit of a resource over all entities that have a bucket for it."""
+        """Return one limit of a resource over all entities that have a bucket for it.
+
+        Args:
+            resource: The resource.
+            limit_name: The limit.
+            parents_only: Leave out entities that have a parent.
+        """
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
@@ -91,7 +112,7 @@ class QueryOperations(Operations):
         rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
         now_ms = backend.clock.now_ms()
         entities = []
-        for shards in bucket.by_bucket(rows):
+        for shards in bucket.group_by_bucket(rows):
             balances = bucket.stored_balances(shards, limit_name)
             first = shards[0][1]
             if balances and not (parents_only and first.get("parent_id")):
@@ -103,7 +124,11 @@ class QueryOperations(Operations):
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
-        """Whether the store answers within ``timeout`` seconds."""
+        """Return whether the store answers.
+
+        Args:
+            timeout: The seconds that it has.
+        """
         self._backend.runtime.check_running()
         try:
             await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
@@ -111,10 +136,10 @@ class QueryOperations(Operations):
             return False
         return True
 
-    async def _seen(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, promising: bool = False
+    async def _read_chain(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, stores_limits: bool = False
     ) -> tuple[Chain, int]:
-        """The chain with its buckets read; where a moment is promised, changed limits are written down first.
+        """Return the chain with its buckets read; ``stores_limits`` if a moment is promised, which counts from there.
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
@@ -131,6 +156,6 @@ class QueryOperations(Operations):
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
-        if promising and given is None:
-            await self._engine.write_limits_down(chain, now_ms, deadline)
+        if stores_limits and given is None:
+            await self._engine.store_limits(chain, now_ms, deadline)
         return chain, now_ms

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..records.settlement import Settlement
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Gate
+    from ..runtime.port import Signal
     from .chain import Chain
     from .chains import Chains
     from .grant import Grant
@@ -30,7 +30,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class SettlementPart(NamedTuple):
-    """What is settled at one level: how much, by which charge, and what is given back besides.
+    """The settlement of one level: how much, of which charge, and what is given back besides.
 
     ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
     ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.
@@ -58,16 +58,16 @@ class SettlementPart(NamedTuple):
         """Whether the bucket is not there."""
         return self.shard.seen.image is None
 
-    def halves(self, backend: Backend) -> tuple[SettlementPart, SettlementPart]:
-        """The part divided as the balance of its shard was when that was split, the old shard first."""
+    def split(self, backend: Backend) -> tuple[SettlementPart, SettlementPart]:
+        """Return the part divided as the balance of its shard was when that was split, the old shard first."""
         level, seen = self.shard
         count = level.shard_count
         sibling = level.at(level.shard + count, 2 * count)
         other = LevelShard(sibling, backend.last_seen.of(sibling.key))
         mine = LevelShard(level.at(level.shard, 2 * count), seen)
-        charges = self.charge.halves()
-        kept, given = _halved(self.delta)
-        more_kept, more_given = _halved(self.more_back)
+        charges = self.charge.split()
+        kept, given = _halve(self.delta)
+        more_kept, more_given = _halve(self.more_back)
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
         return SettlementPart(mine, kept, charges[0], more_kept, self.changes), given_part
 
@@ -100,7 +100,7 @@ def keep_returns(shard: LevelShard, charge: Charge, credited: Mapping[str, int],
             shard.seen.keep_return(given)
 
 
-def _halved(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+def _halve(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     return {name: amount // 2 for name, amount in amounts.items()}, {
         name: amount - amount // 2 for name, amount in amounts.items()
     }
@@ -113,7 +113,7 @@ class SettlementInFlight:
         self.part = part
         self.scope = scope
         self.ended = False
-        self.gates: list[Gate] = []
+        self.signals: list[Signal] = []
         seen = part.shard.seen
         if seen.returning is None:
             seen.returning = set()
@@ -125,8 +125,8 @@ class SettlementInFlight:
         if returning is not None:
             returning.discard(self)
         self.ended = True
-        for gate in self.gates:
-            gate.open()
+        for signal in self.signals:
+            signal.set()
 
     def follows(self, part: SettlementPart, names: Iterable[str], scope: object) -> bool:
         """Return whether it settles a later charge of the same bucket, in the same event loop."""
@@ -152,13 +152,13 @@ class Settling:
         if not parts:
             return
         if len(parts) == 1 or self._backend.store.capabilities.free_atomic_commit:
-            await self._together(parts)
+            await self._settle_together(parts)
             return
-        for result in await self._backend.runtime.together([self._together([part]) for part in parts]):
+        for result in await self._backend.runtime.run_together([self._settle_together([part]) for part in parts]):
             if isinstance(result, BaseException):
                 raise result
 
-    async def _together(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
+    async def _settle_together(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
         """Settle in one commit; return what of the give-backs found no room."""
         instant = self._backend.store.capabilities.instant  # then no loop is needed, nor running perhaps
         scope = None if instant else self._backend.runtime.scope()
@@ -170,11 +170,11 @@ class Settling:
                 each.end()
 
     async def _settle_once_known(self, parts: Sequence[SettlementPart], scope: object) -> dict[str, int]:
-        await self._look([part.shard for part in parts if part.is_gone])
+        await self._read([part.shard for part in parts if part.is_gone])
         for _ in tries(parts[0].shard.level.key.pk):
             images = [part.shard.seen.image for part in parts]
             if None in images or any(part.is_split for part in parts):
-                return await self._apart(parts)
+                return await self._settle_apart(parts)
             now_ms = self._backend.clock.now_ms()
             found = [(part, image) for part, image in zip(parts, images, strict=True) if image is not None]
             settled = [part.settle(image, now_ms) for part, image in found]
@@ -213,29 +213,29 @@ class Settling:
         for part, each in zip(parts, settled, strict=True):
             for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
                 if other.follows(part, each.uncounted, scope):
-                    gate = self._backend.runtime.gate()
-                    other.gates.append(gate)
-                    return other.ended or await gate.wait(self._deadline.left() / 2)
+                    signal = self._backend.runtime.new_signal()
+                    other.signals.append(signal)
+                    return other.ended or await signal.wait(self._deadline.left() / 2)
         return False
 
-    async def _apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
+    async def _settle_apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
         """Settle parts of which some have lost their bucket, or half of it."""
         plain = [part for part in parts if not (part.is_split or part.is_gone)]
-        uncounted = [await self._together(plain)] if plain else []
+        uncounted = [await self._settle_together(plain)] if plain else []
         for part in parts:
             if part.is_gone:
                 await self._remake(part)
             elif part.is_split:
-                uncounted.append(await self._halves(part))
+                uncounted.append(await self._settle_halves(part))
         return _sum(uncounted)
 
-    async def _halves(self, part: SettlementPart) -> dict[str, int]:
+    async def _settle_halves(self, part: SettlementPart) -> dict[str, int]:
         """Settle both halves of a shard: what one of them has no room for the other one may have."""
-        one, other = part.halves(self._backend)
-        left = await self._together([one])
-        left = await self._together([other._replace(more_back=_sum([other.more_back, left]))])
+        one, other = part.split(self._backend)
+        left = await self._settle_together([one])
+        left = await self._settle_together([other._replace(more_back=_sum([other.more_back, left]))])
         if left and not one.is_gone:
-            left = await self._together([one._replace(delta=_NOTHING, more_back=left)])
+            left = await self._settle_together([one._replace(delta=_NOTHING, more_back=left)])
         return left
 
     async def _remake(self, part: SettlementPart) -> None:
@@ -244,7 +244,7 @@ class Settling:
         if not delta:
             return
         charged = part.shard.level.at(0, 1)
-        level = await self._in_force(charged) if max(delta.values()) > 0 else None
+        level = await self._find_level(charged) if max(delta.values()) > 0 else None
         seen = self._backend.last_seen.of(charged.key)
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
@@ -261,11 +261,11 @@ class Settling:
                 return
             seen.show(outcome.images.get(charged.key), now_ms)
             if seen.image is not None:
-                await self._together([part._replace(shard=LevelShard(charged, seen))])
+                await self._settle_together([part._replace(shard=LevelShard(charged, seen))])
                 return
 
-    async def _in_force(self, charged: Level) -> Level | None:
-        """The level of an entity under the limits in force now; None where it has none any more."""
+    async def _find_level(self, charged: Level) -> Level | None:
+        """Return the level of an entity under the limits in force now, or None if it has none any more."""
         first = self._chain.homes[0].level
         name = (first.entity_id, first.resource, self._chain.given)
         try:
@@ -276,7 +276,7 @@ class Settling:
         found = next((home.level for home in chain.homes if home.level.entity_id == charged.entity_id), None)
         return None if found is None else found.at(0, 1)
 
-    async def _look(self, shards: Sequence[LevelShard]) -> None:
+    async def _read(self, shards: Sequence[LevelShard]) -> None:
         if shards:
             images = await self._backend.store.read(
                 [shard.level.key for shard in shards], timeout=self._deadline.left()
@@ -286,7 +286,7 @@ class Settling:
 
     async def _keep_in_debt(self, key: Key, image: Image | None) -> None:
         """Put the expiry off where the debts of several clients together outlive what each of them knew of."""
-        until_ms = None if image is None else bucket.outlives(image)
+        until_ms = None if image is None else bucket.required_expiry(image)
         if image is not None and until_ms is not None:
             unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split: never expires
             write = Write(key, (unmoved,), expires_at_ms=until_ms)
@@ -297,11 +297,11 @@ async def settle_grant(
     backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], deadline: Deadline
 ) -> None:
     """Add ``delta`` to what every level of a grant has consumed."""
-    await Settling(backend, chains, grant.chain, deadline).settle(_parts(grant, delta))
+    await Settling(backend, chains, grant.chain, deadline).settle(_divide(grant, delta))
 
 
-def _parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
-    """What is settled where: each shard gets back what it gave, the last one the rest."""
+def _divide(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
+    """Return what is settled where: each shard gets back what it gave, the last one the rest."""
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())

@@ -22,8 +22,8 @@ _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
 
 
-async def at_home(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
-    """The shards with a home that exists, chosen by chance among those that the old one was split into.
+async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+    """Return the shards with a home that exists, chosen by chance among those that the old one was split into.
 
     So clients spread over the shards without talking to each other.
     """
@@ -58,8 +58,8 @@ def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> Le
     return LevelShard(shards.home.level.at(shard, image[SHARDS]), seen)
 
 
-async def in_full(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
-    """The shards over all shards that exist, as they are now.
+async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+    """Read all shards of a bucket that exist, and return them.
 
     A shard that was split says how many there are at least, so nobody has to be told.
     """
@@ -83,7 +83,7 @@ async def in_full(backend: Backend, shards: LevelShards, deadline: Deadline) -> 
 
 
 def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
-    """The shards of a bucket that is gone: the next one starts with one shard."""
+    """Return the shards of a bucket that is gone: the next one starts with one shard."""
     seen = backend.last_seen.of(shards.root)
     seen.show(None, backend.clock.now_ms())
     whole = LevelShard(shards.home.level.at(0, 1), seen)
@@ -91,7 +91,7 @@ def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
 
 
 def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
-    """Whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
+    """Return whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
     while shard:
         born = 1 << shard.bit_length()
         shard -= born // 2
@@ -100,16 +100,19 @@ def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
     return True
 
 
-def looks_around(chain: Chain, now_ms: int) -> bool:
-    """Whether it is time to look at all shards, so that none stays full, and wastes its refill, while others drain."""
+def is_time_to_look(chain: Chain, now_ms: int) -> bool:
+    """Return whether it is time to look at all shards, so that none stays full while others drain."""
     from random import random  # on first use: it brings a lot along
 
-    return any(not shards.complete and _drains(shards.home, now_ms) for shards in chain.levels) and random() < _LOOKING
+    return (
+        any(not shards.complete and _is_draining(shards.home, now_ms) for shards in chain.levels)
+        and random() < _LOOKING
+    )
 
 
-def fuller(shards: LevelShards, now_ms: int) -> LevelShard:
-    """The home, or another shard by chance that seems to hold more: what was last seen is enough to choose by."""
-    if len(shards.shards) == 1 or not _drains(shards.home, now_ms):
+def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
+    """Return the home, or another shard by chance that held more when it was last seen."""
+    if len(shards.shards) == 1 or not _is_draining(shards.home, now_ms):
         return shards.home
     from random import choice
 
@@ -117,7 +120,7 @@ def fuller(shards: LevelShards, now_ms: int) -> LevelShard:
     return other if _fullness(other, now_ms) > _fullness(shards.home, now_ms) else shards.home
 
 
-def _drains(each: LevelShard, now_ms: int) -> bool:
+def _is_draining(each: LevelShard, now_ms: int) -> bool:
     return _fullness(each, now_ms) < _HALF
 
 
@@ -131,7 +134,9 @@ def _count(each: LevelShard) -> int:
     return each.level.shard_count if image is None else int(image.get(SHARDS, 1))
 
 
-async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> None:
+async def split_busy_shards(
+    backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline
+) -> None:
     """Split the home shards that are written too often, the first shard before any other.
 
     So the first shard always knows the highest count.
@@ -139,7 +144,11 @@ async def relieve(backend: Backend, chain: Chain, cost: Mapping[str, int], now_m
     for shards in chain.levels:
         level, seen = shards.home
         image = seen.image
-        if image is None or not pressure.high(level, image, now_ms) or not splitting.worthwhile(level, image, cost):
+        if (
+            image is None
+            or not pressure.is_high(level, image, now_ms)
+            or not splitting.is_worthwhile(level, image, cost)
+        ):
             continue
         if level.shard:
             root = await _find(backend, shards, 0, deadline)

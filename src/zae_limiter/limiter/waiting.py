@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..core.bucket import debited
+from ..core.bucket import debit
 from ..core.decide import Reading, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..forks import protect
@@ -23,21 +23,23 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..records.algebra import Key
-    from ..runtime.port import Gate, Runtime
+    from ..runtime.port import Runtime, Signal
     from .chain import Chain
     from .grant import Grant
+
+    T = TypeVar("T")
 
 
 class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
 
-    __slots__ = ("cost", "gate", "home", "keys")
+    __slots__ = ("cost", "keys", "scope", "signal")
 
-    def __init__(self, home: object, keys: tuple[Key, ...], cost: Mapping[str, int], gate: Gate) -> None:
-        self.home = home
+    def __init__(self, scope: object, keys: tuple[Key, ...], cost: Mapping[str, int], signal: Signal) -> None:
+        self.scope = scope
         self.keys = keys
         self.cost = cost
-        self.gate = gate
+        self.signal = signal
 
 
 class Line:
@@ -53,9 +55,10 @@ class Line:
 class Lines:
     """The lines of one limiter, by bucket."""
 
-    def __init__(self, runtime: Runtime, clock: Clock) -> None:
+    def __init__(self, runtime: Runtime, clock: Clock, stopwatch: Callable[[], float]) -> None:
         self._runtime = runtime
         self._clock = clock
+        self._stopwatch = stopwatch
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
@@ -66,10 +69,10 @@ class Lines:
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
-            ahead = [_wanted_ahead(lines.get(key), before) for key in chain.roots]
+            ahead = [_sum_ahead(lines.get(key), before) for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
-            error = refusal(_after(chain.readings(now_ms), ahead, now_ms), wanted, now_ms)
+            error = refusal(_serve_ahead(chain.readings(now_ms), ahead, now_ms), wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
@@ -79,13 +82,18 @@ class Lines:
         cost: Mapping[str, int],
         max_wait_ms: int,
         attempt: Callable[[], Coroutine[Any, Any, Grant]],
+        note_wait: Callable[[float], None],
     ) -> Grant:
-        """Stand in line and try whenever it may fit, until the time is up."""
+        """Stand in line and ``attempt`` whenever it may fit, until the time is up.
+
+        ``note_wait`` is called with the seconds of each time of waiting between the attempts.
+        """
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.gate())
+        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.new_signal())
         first = self._join(ticket)
         try:
-            if not first and not await ticket.gate.wait(max_wait_ms / 1000) and not self._leads(ticket):
+            woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
+            if not woken and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
             promised_ms = overtaken = 0
             while True:
@@ -100,7 +108,8 @@ class Lines:
                     wait = error.retry_after_seconds or 0.0
                     before_ms, promised_ms = promised_ms, now_ms + round(wait * 1000)
                     overtaken += 0 < before_ms < promised_ms
-                    await self._pause(ticket, _moment(wait, overtaken, (deadline_ms - now_ms) / 1000))
+                    seconds = _choose_pause(wait, overtaken, (deadline_ms - now_ms) / 1000)
+                    await self._time(self._pause(ticket, seconds), note_wait)
         finally:
             self._leave(ticket)
 
@@ -110,18 +119,25 @@ class Lines:
             wanted = tuple(keys)
             heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in wanted if key in lines]
         for head in heads:
-            head.gate.open()
+            head.signal.set()
 
     def stir_all(self) -> None:
         """Wake the heads of all lines: the limiter was closed."""
         with self._lock:
             heads = [line.tickets[0] for lines in self.waiting.values() for line in lines.values()]
         for head in heads:
-            head.gate.open()
+            head.signal.set()
 
     def forget(self) -> None:
         """Start with empty lines: in a forked child nobody of the parent's waits."""
         self.waiting = {}
+
+    async def _time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
+        started = self._stopwatch()
+        try:
+            return await waiting
+        finally:
+            note_wait(self._stopwatch() - started)
 
     async def _pause(self, ticket: Ticket, seconds: float) -> None:
         """Wait for the moment, or until somebody stirs the line."""
@@ -129,22 +145,22 @@ class Lines:
         if pause is not None:
             await pause(seconds)
             return
-        ticket.gate = self._runtime.gate()
-        await ticket.gate.wait(seconds)
+        ticket.signal = self._runtime.new_signal()
+        await ticket.signal.wait(seconds)
 
     def _join(self, ticket: Ticket) -> bool:
         with self._lock:
-            lines = self._lines_of(ticket.home)
-            self.waiting[ticket.home] = lines
+            lines = self._lines_of(ticket.scope)
+            self.waiting[ticket.scope] = lines
             for key in ticket.keys:
                 line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
                 line.wanted.update(ticket.cost)
             return self._is_first(ticket)
 
-    def _lines_of(self, home: object) -> dict[Key, Line]:
-        """The lines of an event loop. Those of loops that have been closed go."""
-        lines = self.waiting.get(home)
+    def _lines_of(self, scope: object) -> dict[Key, Line]:
+        """Return the lines of an event loop, and drop those of loops that have been closed."""
+        lines = self.waiting.get(scope)
         if lines is not None:
             return lines
         for other in list(self.waiting):
@@ -157,13 +173,13 @@ class Lines:
             return self._is_first(ticket)
 
     def _is_first(self, ticket: Ticket) -> bool:
-        lines = self.waiting[ticket.home]
+        lines = self.waiting[ticket.scope]
         return all(lines[key].tickets[0] is ticket for key in ticket.keys)
 
     def _leave(self, ticket: Ticket) -> None:
         heirs = []
         with self._lock:
-            lines = self.waiting.get(ticket.home, {})
+            lines = self.waiting.get(ticket.scope, {})
             for key in ticket.keys:
                 line = lines.get(key)
                 if line is None:  # the loop has been closed in the meantime
@@ -175,13 +191,13 @@ class Lines:
             fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
             heirs = [front for front in fronts if self._is_first(front)]
             if not lines:
-                del self.waiting[ticket.home]
+                del self.waiting[ticket.scope]
         for heir in heirs:
-            heir.gate.open()
+            heir.signal.set()
 
 
-def _wanted_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
-    """What those in a line want together: all of them, or those up to ``before``."""
+def _sum_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
+    """Return what those in a line want together: all of them, or those up to ``before``."""
     if line is None:
         return {}
     if before is None:
@@ -194,8 +210,8 @@ def _wanted_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]
     return wanted
 
 
-def _moment(seconds: float, overtaken: int, left: float) -> float:
-    """When to try again: at the promised moment, and if others were faster there, at a moment of one's own after it.
+def _choose_pause(seconds: float, overtaken: int, left: float) -> float:
+    """Return the seconds until the next try: at the promised moment, or later by chance if others were faster there.
 
     Later by chance, never earlier: many processes that wait for one bucket do not all come at the same instant.
     """
@@ -214,13 +230,11 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
     return seconds is not None and round(seconds * 1000) <= left_ms
 
 
-def _after(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]], now_ms: int) -> list[Reading]:
-    """The levels as they will be when those in line have been served."""
+def _serve_ahead(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]], now_ms: int) -> list[Reading]:
+    """Return the levels as they will be when those in line have been served."""
     return [
         reading._replace(
-            balances={
-                name: debited(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()
-            }
+            balances={name: debit(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()}
         )
         for reading, wanted in zip(readings, ahead, strict=True)
     ]

@@ -1,1 +1,1 @@
-"""What is stored: keys, a codec per kind of record, and guarded writes as plain values."""
+"""The stored form: keys, a codec per kind of record, and guarded writes as plain values."""

@@ -125,7 +125,7 @@ class Page(NamedTuple):
 
 
 def holds(image: Image | None, guards: Guards) -> bool:
-    """Whether every guard holds for the current image; what cannot be compared does not."""
+    """Return whether every guard holds for the current image; one that cannot be compared does not."""
     if image is None:
         return all(op == "absent" for _, op, _ in guards)
     try:
@@ -161,7 +161,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def applied(image: Image | None, write: Write) -> Image | None:
-    """The image after ``write``; its guards are taken to hold."""
+    """Return the image after ``write``, whose guards are taken to hold; None if it deletes."""
     _, _, put, add, remove, expires_at_ms, delete, _ = write
     if delete:
         return None
@@ -183,12 +183,12 @@ def applied(image: Image | None, write: Write) -> Image | None:
 
 
 def expiry_seconds(expires_at_ms: int) -> int:
-    """An expiry as it is stored: whole seconds, never too early."""
+    """Return an expiry as it is stored: whole seconds, rounded up."""
     return -(-expires_at_ms // 1000)
 
 
 def is_live(image: Image | None, now_ms: int) -> bool:
-    """Whether the record exists and has not expired: stores delete late, readers must not notice."""
+    """Return whether the record exists and has not expired: stores may delete expired records late."""
     if image is None:
         return False
     ttl = image.get(TTL)

@@ -11,12 +11,12 @@ from .algebra import ABSENT, Image, Write
 
 
 def event_id(now_ms: int, token: str) -> str:
-    """An id that sorts by time, and is unique by ``token``."""
+    """Return an id that sorts by time and is unique by ``token``."""
     return f"{now_ms:013d}-{token}"
 
 
 def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
-    """The write that stores an event."""
+    """Return the write that stores an event."""
     key = keys.audit(ns, event.entity_id, event.event_id)
     put: dict[str, Any] = {
         "event_id": event.event_id,
@@ -35,7 +35,7 @@ def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
 
 
 def decode(image: Image) -> AuditEvent:
-    """The event that a record describes."""
+    """Return the event that a record describes."""
     return AuditEvent(
         event_id=image["event_id"],
         timestamp=image["timestamp"],

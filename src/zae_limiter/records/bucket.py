@@ -24,7 +24,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..core.bucket import Rule, ShardBalance, between, first_instant
+from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -47,8 +47,8 @@ _LAST_MS = 2**47
 """No hour ends later: usage is written down by calendar, which has no years of five digits."""
 
 
-def outlives(image: Image) -> int | None:
-    """The instant until which a bucket must be kept, where its expiry is sooner."""
+def required_expiry(image: Image) -> int | None:
+    """Return the instant until which a bucket must be kept, or None if its expiry is not sooner."""
     if TTL not in image:
         return None
     full_ms = full_at(image)
@@ -56,20 +56,11 @@ def outlives(image: Image) -> int | None:
 
 
 def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
-    """One entity's bucket as the limits in force see it, over all its shards; one that does not exist is full."""
+    """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full."""
     balances: dict[str, tuple[ShardBalance, ...]] = {}
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    return Reading(level.entity_id, level.resource, level.limits, balances)
-
-
-def current_reading(level: Level, image: Image) -> Reading:
-    """The same of one record that is known to be under the limits in force: at any instant."""
-    anchor = image[ANCHOR]
-    balances = {
-        name: (ShardBalance(slot.rule, image[slot.tk], anchor),) for name, slot in level.slots_of(image).items()
-    }
     return Reading(level.entity_id, level.resource, level.limits, balances)
 
 
@@ -82,14 +73,14 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         elif old == slot.rule:
             yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR])
         else:
-            instant = newest(image, now_ms)
+            instant = latest_instant(image, now_ms)
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(slot.rule, held, instant)
 
 
-def newest(image: Image, now_ms: int) -> int:
-    """The instant from which on a bucket may be counted at other rates: now, or the newest that it knows of.
+def latest_instant(image: Image, now_ms: int) -> int:
+    """Return the instant from which a bucket may be counted at other rates: now, or the newest that it knows of.
 
     For a client whose clock is behind, what others have already counted at the old rate stays so.
     """
@@ -101,8 +92,8 @@ Shards: TypeAlias = list[tuple[Key, Image]]
 """The records of one bucket."""
 
 
-def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
-    """Records put together that are shards of the same bucket; damaged ones are an error."""
+def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
+    """Group records by the bucket that they are shards of. Raise `CorruptRecordError` for a damaged one."""
     found: dict[tuple[str, str], Shards] = {}
     for key, image in rows:
         whose = keys.parse_bucket_pk(key.pk)
@@ -111,7 +102,7 @@ def by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
-    """The limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
+    """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)
@@ -127,7 +118,7 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
 
 
 def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
-    """What the records of a bucket hold of one limit, under the rule they were written under."""
+    """Return what each record of a bucket holds of one limit, under the rule that it was written under."""
     balances = []
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
@@ -137,33 +128,30 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 
 def full_at(image: Image) -> int:
-    """The instant from which every limit of the bucket is full: forgetting it then loses nothing."""
-    count = image.get(SHARDS, 1)
-    instants = []
-    for tk, cp, ra, rp in _limit_attributes(tuple(image)):
-        capacity, amount, period = image.get(cp), image.get(ra), image.get(rp)
-        if capacity is None or amount is None or period is None:
-            continue
-        if count == 1:
-            missing = image[ANCHOR] * amount // period + capacity - image[tk]
-            instants.append(-(-missing * period // amount))
-        else:
-            share = Rule(capacity, amount, period).share(0, count)
-            instants.append(first_instant(share, image[tk], image[ANCHOR], share.capacity))
-    return max(instants, default=0)
+    """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
+    anchor, count = image[ANCHOR], image.get(SHARDS, 1)
+    return max(
+        [
+            full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count)
+            for tk, cp, ra, rp in _limit_attributes(tuple(image))
+        ],
+        default=0,
+    )
 
 
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str], ...]:
-    """The attributes of each limit that a bucket with these attributes holds: its tokens and its rule."""
-    names = (attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk"))
-    return tuple(
-        (attribute(name, "tk"), attribute(name, "cp"), attribute(name, "ra"), attribute(name, "rp")) for name in names
-    )
+    """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
+    found = []
+    for name in [attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk")]:
+        tk, cp, ra, rp = (attribute(name, field) for field in ("tk", "cp", "ra", "rp"))
+        if {cp, ra, rp} <= set(attrs):
+            found.append((tk, cp, ra, rp))
+    return tuple(found)
 
 
 def inspect(key: Key, image: Image) -> Image:
-    """Return ``image`` if its numbers are numbers; a bucket that cannot be read is never unlimited."""
+    """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
     numbers = _numbers(tuple(image))
     if numbers.complete:
         values = numbers.whole(image)
@@ -186,7 +174,7 @@ def inspect(key: Key, image: Image) -> Image:
 
 
 class _Numbers(NamedTuple):
-    """What must be whole numbers in a bucket, with the least that each can be."""
+    """The attributes of a bucket that must be whole numbers, with the least that each can be."""
 
     least: dict[str, int]
     complete: bool
@@ -202,7 +190,7 @@ _LEDGER = (HOUR_END, CHANGES, BOOKINGS)
 
 @lru_cache(maxsize=1024)
 def _numbers(attrs: tuple[str, ...]) -> _Numbers:
-    """What must be numbers in a bucket with these attributes."""
+    """Return what must be numbers in a bucket with these attributes."""
     least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
     if SHARDS not in attrs:
         del least[SHARDS]
@@ -222,13 +210,13 @@ def _numbers(attrs: tuple[str, ...]) -> _Numbers:
 
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
-    """The rule that a limit's numbers were written under; None where it has none, and so no meaning."""
+    """Return the rule that a limit's numbers were written under, or None if the record has none."""
     whole = whole_rule(image, name)
     return whole if whole is None else whole.share(shard, image.get(SHARDS, 1))
 
 
 def whole_rule(image: Image, name: str) -> Rule | None:
-    """The limit as a whole that the record has a share of."""
+    """Return the rule of the whole bucket, of which the record may hold a share; None if the record has none."""
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
@@ -236,5 +224,5 @@ def whole_rule(image: Image, name: str) -> Rule | None:
 
 
 def stored_names(image: Image) -> set[str]:
-    """The limits that a bucket holds, ours included."""
+    """Return the names of the limits that a bucket holds, the reserved one included."""
     return {attr[2:-3] for attr in image if attr.startswith("b_") and attr.endswith("_tk")}

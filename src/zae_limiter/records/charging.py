@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, between
+from ..core.bucket import MILLI, between, refill_ms
 from ..core.draw import AnchoredLimit, apply_draw, draw, draw_all
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write, expiry_seconds
@@ -32,7 +32,7 @@ new_write = partial(tuple.__new__, Write)
 
 
 class Contention(NamedTuple):
-    """What is known of others who write the same bucket.
+    """Others who write the same bucket, as far as known.
 
     ``names`` are the limits that they were writing when it was last seen, at ``seen_ms``; ``lost`` is how many races
     for it were lost since the last that was won.
@@ -84,7 +84,7 @@ def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
-    """Make the bucket, full but for ``cost`` (in debt if that is more), unless somebody else has made it.
+    """Return the write that makes the bucket, full less ``cost`` (which may leave it in debt), if there is none yet.
 
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
@@ -94,14 +94,14 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
     put[MADE] = now_ms * MILLI + serial % MILLI
     put[CONFIG_VERSION] = level.version or 0
     if level.partition_writes:
-        put.update(pressure.fresh(level, now_ms, pressure.WRITE))
+        put.update(pressure.initial_attributes(level, now_ms, pressure.WRITE))
     lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
         capacity, amount, period, _ = slot.rule
         if taken:
             charges = changes
-            outlives = outlives or taken * period // amount >= lifetime_ms
+            outlives = outlives or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
@@ -115,7 +115,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
 
 
 def identity(level: Level) -> dict[str, Any]:
-    """What says whose bucket a record is, and puts it into the indexes."""
+    """Return the attributes that say whose bucket a record is, those of the indexes included."""
     whose: dict[str, Any] = {
         "entity_id": level.entity_id,
         "resource": level.resource,
@@ -133,7 +133,7 @@ def identity(level: Level) -> dict[str, Any]:
 
 
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
-    """Make the bucket and take ``cost`` from it, or None where that is more than it can hold."""
+    """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
     slots = level.slots
     for name, need in cost.items():
         if name in slots and need > slots[name].rule.capacity:
@@ -150,10 +150,9 @@ def charge(
     contention: Contention = ALONE,
     changes: int = 1,
 ) -> Write | None:
-    """Take ``cost``, for so many grants, from the bucket last seen as ``image``; return None if it does not fit.
+    """Return the write that takes ``cost`` from the bucket last seen as ``image``; None if it does not fit.
 
-    Limits that are full but that others are writing are drawn as of the last instant at which they were not yet full,
-    at most `LAG_MS` ago, where draws commute.
+    Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
@@ -162,8 +161,7 @@ def charge(
         limit = limits.by_name.get(name)
         if limit is None:
             continue
-        since = limit.since(now_ms)
-        tk = image[limit.tk]
+        tk, since = image[limit.tk], limit.since(now_ms)
         crowded = name in contention.names and tk + since >= limit.capacity > need
         if crowded:
             tk, since = _before_full(limit, tk, now_ms, since, contention.seen_ms)
@@ -182,18 +180,20 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    expires_ms: int | None = None
-    if level.lifetime_ms and image.get(SHARDS, 1) == 1:
-        if now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:  # else it is kept as long already
-            expires_ms = now_ms + level.lifetime_ms
-    elif TTL in image:
-        expires_ms = NEVER
-    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
+    return new_write((level.key, tuple(guards), put, add, (), _choose_expiry(level, image, now_ms), False, image))
+
+
+def _choose_expiry(level: Level, image: Image, now_ms: int) -> int | None:
+    """Return the expiry of a bucket that is charged now; None where it stays as it is."""
+    if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
+        return NEVER if TTL in image else None
+    expires_ms = now_ms + level.lifetime_ms
+    return expires_ms if expires_ms > image.get(TTL, 0) * MILLI else None
 
 
 def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
     """Return the tokens of a full limit, and what was produced, as of the last instant at which it was not full."""
-    lag_ms = min(LAG_MS, limit.capacity * limit.period // limit.amount // 2)
+    lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
     earliest = limit.since(now_ms - lag_ms)
     if limit.capacity - tk <= earliest and seen_ms >= now_ms - lag_ms:
         return tk, since
@@ -255,17 +255,12 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
     return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
 
 
-def needs_reshape(level: Level, image: Image) -> bool:
-    """Return whether the bucket has other limits, older config or no ledger; newer config is not ours to undo."""
-    return not is_ahead(level, image) and anchored_limits(level, image) is None
-
-
 def is_ahead(level: Level, image: Image) -> bool:
-    """Whether the bucket was charged under newer config than the level knows."""
+    """Return whether the bucket was charged under newer config than the level knows."""
     stamped: int = image[CONFIG_VERSION]
     return level.version is not None and stamped > level.version
 
 
-def expires(level: Level, image: Image) -> bool:
-    """Whether a bucket is ever forgotten: not under an entity's own limits, and not a shard, which others count on."""
+def is_expiring(level: Level, image: Image) -> bool:
+    """Return whether a bucket ever expires: not under an entity's own limits, and not if it is split."""
     return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1

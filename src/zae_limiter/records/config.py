@@ -22,7 +22,7 @@ _FIELDS = ("cp", "ra", "rp")
 
 
 class Config(NamedTuple):
-    """What one level says: nothing, or limits."""
+    """The config of one level: nothing, or limits."""
 
     limits: tuple[Limit, ...] | None = None
     on_unavailable: OnUnavailable | None = None
@@ -30,12 +30,12 @@ class Config(NamedTuple):
 
 
 def attribute(limit_name: str, field: str) -> str:
-    """The attribute of a limit's field in a config record."""
+    """Return the attribute of a limit's field in a config record."""
     return f"l_{limit_name}_{field}"
 
 
 def encode(limits: tuple[Limit, ...]) -> dict[str, int]:
-    """The attributes that state the limits."""
+    """Return the attributes that state the limits."""
     return {
         attribute(limit.name, field): value
         for limit in limits
@@ -46,7 +46,7 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int]:
 
 
 def decode(key: Key, image: Image | None) -> Config:
-    """Read a config record; one that does not exist says nothing."""
+    """Return what a config record says, nothing if there is none. Raise `CorruptRecordError` for a damaged one."""
     if image is None:
         return Config()
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
@@ -62,7 +62,7 @@ def decode(key: Key, image: Image | None) -> Config:
 
 
 def decode_or_damaged(key: Key, image: Image | None) -> Config:
-    """Read a config record that is about to be replaced: a damaged one only has to be told from none."""
+    """Return what a config record says that is about to be replaced; a damaged one says something that is not empty."""
     try:
         return decode(key, image)
     except CorruptRecordError:
@@ -76,7 +76,7 @@ def replace(
     identity: Mapping[str, Any],
     on_unavailable: OnUnavailable | None = None,
 ) -> Write:
-    """Replace what the level says (None: delete it), if nobody has changed it since ``seen``."""
+    """Return the write that replaces a level's limits (None: deletes them), if they are still those in ``seen``."""
     put: dict[str, Any] = dict(identity)
     put.update(encode(limits) if limits else {})
     if on_unavailable is not None:

@@ -14,7 +14,7 @@ CHILDREN = "children"
 
 
 def encode(ns: str, entity: Entity) -> dict[str, Any]:
-    """The attributes of an entity record."""
+    """Return the attributes of an entity record."""
     image: dict[str, Any] = {
         "entity_id": entity.id,
         "cascade": entity.cascade,
@@ -34,7 +34,7 @@ def encode(ns: str, entity: Entity) -> dict[str, Any]:
 
 
 def decode(image: Image) -> Entity:
-    """The entity that a record describes."""
+    """Return the entity that a record describes."""
     return Entity(
         id=image["entity_id"],
         name=image.get("name"),

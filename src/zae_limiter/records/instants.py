@@ -6,6 +6,6 @@ from datetime import UTC, datetime
 
 
 def iso(instant_ms: int) -> str:
-    """An instant with milliseconds: ``2026-01-31T12:00:00.250Z``."""
+    """Return an instant with milliseconds: ``2026-01-31T12:00:00.250Z``."""
     moment = datetime.fromtimestamp(instant_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

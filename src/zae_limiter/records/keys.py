@@ -20,7 +20,7 @@ RESOURCES = "#RESOURCES"
 ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
 AUDIT_PREFIX = "#AUDIT#"
 BUCKETS = "BUCKET#"
-"""What the index keys of all buckets start with."""
+"""The prefix of the index keys of all buckets."""
 USAGE_PREFIX = "#USAGE#"
 NAMESPACE_PREFIX = "#NAMESPACE#"
 NSID_PREFIX = "#NSID#"
@@ -53,46 +53,13 @@ def pk_audit(ns: str, entity_id: str) -> str:
     return f"{ns}/AUDIT#{entity_id}"
 
 
-def sk_state() -> str:
-    return STATE
-
-
-def sk_meta() -> str:
-    return META
-
-
 @_shared
 def sk_config(resource: str | None = None) -> str:
     return CONFIG if resource is None else f"{CONFIG}#{resource}"
 
 
-def sk_version() -> str:
-    return VERSION
-
-
-def sk_resources() -> str:
-    return RESOURCES
-
-
-def sk_entity_config_resources() -> str:
-    return ENTITY_CONFIG_RESOURCES
-
-
 def sk_audit(event_id: str) -> str:
     return f"{AUDIT_PREFIX}{event_id}"
-
-
-def sk_usage(resource: str, window_type: str, window_start: str) -> str:
-    """One key per window type: the hour and the day that start together stay apart."""
-    return f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}"
-
-
-def sk_namespace(name: str) -> str:
-    return f"{NAMESPACE_PREFIX}{name}"
-
-
-def sk_nsid(namespace_id: str) -> str:
-    return f"{NSID_PREFIX}{namespace_id}"
 
 
 def audit_resource(resource: str) -> str:
@@ -138,13 +105,13 @@ def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
 
 
 def gsi3_bucket_prefix(resource: str) -> str:
-    """What the index keys of all shards of a bucket start with."""
+    """Return what the index keys of all shards of a bucket start with."""
     return f"{BUCKETS}{resource}#"
 
 
 @_shared
 def gsi4_buckets(ns: str) -> str:
-    """What the partition keys of all buckets start with, by which the index of the namespace is sorted."""
+    """Return what the partition keys of all buckets start with, by which the index of the namespace is sorted."""
     return f"{ns}/{BUCKETS}"
 
 
@@ -185,7 +152,7 @@ def audit(ns: str, entity_id: str, event_id: str) -> Key:
 
 
 def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start: str) -> Key:
-    return Key(pk_entity(ns, entity_id), sk_usage(resource, window_type, window_start))
+    return Key(pk_entity(ns, entity_id), f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}")
 
 
 def registry() -> str:
@@ -193,15 +160,15 @@ def registry() -> str:
 
 
 def namespace(name: str) -> Key:
-    return Key(registry(), sk_namespace(name))
+    return Key(registry(), f"{NAMESPACE_PREFIX}{name}")
 
 
 def nsid(namespace_id: str) -> Key:
-    return Key(registry(), sk_nsid(namespace_id))
+    return Key(registry(), f"{NSID_PREFIX}{namespace_id}")
 
 
 def owner(key: Key) -> str:
-    """Whose a record is, where records are spread: an entity's counters are its own, all else the namespace's.
+    """Return who owns a record on a store that spreads them: an entity its counters, the namespace everything else.
 
     So the buckets of different entities can live apart, and every change of names, limits and audit stays in one place.
     The version of a namespace is written when it is registered, so it is the registry's.
@@ -216,7 +183,7 @@ def owner(key: Key) -> str:
 
 
 def owners(query: Query) -> tuple[str, ...] | None:
-    """Whose records a query can find; None: anybody's."""
+    """Return the owners of the records that a query can find, or None if that is anybody."""
     namespace_id, _, rest = query.pk.partition("/")
     kind, _, whose = rest.partition("#")
     entity = f"{namespace_id}/{whose.partition('#')[0]}"
@@ -240,7 +207,7 @@ class BucketKey(NamedTuple):
 
 
 def parse_bucket_pk(pk: str) -> BucketKey:
-    """Take a bucket's partition key apart; ValueError for any other key."""
+    """Return the parts of a bucket's partition key. Raise ValueError for any other key."""
     namespace_id, slash, rest = pk.partition("/")
     parts = rest.split("#")
     if not slash or len(parts) != 4 or parts[0] != "BUCKET" or not parts[3].isdigit():

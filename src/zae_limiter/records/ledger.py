@@ -8,7 +8,7 @@
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
 write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
 all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
-(`gather`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+(`book_seen`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ class Entry(NamedTuple):
 
 
 def hour_end(now_ms: int) -> int:
-    """When the hour of an instant is over."""
+    """Return the end of the hour of an instant."""
     return now_ms - now_ms % HOUR_MS + HOUR_MS
 
 
 def open_ledger(now_ms: int, changes: int) -> dict[str, int]:
-    """The ledger of a bucket that is made by so many changes."""
+    """Return the ledger of a bucket that is made by so many changes."""
     return {HOUR_END: hour_end(now_ms), CHANGES: changes, BOOKINGS: 0}
 
 
 def kept_ms(usage_days: int) -> int:
-    """For how long a bucket is part of what somebody may ask for, after it was last written."""
+    """Return for how long after its last write a bucket may hold usage that somebody asks for."""
     return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
 
 
 def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> BucketChange:
-    """A write to a bucket last seen as ``image``, with what belongs into its commit.
+    """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
     A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race.
     """
@@ -76,25 +76,25 @@ def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> 
 
 
 def is_open(image: Image) -> bool:
-    """Whether there is usage that the usage records do not have."""
+    """Return whether a bucket has usage that the usage records do not have."""
     return HOUR_END in image and (image[CHANGES] != 0 or bool(_used(image)))
 
 
 def book(key: Key, image: Image, usage_days: int) -> Entry:
-    """Take what is open in a bucket into the usage records; of one without a ledger nothing, it begins now."""
-    put = _taken_in(image)
-    unspent = _unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
+    """Return how to book the open usage of a bucket; one without a ledger starts it now, with nothing to book."""
+    put = _count_booked(image)
+    unspent = _guard_unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
     if HOUR_END not in image:
-        return Entry((*_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
-    seen = _unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
+        return Entry((*_guard_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
+    seen = _guard_unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
     put |= {CHANGES: 0, BOOKINGS: image[BOOKINGS] + 1}
     return Entry((*seen, *unspent), put, _accruals(key, image, usage_days) if is_open(image) else ())
 
 
-def gather(key: Key, image: Image, usage_days: int) -> BucketChange:
-    """Take into the usage records what was seen open in a bucket; what was consumed since stays open."""
-    put = _taken_in(image)
-    guards = _unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
+def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
+    """Return the change that books the usage seen open in a bucket; what was consumed since stays open."""
+    put = _count_booked(image)
+    guards = _guard_unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
     put[BOOKINGS] = image[BOOKINGS] + 1
     return BucketChange(
         Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days)
@@ -102,23 +102,23 @@ def gather(key: Key, image: Image, usage_days: int) -> BucketChange:
 
 
 def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
-    """What was given back to a bucket that is gone, straight into the usage records: no bucket is made for it."""
+    """Return the change that books what was given back to a bucket that is gone, without making a bucket for it."""
     entries = _entries(level.key, used, events, now_ms, level.usage_days)
     return BucketChange(Write(level.key, (ABSENT,)), entries)
 
 
-def _taken_in(image: Image) -> dict[str, int]:
-    """What the usage records have when they have all that was seen."""
+def _count_booked(image: Image) -> dict[str, int]:
+    """Return the counters of a bucket after booking everything in ``image``."""
     return {attribute(name, "uc"): image[attribute(name, "tc")] for name in stored_names(image)}
 
 
-def _unchanged(image: Image, *attrs: str) -> Guards:
-    """That these are still what they were, as far as they were there."""
+def _guard_unchanged(image: Image, *attrs: str) -> Guards:
+    """Return guards that these attributes have not changed, as far as they are there."""
     return tuple((attr, "=", image[attr]) for attr in attrs if attr in image)
 
 
 def _used(image: Image) -> dict[str, int]:
-    """Millitokens by limit that the usage records do not have."""
+    """Return the millitokens by limit that the usage records do not have."""
     amounts = {name: image[attribute(name, "tc")] - image.get(attribute(name, "uc"), 0) for name in stored_names(image)}
     return {name: amount for name, amount in amounts.items() if amount}
 

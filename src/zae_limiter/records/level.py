@@ -91,7 +91,7 @@ class Level(_Fields):
         shard_count: int = 1,
         key: Key | None = None,
     ) -> Level:
-        """``key`` is that of the bucket, where it is known already."""
+        """Make a level; ``key`` is that of the bucket, if it is known already."""
         if key is None:
             key = keys.bucket(namespace_id, entity_id, resource, shard)
         slots = _slots(limits)
@@ -99,7 +99,7 @@ class Level(_Fields):
         return tuple.__new__(cls, (*whose, cascade, parent_id, partition_writes, usage_days, shard, shard_count))
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
-        """Return the same for another entity: an unsplit bucket at ``key``, under the same limits and config."""
+        """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
         return tuple.__new__(Level, (key, self[1], entity_id, *self[3:]))
 
     def at(self, shard: int, count: int) -> Level:

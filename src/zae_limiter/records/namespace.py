@@ -29,12 +29,12 @@ def _attributes(namespace: Namespace) -> dict[str, Any]:
 
 
 def is_present(record: Image) -> bool:
-    """Whether a record has the present layout: older clients call the name otherwise."""
+    """Return whether a record has the present layout: older clients call the name otherwise."""
     return "name" in record
 
 
 def register(namespace: Namespace) -> list[Write]:
-    """Both records and the version, if the name is free."""
+    """Return the writes of both records and the version, if the name is free."""
     version = {
         "schema_version": SCHEMA_VERSION,
         "GSI4PK": namespace.id,
@@ -48,7 +48,7 @@ def register(namespace: Namespace) -> list[Write]:
 
 
 def delete(namespace: Namespace, deleted_at: str) -> list[Write]:
-    """Free the name; keep the data and the reverse record."""
+    """Return the writes that free the name and keep the data and the reverse record."""
     return [
         Write(keys.namespace(namespace.name), (Guard("namespace_id", "=", namespace.id),), delete=True),
         Write(keys.nsid(namespace.id), (_in(ACTIVE),), {"status": DELETED, "deleted_at": deleted_at}),
@@ -56,7 +56,7 @@ def delete(namespace: Namespace, deleted_at: str) -> list[Write]:
 
 
 def recover(namespace: Namespace) -> list[Write]:
-    """Give the name back to the data, if nobody has taken it."""
+    """Return the writes that give the name back to the data, if nobody has taken it."""
     active = Namespace(namespace.name, namespace.id, ACTIVE, namespace.created_at)
     return [
         Write(keys.namespace(namespace.name), (ABSENT,), _attributes(active)),
@@ -65,12 +65,12 @@ def recover(namespace: Namespace) -> list[Write]:
 
 
 def begin_purge(namespace: Namespace) -> Write:
-    """Mark that data are going: from here on there is no recovery, only another purge."""
+    """Return the write that starts a purge: from here on there is no recovery, only another purge."""
     return Write(keys.nsid(namespace.id), (_in(namespace.status),), {"status": PURGING})
 
 
 def end_purge(namespace: Namespace) -> Write:
-    """Forget the namespace."""
+    """Return the write that deletes the reverse record."""
     return Write(keys.nsid(namespace.id), (_in(PURGING),), delete=True)
 
 
@@ -79,7 +79,7 @@ def _in(status: str) -> Guard:
 
 
 def decode(image: Image) -> Namespace:
-    """The namespace that either record describes."""
+    """Return the namespace that either record describes."""
     return Namespace(
         name=image["name"],
         id=image["namespace_id"],

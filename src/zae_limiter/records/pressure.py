@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .level import Level
 
 WRITE = MILLI
-"""What one write takes."""
+"""The cost of one write."""
 
 _MOST_LOST = 10
 """How many lost writes are counted at once: more than that were lost over a time in which the limit refilled."""
@@ -34,8 +34,8 @@ def _rule(level: Level) -> Rule:
     return Rule(level.partition_writes * MILLI, level.partition_writes * MILLI * 4 // 5, MILLI)
 
 
-def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
-    """The attributes of a record that nobody has pressed yet."""
+def initial_attributes(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
+    """Return the attributes of a record that has counted only ``taken`` so far."""
     if not level.partition_writes:
         return {}
     rule = _rule(level)
@@ -46,7 +46,7 @@ def fresh(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
 def count(
     level: Level, image: Image, now_ms: int, put: dict[str, Any], add: dict[str, int], seen_ms: int = 0, lost: int = 0
 ) -> None:
-    """Count one write, and those before it that were lost: the store has made them for nothing.
+    """Count one write, and the lost ones before it, which have cost the store as much.
 
     The surplus of an idle time is cut off by whoever has seen it, and by nobody twice: a put of those who only know
     an old image would wipe out what others have counted meanwhile.
@@ -54,7 +54,7 @@ def count(
     rule = _rule(level)
     taken = WRITE * (1 + min(lost, _MOST_LOST))
     if image.get(_CP) != rule.capacity:
-        put.update(fresh(level, image[ANCHOR], taken))
+        put.update(initial_attributes(level, image[ANCHOR], taken))
         return
     if now_ms > image[_FL]:
         put[_FL] = now_ms
@@ -65,9 +65,9 @@ def count(
     add[_TC] = taken
 
 
-def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
-    """The attributes of a record that gets another anchor, one write counted."""
-    taken = fresh(level, anchor_ms, WRITE)
+def moved_attributes(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
+    """Return the attributes of a record that gets another anchor, with one more write counted."""
+    taken = initial_attributes(level, anchor_ms, WRITE)
     if _TK in image:
         rule = _rule(level)
         held = level_at(rule, image[_TK], image[ANCHOR], now_ms) - WRITE
@@ -75,32 +75,32 @@ def moved(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, 
     return taken
 
 
-def high(level: Level, image: Image, now_ms: int) -> bool:
-    """Whether the record takes nearly as many writes as the store can make."""
+def is_high(level: Level, image: Image, now_ms: int) -> bool:
+    """Return whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:
         return False
     rule = _rule(level)
     return level_at(rule, image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity
 
 
-def sustained(partition_writes: int, first: Image, last: Image) -> bool:
-    """Whether a record took four fifths of what the store can make between two images, a second at least."""
+def is_sustained(partition_writes: int, first: Image, last: Image) -> bool:
+    """Return whether a record took four fifths of what the store can make between two images, a second at least."""
     if not {_TC, _FL} <= first.keys() & last.keys():
         return False
     milliseconds = max(MILLI, last[_FL] - first[_FL])
     return bool((last[_TC] - first[_TC]) * 5 >= partition_writes * milliseconds * 4 > 0)
 
 
-def unwritten_since(image: Image) -> Guards:
-    """The guard that nobody has written to the record since it was seen as ``image``."""
+def guard_unwritten(image: Image) -> Guards:
+    """Return the guard that nobody has written to the record since it was seen as ``image``."""
     return ((_TC, "=", image[_TC]),) if _TC in image else ()
 
 
 def is_first_write(image: Image) -> bool:
-    """Whether an image is that of a bucket just made: it counts one write, and a bucket that was split counts anew."""
+    """Return whether a bucket was just made: it counts one write. A bucket that was split counts anew."""
     return bool(image.get(_TC) == WRITE and image.get(SHARDS) == 1)
 
 
 def is_unwritten(image: Image) -> bool:
-    """Whether an image is that of a shard just split: it counts its writes from none."""
+    """Return whether a shard was just made by a split: it has counted no writes."""
     return bool(image.get(_TC) == 0)

@@ -10,8 +10,8 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import full_at, newest, stored_names, stored_rule
-from .charging import REACH, expires
+from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
-    """Move the bucket to the limits and the config in force and take ``cost``; None where it does not fit.
+    """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
 
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
     """
     rf = image[ANCHOR]
-    now_ms = newest(image, now_ms)
+    now_ms = latest_instant(image, now_ms)
     anchor = max(now_ms, rf + 1)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _remade(image), "cascade": level.cascade}
+    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade}
     add: dict[str, int] = {}
     remove: tuple[str, ...] = ("parent_id",)
     if level.parent_id is not None:
@@ -42,11 +42,11 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         if rule is not None:
             tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
             made = between(rule, rf, anchor)
-            add |= {tk: made, cr: _credited(image.get(cr, 0), made), hi: 1}
+            add |= {tk: made, cr: _limit_credit(image.get(cr, 0), made), hi: 1}
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
-        put.update(pressure.moved(level, image, now_ms, anchor))
+        put.update(pressure.moved_attributes(level, image, now_ms, anchor))
     return keep_in_debt(
         level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     )
@@ -62,7 +62,7 @@ def _reshape_limit(
     put: dict[str, Any],
     add: dict[str, int],
 ) -> bool:
-    """Add what a reshape does to one limit, as of the first instant and with the second as anchor; False: no fit."""
+    """Add what a reshape as of the first instant, with the second as anchor, does to one limit. Return if it fits."""
     now_ms, anchor = instants
     need = cost or 0
     rule = slot.rule
@@ -79,13 +79,13 @@ def _reshape_limit(
     guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))
     if need:
         add[slot.tc] = need
-    add[slot.cr] = _credited(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
     add[slot.hi] = 1
     return True
 
 
-def _credited(before: int, more: int) -> int:
-    """What is added to a counter of credits; it starts again where it has outgrown its bound.
+def _limit_credit(before: int, more: int) -> int:
+    """Return what to add to a counter of credits; it starts again if it has outgrown its bound.
 
     More than the bound at once is as good as the bound: no bucket holds as much.
     """
@@ -93,24 +93,23 @@ def _credited(before: int, more: int) -> int:
     return more - before if before > MOST_CREDITED else more
 
 
-def _remade(image: Image) -> int:
-    """The instant at which a bucket was made; another one where a counter starts again, so that no charge before is
-    compared with it."""
+def _find_made(image: Image) -> int:
+    """Return when a bucket was made; a later instant if a counter starts again, lest older charges compare with it."""
     made: int = image.get(MADE, image[ANCHOR] * MILLI)
     outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
     return made + 1 if outgrown else made
 
 
 def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
-    """The write with an expiry not before the bucket is full: forgetting it sooner would forgive debt."""
-    if not expires(level, image):
+    """Return the write with an expiry not before the bucket is full: an earlier one would forgive debt."""
+    if not is_expiring(level, image):
         return write._replace(expires_at_ms=NEVER if TTL in image else None)
     after = applied(image, write)
     assert after is not None  # it does not delete
     return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
 
 
-def far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
-    """Whether a limit has produced more than half of what may lie between an anchor and a decision."""
+def is_far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
+    """Return whether a limit has produced more than half of what may lie between an anchor and a decision."""
     rules = (stored_rule(image, name, shard) for name in stored_names(image))
     return any(rule is not None and between(rule, image[ANCHOR], now_ms) > REACH // 2 for rule in rules)

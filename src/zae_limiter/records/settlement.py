@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, Rule, between, level as level_at
 from ..core.draw import apply_draw, owe
-from ..core.give_back import Order, Snapshot, give_back, owed_to_new
+from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
 from .algebra import Image, Write
-from .bucket import newest, stored_rule
+from .bucket import latest_instant, stored_rule
 from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
 from .reshaping import keep_in_debt
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from .level import Level, Slot
 
 
+_NOTHING: dict[str, int] = {}
+
+
 class Charge(NamedTuple):
-    """What a settlement knows of the charge it belongs to: when it was, and how it left each limit of which bucket."""
+    """The charge that a settlement belongs to: when it was, of which bucket, and how it left each of its limits."""
 
     instant_ms: int
     made: int
@@ -30,7 +33,7 @@ class Charge(NamedTuple):
 
     @classmethod
     def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
-        """The charge that left a bucket as ``image``, apart from what others have taken on top of it."""
+        """Return the charge that left a bucket as ``image``, less what others have taken on top of it."""
         after = {}
         for name in level.slots:
             rule = stored_rule(image, name, level.shard)
@@ -42,9 +45,9 @@ class Charge(NamedTuple):
         orders = {name: Order(image.get(SHARDS, 1), -snapshot.base) for name, snapshot in after.items()}
         return cls(now_ms, image.get(MADE, 0), after, orders)
 
-    def halves(self) -> tuple[Charge, Charge]:
-        """The charge as the two shards know it that its bucket was split into, the old one first."""
-        both = {name: after.halves() for name, after in self.after.items()}
+    def split(self) -> tuple[Charge, Charge]:
+        """Return the charge for each of the two shards that its bucket was split into, the old one first."""
+        both = {name: after.split() for name, after in self.after.items()}
         kept, given = ({name: pair[place] for name, pair in both.items()} for place in (0, 1))
         return self._replace(after=kept), self._replace(after=given)
 
@@ -64,10 +67,10 @@ def settle(
     charge: Charge,
     now_ms: int,
     changes: int = 1,
-    more_back: Mapping[str, int] | None = None,
-    made_up: Mapping[str, int] | None = None,
+    more_back: Mapping[str, int] = _NOTHING,
+    made_up: Mapping[str, int] = _NOTHING,
 ) -> Settlement:
-    """Add ``delta`` to what a charge consumed: into debt if positive, given back if negative; nothing refuses it.
+    """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
     What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. What is given back
     counts as far as `core.give_back` lets it. A bucket that was made since the charge was full when it was made: it is
@@ -76,94 +79,85 @@ def settle(
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
     settlement counts for: below 0 where grants are undone that nobody was given.
     """
-    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    credited: dict[str, int] = {}
-    uncounted: dict[str, int] = {}
-    extra = more_back or {}
-    instant = max(newest(image, now_ms), charge.instant_ms)
-    for name in (*delta, *(name for name in extra if name not in delta)):
+    draft = SettlementDraft(image, charge)
+    instant = max(latest_instant(image, now_ms), charge.instant_ms)
+    for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
         if rule is None:
-            _count_only(level.slots[name], amount, put, add)
+            draft.count_only(level.slots[name], amount)
             continue
         if amount:
-            add[attribute(name, "tc")] = amount
-        back = extra.get(name, 0) - min(0, amount)
+            draft.add[attribute(name, "tc")] = amount
         if amount > 0:
-            _owe(image, name, rule, charge, amount, guards, put, add)
+            draft.owe(name, rule, amount)
+        back = more_back.get(name, 0) - min(0, amount)
         if back:
-            since = between(rule, image[ANCHOR], instant)
-            counted = _give_back(image, name, charge, back, since, (made_up or {}).get(name, 0), guards, add)
-            credited[name] = add.get(attribute(name, "cr"), 0)
-            if counted < back:
-                uncounted[name] = back - counted
-    if level.usage_days and HOUR_END in image and add:
-        add[CHANGES] = changes
+            draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
+    if level.usage_days and HOUR_END in image and draft.add:
+        draft.add[CHANGES] = changes
     if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add)
-    write = Write(level.key, tuple(guards), put, add, (), now_ms + level.lifetime_ms, seen=image)
-    return Settlement(keep_in_debt(level, image, write), credited, uncounted)
+        pressure.count(level, image, now_ms, draft.put, draft.add)
+    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
+    return Settlement(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 
-def _count_only(slot: Slot, amount: int, put: dict[str, Any], add: dict[str, int]) -> None:
-    """Count the consumption of a limit that is not in force any more, in a bucket that has not known it."""
-    put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
-    add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
+class SettlementDraft:
+    """A settlement that is being put together, limit by limit."""
 
+    def __init__(self, image: Image, charge: Charge) -> None:
+        self._image = image
+        self._charge = charge
+        self._is_same_bucket = image.get(MADE, 0) == charge.made
+        self.guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
+        self.put: dict[str, Any] = {}
+        self.add: dict[str, int] = {}
+        self.credited: dict[str, int] = {}
+        self.uncounted: dict[str, int] = {}
 
-def _owe(
-    image: Image,
-    name: str,
-    rule: Rule,
-    charge: Charge,
-    amount: int,
-    guards: list[tuple[str, str, Any]],
-    put: dict[str, Any],
-    add: dict[str, int],
-) -> None:
-    """Draw a debt as of the charge, or as of the birth of a bucket that was made since."""
-    tk, anchor, made = attribute(name, "tk"), image[ANCHOR], image.get(MADE, 0)
-    as_of_ms, owed = charge.instant_ms, amount
-    if made != charge.made and name in charge.after:
-        as_of_ms = max(as_of_ms, made // MILLI)
-        owed = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-    drawn = owe(rule.capacity, image[tk], between(rule, anchor, as_of_ms), owed)
-    guards.append(apply_draw(drawn, tk, attribute(name, "hi"), put, add))
+    def count_only(self, slot: Slot, amount: int) -> None:
+        """Count the consumption of a limit that is not in force any more, in a bucket that has not known it."""
+        self.put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
+        self.add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
 
+    def owe(self, name: str, rule: Rule, amount: int) -> None:
+        """Draw a debt as of the charge, or as of the instant at which a bucket was made that is newer."""
+        image, charge, tk = self._image, self._charge, attribute(name, "tk")
+        as_of_ms = charge.instant_ms
+        if not self._is_same_bucket and name in charge.after:
+            as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
+            amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
+        drawn = owe(rule.capacity, image[tk], between(rule, image[ANCHOR], as_of_ms), amount)
+        self.guards.append(apply_draw(drawn, tk, attribute(name, "hi"), self.put, self.add))
 
-def _give_back(
-    image: Image,
-    name: str,
-    charge: Charge,
-    amount: int,
-    since: int,
-    made_up: int,
-    guards: list[tuple[str, str, Any]],
-    add: dict[str, int],
-) -> int:
-    """Give back what of ``amount`` counts, and return that; ``since`` was produced since the anchor."""
-    if image.get(MADE, 0) != charge.made or name not in charge.after:
-        return 0
-    tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-    found = give_back(charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
-    if found.undoes:
-        guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
-        add |= {tk: found.counted} if found.counted else {}
-        return found.counted
-    if found.most_credited is not None:
-        guards.append((cr, "<=", found.most_credited))
-    if found.upper_draws is not None:
-        guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
-    if found.counted:
-        add[tk] = add[cr] = found.counted
-    return found.counted
+    def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
+        """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""
+        if not self._is_same_bucket or name not in self._charge.after:
+            found = GiveBack(0)
+        else:
+            found = self._judge(name, amount, since, made_up)
+        self.credited[name] = 0 if found.undoes else found.counted
+        if found.counted < amount:
+            self.uncounted[name] = amount - found.counted
+
+    def _judge(self, name: str, amount: int, since: int, made_up: int) -> GiveBack:
+        """Return what of a give-back counts, after adding that to the write with the guards that it needs."""
+        image = self._image
+        tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+        found = give_back(self._charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
+        if found.undoes:
+            self.guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
+        if found.most_credited is not None:
+            self.guards.append((cr, "<=", found.most_credited))
+        if found.upper_draws is not None:
+            self.guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
+        if found.counted:
+            self.add |= {tk: found.counted} if found.undoes else {tk: found.counted, cr: found.counted}
+        return found
 
 
 def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:
-    """Make a bucket that is gone anew, under the limits in force now, to settle what was charged to the old one.
+    """Return the write that makes a bucket again, under the limits in force now, to settle a charge to the old one.
 
     It owes what its refill has not repaid since the charge. Consumption of limits that are gone is counted as well.
     """
@@ -187,5 +181,5 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
 
 
 def is_split(level: Level, image: Image) -> bool:
-    """Whether a shard has been split since it was looked at as ``level``."""
+    """Return whether a shard has been split since it was seen as ``level``."""
     return bool(image.get(SHARDS, 1) > level.shard_count)

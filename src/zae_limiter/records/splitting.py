@@ -15,7 +15,7 @@ from ..core.draw import apply_draw, halve
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
-from .bucket import newest, stored_names, whole_rule
+from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 256
 _UPPER_DRAWS = 10**6
-"""What the new shard counts beyond the old one: so it agrees with no charge that was made before the split."""
+"""Added to the new shard's count, so that it agrees with no charge that was made before the split."""
 _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
 
-def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
-    """Whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
+def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
+    """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
     slots = level.slots
     return count <= MAX_SHARDS and all(
@@ -41,11 +41,16 @@ def worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
 
 
 def split(level: Level, image: Image, now_ms: int) -> list[Write]:
-    """The writes that leave the old shard its half and make the new one of the other."""
+    """Return the writes that leave the old shard half of its balance and make the new one of the other half."""
     count, rf = image[SHARDS], image[ANCHOR]
     anchor = max(now_ms, rf + 1)
     sibling = level.at(level.shard + count, 2 * count)
-    both = {ANCHOR: anchor, NEWEST: newest(image, now_ms), SHARDS: 2 * count, **pressure.fresh(level, anchor)}
+    both = {
+        ANCHOR: anchor,
+        NEWEST: latest_instant(image, now_ms),
+        SHARDS: 2 * count,
+        **pressure.initial_attributes(level, anchor),
+    }
     both[MADE] = image.get(MADE, rf * MILLI)
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count)]
     put: dict[str, Any] = dict(both)
@@ -74,5 +79,5 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
 
 
 def is_newborn(shard: int, image: Image) -> bool:
-    """Whether an image is that of the new shard of a split, before its first write."""
+    """Return whether an image is that of the new shard of a split, before its first write."""
     return 2 * shard >= image[SHARDS] > 1 and pressure.is_unwritten(image)

@@ -52,7 +52,7 @@ class Window(NamedTuple):
 
 
 def counter(limit_name: str) -> str:
-    """The attribute of a limit's counter: its name, or ``_name`` where that is one of ours.
+    """Return the attribute of a limit's counter: its name, or ``_name`` where that is one of ours.
 
     Limit names start with a letter, so the two never meet.
     """
@@ -60,12 +60,12 @@ def counter(limit_name: str) -> str:
 
 
 def mark(shard: int) -> str:
-    """The attribute of a shard's mark; no counter is called so."""
+    """Return the attribute of a shard's mark; no counter has such a name."""
     return f"{_MARK}{shard}"
 
 
 def window_of(window_type: str, instant_ms: int) -> Window:
-    """The window that holds the instant."""
+    """Return the window that holds the instant."""
     moment = datetime.fromtimestamp(instant_ms // 1000, UTC).replace(minute=0, second=0)
     if window_type == "hourly":
         end = moment + timedelta(hours=1)
@@ -79,17 +79,17 @@ def window_of(window_type: str, instant_ms: int) -> Window:
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as window boundaries are written."""
+    """Return a moment as window boundaries are written."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def end_ms(window: Window) -> int:
-    """The instant at which a window is over."""
+    """Return the instant at which a window ends."""
     return int(datetime.fromisoformat(window.end).timestamp()) * 1000
 
 
 def key(whose: Subject, window: Window) -> Key:
-    """Where the usage of a window is kept."""
+    """Return the key of the usage record of a window."""
     return keys.usage(*whose, window.type, window.start)
 
 
@@ -103,7 +103,7 @@ def accrue(
     marks: Mapping[str, str] | None = None,
     expires_at_ms: int | None = None,
 ) -> Write:
-    """Add to the usage of a window, and set the marks of what is counted with it."""
+    """Return the write that adds to the usage of a window, and sets the marks of what is counted with it."""
     put: dict[str, Any] = {
         "entity_id": whose.entity_id,
         "resource": whose.resource,
@@ -121,18 +121,18 @@ def accrue(
 
 
 def is_present(image: Image) -> bool:
-    """Whether a record has the present layout: one that an upgrade could not move stays, and counts in whole tokens."""
+    """Return whether a record has the present layout; one that an upgrade could not move counts in whole tokens."""
     return "window_end" in image
 
 
 def counters_milli(image: Image) -> dict[str, int]:
-    """Millitokens per limit, by name."""
+    """Return the consumed millitokens by limit, sorted by name."""
     counters = ((attr.removeprefix("_"), image[attr]) for attr in image if attr not in OWN and attr[0] != _MARK)
     return dict(sorted(counters))
 
 
 def decode(image: Image) -> UsageSnapshot:
-    """The snapshot that a record describes, in whole tokens."""
+    """Return the snapshot that a record describes, in whole tokens."""
     return UsageSnapshot(
         entity_id=image["entity_id"],
         resource=image["resource"],

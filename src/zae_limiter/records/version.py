@@ -49,7 +49,7 @@ _STAGES = {
 
 
 class Deployed(NamedTuple):
-    """What a version record says."""
+    """The contents of a version record."""
 
     schema: str = SCHEMA_VERSION
     client_min: str = OLDEST_CLIENT
@@ -58,12 +58,12 @@ class Deployed(NamedTuple):
 
 
 def key() -> Key:
-    """Where the record is."""
-    return Key(keys.registry(), keys.sk_version())
+    """Return the key of the record."""
+    return Key(keys.registry(), keys.VERSION)
 
 
 def stamp(deployed: Deployed) -> Write:
-    """The write that states it; what is None stays as it was."""
+    """Return the write that stores it; what is None stays as it was."""
     put: dict[str, Any] = {"schema_version": deployed.schema, "client_min_version": deployed.client_min}
     if deployed.aggregator is not None:
         put["lambda_version"] = deployed.aggregator
@@ -73,7 +73,7 @@ def stamp(deployed: Deployed) -> Write:
 
 
 def decode(image: Image | None) -> Deployed:
-    """What the record says; without one, what this client would write."""
+    """Return what the record says; without one, what this client would write. Raise `CorruptRecordError` if damaged."""
     if image is None:
         return Deployed()
     found = Deployed(
@@ -109,7 +109,7 @@ def _damaged(attr: str, value: object) -> CorruptRecordError:
 
 
 def order(text: object) -> Order:
-    """A version as something that compares by its numbers; a pre-release is before its release.
+    """Return a version in a form that compares by its numbers; a pre-release is before its release.
 
     >>> order("1.10") > order("1.9.2"), order("1.0.0.dev0") < order("1.0.0a1") < order("1.0.0")
     (True, True)
@@ -123,17 +123,17 @@ def order(text: object) -> Order:
 
 
 def major(text: str) -> int:
-    """The first number of a version."""
+    """Return the first number of a version."""
     return order(text)[0][0]
 
 
 def needs_upgrade(deployed: Deployed) -> bool:
-    """Whether the data have an older layout than this client's."""
+    """Return whether the data have an older layout than this client's."""
     return major(deployed.schema) < major(SCHEMA_VERSION)
 
 
 def check(deployed: Deployed, client: str) -> None:
-    """Refuse data that this client cannot work with, naming both versions and the fix."""
+    """Raise `VersionError` for data that this client cannot work with, naming both versions and the fix."""
     if major(deployed.schema) > major(SCHEMA_VERSION):
         raise IncompatibleSchemaError(
             f"The store has schema {deployed.schema}; zae-limiter {client} knows schema {SCHEMA_VERSION}. "
@@ -149,5 +149,5 @@ def check(deployed: Deployed, client: str) -> None:
 
 
 def mismatch(what: str) -> VersionMismatchError:
-    """The error of data that wait for their upgrade."""
+    """Return the error of data that need an upgrade."""
     return VersionMismatchError(f"The store {what}; this client needs schema {SCHEMA_VERSION}: {UPGRADE}.")

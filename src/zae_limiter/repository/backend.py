@@ -13,13 +13,13 @@ from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Writ
 from ..records.instants import iso
 from ..runtime.deadline import Deadline, stopwatch
 from ..runtime.retries import tries
+from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
 from ..stores.port import Replaceable
 from . import compatibility
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
-from .once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Backend:
         prepare: Callable[[], Awaitable[None]] | None = None,
         max_cached_keys: int = MAX_CACHED_KEYS,
     ) -> None:
-        """``prepare`` is done before the store is first used."""
+        """Open a backend; ``prepare`` is called before the store is first used."""
         self.store = store
         self.runtime = runtime
         self.prepared = None if prepare is None else Once(runtime, prepare)
@@ -65,6 +65,10 @@ class Backend:
         self._warned = False
         if isinstance(store, Replaceable):
             store.on_replaced(self._start_over)
+
+    def log_fields(self) -> dict[str, object]:
+        """Return the namespace and the kind of store, as fields of a log record."""
+        return {"zae_namespace": self.namespace_name, "zae_backend": self.store.capabilities.name}
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
@@ -87,7 +91,7 @@ class Backend:
         await self.store.close()
 
     async def ns(self, deadline: Deadline) -> str:
-        """The id of the namespace; the default one is registered on first use.
+        """Return the id of the namespace; the default one is registered on first use.
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
@@ -110,7 +114,7 @@ class Backend:
             compatibility.log_aggregator_warning(deployed)
 
     async def check_registrable(self, deadline: Deadline) -> None:
-        """Refuse a store to which a new namespace must not be added: it does not fit, or holds data without one."""
+        """Raise `VersionError` for a store to which no namespace may be added: its version or its data do not fit."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
         compatibility.check_version(stamped)
         compatibility.check_has_namespaces(stamped, older)
@@ -140,15 +144,15 @@ class Backend:
         return (await self.read([key], deadline))[0]
 
     def new_namespace(self, name: str) -> Namespace:
-        """A namespace with a fresh opaque id of 11 characters."""
+        """Return a namespace with a new opaque id of 11 characters."""
         return Namespace(name, opaque_id(), namespace.ACTIVE, iso(self.clock.now_ms()))
 
     async def read(self, wanted: Sequence[Key], deadline: Deadline) -> list[Image | None]:
-        """The current images."""
+        """Return the current images."""
         return await self.store.read(wanted, timeout=self._left(deadline))
 
     async def commit(self, writes: Sequence[Write], deadline: Deadline) -> bool:
-        """Apply all writes or none; False where somebody else was faster."""
+        """Apply all writes or none; return False if somebody else was faster."""
         return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
 
     async def commit_changes(self, changes: Sequence[BucketChange], deadline: Deadline) -> Committed | Conflict:
@@ -164,7 +168,7 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         return await self.store.query(query, timeout=self._left(deadline))
 
     def _left(self, deadline: Deadline) -> float:
@@ -185,7 +189,7 @@ class Backend:
                 return
 
     async def collect(self, query: Query, deadline: Deadline, most: int | None = None) -> list[tuple[Key, Image]]:
-        """All records of a range, page by page, or the first ``most``."""
+        """Return all records of a range, page by page, or the first ``most``."""
         found: list[tuple[Key, Image]] = []
         while True:
             page = await self.query(query, deadline)
@@ -203,7 +207,7 @@ class Backend:
         resource: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Write:
-        """The write that records a change; it goes into the commit of the change itself."""
+        """Return the write that records a change; it goes into the commit of the change itself."""
         now_ms = self.clock.now_ms()
         event = AuditEvent(
             event_id=audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}"),
@@ -215,3 +219,13 @@ class Backend:
             details=details or {},
         )
         return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)
+
+
+class LimiterBackend(Backend):
+    """The backend of a repository as one limiter uses it: all state is shared, but the limiter may replace `store`."""
+
+    __slots__ = ("store",)
+
+    def __init__(self, shared: Backend) -> None:
+        self.__dict__ = shared.__dict__
+        self.store = shared.store

@@ -39,7 +39,7 @@ async def book_usage(
         opened = [row for row in page.items if ledger.is_open(inspect(*row))]
         for start in range(0, len(opened), _AT_ONCE):
             works = [book(backend, key, image, deadline) for key, image in opened[start : start + _AT_ONCE]]
-            for result in await backend.runtime.together(works):
+            for result in await backend.runtime.run_together(works):
                 if isinstance(result, BaseException):
                     raise result
         if page.cursor is None:
@@ -62,7 +62,7 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
     for _ in tries(key.pk, _TRIES):
         if image is None or not ledger.is_open(inspect(key, image)):
             return
-        write, accruals = ledger.gather(key, image, backend.store.capabilities.usage_retention_days)
+        write, accruals = ledger.book_seen(key, image, backend.store.capabilities.usage_retention_days)
         outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
         if isinstance(outcome, Committed):
             return

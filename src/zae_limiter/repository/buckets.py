@@ -40,7 +40,7 @@ class BucketOperations(Operations):
         deadline = self._step_deadline()
         rows = await self._read_buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
         now_ms = self._backend.clock.now_ms()
-        return [state for shards in bucket.by_bucket(rows) for state in bucket.states(shards, now_ms)]
+        return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
         """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.

@@ -103,5 +103,5 @@ class ConfigCache:
             self.generation += 1
 
     def stats(self) -> CacheStats:
-        """How it is doing."""
+        """Return hits, misses and size."""
         return CacheStats(self.hits, self.misses, len(self._partitions), self.ttl_seconds)

@@ -1,4 +1,4 @@
-"""What was last seen of each bucket. Never a reason to grant, only to choose a write or to refuse."""
+"""The last seen image of each bucket. Never a reason to grant, only to choose a write or to refuse."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LastSeen:
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
 
-    def blank(self) -> None:
+    def clear(self) -> None:
         """Forget what was seen."""
         self.refused = False
         self.image = None
@@ -153,20 +153,20 @@ class LastSeen:
 
 
 class LastSeenBuckets:
-    """What was last seen of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
+    """The `LastSeen` of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
 
     def __init__(self, max_entries: int = MAX_CACHED_KEYS) -> None:
         self._known: BoundedMap[str, LastSeen] = BoundedMap(max_entries)
 
     def of(self, key: Key) -> LastSeen:
-        """Return what was last seen of a bucket, a blank one if it is new."""
+        """Return what was last seen of a bucket, an empty one if it is new."""
         return self._known.get(key.pk) or self._known.get_or_make(key.pk, LastSeen)
 
     def forget(self, key: Key) -> None:
-        """Blank what is known of a bucket, also for those who hold it."""
+        """Forget what is known of a bucket, also for those who hold its `LastSeen`."""
         seen = self._known.get(key.pk)
         if seen is not None:
-            seen.blank()
+            seen.clear()
 
     def __len__(self) -> int:
         """Return how many buckets are known."""

@@ -185,7 +185,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         from ..aws.deployment import deploy_store
 
         assert self._stack_options is not None  # else nobody deploys
-        await self._backend.runtime.aside(partial(deploy_store, self._backend.store, self._stack_options))
+        await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions."""

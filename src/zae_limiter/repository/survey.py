@@ -38,7 +38,7 @@ class SurveyOperations(Operations):
         query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
         rows, complete = await self._read_records(query, max_records, deadline)
         now_ms = self._backend.clock.now_ms()
-        buckets = bucket.by_bucket(rows)
+        buckets = bucket.group_by_bucket(rows)
         if not complete and not _is_whole(buckets[-1]):
             del buckets[-1]
         loads = (_load(shards, state, now_ms) for shards in buckets for state in bucket.states(shards, now_ms))

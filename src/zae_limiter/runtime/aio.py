@@ -17,8 +17,8 @@ _NEEDS_ASYNCIO = (
 )
 
 
-class LoopGate:
-    """A gate on which a task waits; it may be opened from another loop's thread."""
+class LoopSignal:
+    """A signal that a task waits for; it may be set from another loop's thread."""
 
     __slots__ = ("_future", "_loop")
 
@@ -26,8 +26,8 @@ class LoopGate:
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self._loop.create_future()
 
-    def open(self) -> None:
-        """Let the waiter through."""
+    def set(self) -> None:
+        """Wake the waiter."""
         if self._loop is _running_loop():
             self._resolve()
         elif not self._loop.is_closed():
@@ -38,7 +38,7 @@ class LoopGate:
             self._future.set_result(None)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Suspend the task until the gate opens."""
+        """Suspend the task until the signal is set."""
         if timeout is None:
             await self._future
             return True
@@ -70,10 +70,10 @@ class AsyncioRuntime:
         """Raise RuntimeError unless a task of asyncio is running."""
         self.scope()
 
-    def gate(self) -> LoopGate:
-        """A new, closed gate."""
+    def new_signal(self) -> LoopSignal:
+        """Return a new signal that is not set."""
         self.check_running()
-        return LoopGate()
+        return LoopSignal()
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
         """Run ``work`` to its end; a cancelled caller waits for that and is cancelled then.
@@ -99,12 +99,12 @@ class AsyncioRuntime:
             raise cancelled
         return task.result()
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """All at once."""
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """Run all at once; failures are returned as values."""
         return await asyncio.gather(*works, return_exceptions=True)
 
-    async def aside(self, work: Callable[[], T]) -> T:
-        """In a thread, so that the event loop goes on."""
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """Run in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
 
 
@@ -160,9 +160,9 @@ class _Held(asyncio.Future[None]):
     """A future that cannot be cancelled: the task that waits for it hears of its cancellation when it is done."""
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Refuse."""
+        """Return False: it cannot be cancelled."""
         return False
 
     def resolve(self, _: asyncio.Future[Any]) -> None:
-        """Be done."""
+        """Set the result."""
         self.set_result(None)

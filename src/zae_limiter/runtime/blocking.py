@@ -22,20 +22,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking store or runtime suspended; it must finish inside the await")
 
 
-class ThreadGate:
-    """A gate on which a thread waits."""
+class ThreadSignal:
+    """A signal that a thread waits for."""
 
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
-    def open(self) -> None:
-        """Let the waiter through."""
+    def set(self) -> None:
+        """Wake the waiter."""
         self._event.set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Block the thread until the gate opens."""
+        """Block the thread until the signal is set."""
         return self._event.wait(timeout)
 
 
@@ -43,22 +43,22 @@ class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
     def scope(self) -> object:
-        """One for all threads."""
+        """Return the scope that all threads share."""
         return BlockingRuntime
 
     def check_running(self) -> None:
-        """A thread can always wait."""
+        """Do nothing: a thread can always wait."""
 
-    def gate(self) -> ThreadGate:
-        """A new, closed gate."""
-        return ThreadGate()
+    def new_signal(self) -> ThreadSignal:
+        """Return a new signal that is not set."""
+        return ThreadSignal()
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
-        """A thread cannot be cancelled from outside: just run it."""
+        """Run ``work``: a thread cannot be cancelled from outside."""
         return await work
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """All at once: the first one here, each of the others in a thread of its own.
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """Run all at once: the first one here, each of the others in a thread of its own.
 
         No pool: one that waits for others inside would wait for its own place for ever.
         """
@@ -76,8 +76,8 @@ class BlockingRuntime:
             thread.join()
         return results
 
-    async def aside(self, work: Callable[[], T]) -> T:
-        """The calling thread is the one that waits for it."""
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """Run in the calling thread, which has to wait for it anyway."""
         return work()
 
 
@@ -85,7 +85,7 @@ _UNDONE = RuntimeError("a thread ended without an outcome")
 
 
 def _outcome(work: Coroutine[Any, Any, T]) -> T | BaseException:
-    """What a coroutine returns or raises; also an interrupt, so that what others have done is known before it ends."""
+    """Return what a coroutine returns or raises, interrupts included, so that the outcome of the others is not lost."""
     try:
         return run(work)
     except BaseException as error:

@@ -20,12 +20,12 @@ class Deadline:
     take no more than ``seconds``.
     """
 
-    __slots__ = ("_now", "_started", "_told", "seconds")
+    __slots__ = ("_now", "_started", "_total", "seconds")
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, told: float | None = None) -> None:
-        """Begin now; ``told`` are the seconds that an error speaks of, where it is a part of a longer time."""
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, total: float | None = None) -> None:
+        """Begin now; ``total`` are the seconds that an error names, if the deadline is a part of a longer one."""
         self.seconds = seconds
-        self._told = seconds if told is None else told
+        self._total = seconds if total is None else total
         self._now = now
         self._started = now()
 
@@ -33,7 +33,7 @@ class Deadline:
         """Return the seconds that are left; raise `RateLimiterUnavailable` if there are none."""
         left = self.seconds - (self._now() - self._started)
         if left <= 0:
-            raise RateLimiterUnavailable(f"No decision within {self._told:g} s.")
+            raise RateLimiterUnavailable(f"No decision within {self._total:g} s.")
         return left
 
     @property
@@ -48,15 +48,15 @@ class Deadline:
 
     def part(self, share: float) -> Deadline:
         """Return a deadline from now on that uses only a share of what is left."""
-        return Deadline(self.left() * share, self._now, self._told)
+        return Deadline(self.left() * share, self._now, self._total)
 
-    def renewed(self, most: float) -> Deadline:
+    def renew(self, most: float) -> Deadline:
         """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
-        return Deadline(min(self.seconds, self._started + most - self._now()), self._now, self._told)
+        return Deadline(min(self.seconds, self._started + most - self._now()), self._now, self._total)
 
     def for_each_step(self) -> StepDeadline:
         """Return the deadline of a call that takes any number of steps: each step has as many seconds."""
-        return StepDeadline(self.seconds, self._now, self._told)
+        return StepDeadline(self.seconds, self._now, self._total)
 
 
 class StepDeadline(Deadline):

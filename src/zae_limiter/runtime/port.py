@@ -10,30 +10,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Gate(Protocol):
+class Signal(Protocol):
     """A one-time signal between tasks or threads."""
 
-    def open(self) -> None:
-        """Let the waiter through; from any thread, any number of times."""
+    def set(self) -> None:
+        """Wake the waiter; from any thread, any number of times."""
         ...
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it opens; False if ``timeout`` seconds pass before."""
+        """Wait until it is set; False if ``timeout`` seconds pass before."""
         ...
 
 
-def has_ended(home: object) -> bool:
-    """Return whether a home is an event loop that has been closed; the home of threads never ends."""
-    return bool(getattr(home, "is_closed", bool)())
+def has_ended(scope: object) -> bool:
+    """Return whether a scope is an event loop that has been closed; the scope of threads never ends."""
+    return bool(getattr(scope, "is_closed", bool)())
 
 
 class Runtime(Protocol):
-    """What the use cases need of their surroundings."""
+    """Everything that the use cases need in order to wait."""
 
     def scope(self) -> object:
-        """Where the caller's work belongs: the running event loop, or one home for all threads.
+        """Return where the caller's work belongs: the running event loop, or one scope for all threads.
 
-        Work of another home may be stuck or dead without anybody noticing, so nobody waits for it.
+        Work of another scope may be stuck or dead without anybody noticing, so nobody waits for it.
         """
         ...
 
@@ -41,8 +41,8 @@ class Runtime(Protocol):
         """Raise RuntimeError where this runtime cannot wait for anything; called before any I/O."""
         ...
 
-    def gate(self) -> Gate:
-        """A new, closed gate for one waiter."""
+    def new_signal(self) -> Signal:
+        """Return a new signal for one waiter."""
         ...
 
     async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
@@ -52,10 +52,10 @@ class Runtime(Protocol):
         """
         ...
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
         ...
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run something that blocks for long, while everybody else goes on."""
         ...

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..core.limit import Limit
     from ..core.values import BackendCapabilities, BackendStats, CacheStats, OnUnavailable, StackOptions, Status
+    from ..observer import Observer
     from ..stores.port import Store
 
 
@@ -190,6 +191,7 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
+    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`.
     Entity and config operations work here as on the repository.
     """
 
@@ -210,12 +212,13 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
         atomic: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         if isinstance(repository, SyncRepository):
             self.repository = repository
         elif isinstance(repository, Repository):
-            raise ValidationError("repository", repository, "is async; open a SyncRepository for a SyncRateLimiter")
+            raise ValidationError("repository", repository, "is async; pass a SyncRepository to SyncRateLimiter")
         else:
             self.repository = SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its own name
             given = {}
@@ -228,7 +231,17 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
             refusal_ttl=refusal_ttl,
             timeout=timeout,
             atomic=atomic,
+            observer=observer,
         )
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All observers of this limiter, `telemetry` among them. Assign a tuple to add or remove some."""
+        return self._inner.observers
+
+    @observers.setter
+    def observers(self, observers: tuple[Observer, ...]) -> None:
+        self._inner.observers = observers
 
     def acquire(
         self,

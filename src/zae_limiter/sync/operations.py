@@ -339,15 +339,27 @@ class SyncQueryOperations:
     _inner: QueryOperations
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Whole tokens left per limit, the least over all levels that an acquire would charge; may be negative."""
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+        """
         return run(self._inner.available(entity_id, resource, limits))
 
     def time_until_available(
         self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Seconds until ``needed`` fits at every level; `CapacityExceeded` where it never does.
+        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        With ``limits`` it is counted as if the bucket had them from now on; nothing is written.
+        With ``limits`` it is counted as if the bucket had them from now on.
+
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            needed: The tokens by limit name.
+            limits: Limits to count by instead of the stored ones; nothing is written.
         """
         return run(self._inner.time_until_available(entity_id, resource, needed, limits))
 
@@ -358,17 +370,30 @@ class SyncQueryOperations:
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
     ) -> list[LevelStatus]:
-        """One row per level and limit, the entity itself first: what is left, and where the limit comes from.
+        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
-        ``retry_after_seconds`` is the time until ``needed`` is there (one token of each limit if not given), or
-        None where it never will be.
+        Args:
+            entity_id: The entity.
+            resource: The resource.
+            limits: Limits to count by instead of the stored ones; nothing is written.
+            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
-        """One limit of a resource over all entities that have a bucket for it."""
+        """Return one limit of a resource over all entities that have a bucket for it.
+
+        Args:
+            resource: The resource.
+            limit_name: The limit.
+            parents_only: Leave out entities that have a parent.
+        """
         return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
 
     def is_available(self, timeout: float = 1.0) -> bool:
-        """Whether the store answers within ``timeout`` seconds."""
+        """Return whether the store answers.
+
+        Args:
+            timeout: The seconds that it has.
+        """
         return run(self._inner.is_available(timeout))

@@ -4,8 +4,8 @@
 >>> from zae_limiter.telemetry import instrument
 >>> limiter = instrument(SyncRateLimiter("memory://"))
 
-Nothing is measured before `instrument` and after `uninstrument`, and a limiter that is not measured knows nothing of
-this package. Where the metrics go is up to the OpenTelemetry SDK that the application sets up, before or after.
+It is an `Observer` of the limiter, beside those of your own. Nothing is measured before `instrument` and after
+`uninstrument`. Where the metrics go is up to the OpenTelemetry SDK that the application sets up, before or after.
 
 | metric | kind, unit | what | attributes besides *where* |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""The instruments: what is created once for each meter provider."""
+"""The instruments, created once for each meter provider."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Instruments:
         )
         for name, (unit, description) in _COUNTED.items():
             meter.create_observable_counter(
-                f"zae_limiter.{name}", [partial(_observed, self.tally, name)], unit, description
+                f"zae_limiter.{name}", [partial(_read_tally, self.tally, name)], unit, description
             )
 
 
-def _observed(tally: Tally, metric: str, _: CallbackOptions) -> Iterator[Observation]:
+def _read_tally(tally: Tally, metric: str, _: CallbackOptions) -> Iterator[Observation]:
     for attributes, count in tally.totals(metric).items():
         yield Observation(count, {f"zae_limiter.{name}": value for name, value in attributes})
 
@@ -84,8 +84,8 @@ _OF: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
 _OF_THE_APPLICATION: list[Instruments] = []
 
 
-def instruments_of(provider: MeterProvider | None) -> Instruments:
-    """The instruments of a provider, made on first use; None is the application's, also if that is set up later."""
+def find_instruments(provider: MeterProvider | None) -> Instruments:
+    """Return the instruments of a provider, made on first use; None: the application's, now or later."""
     with _LOCK:
         current = metrics.get_meter_provider()
         wanted = current if provider is None else provider

@@ -1,37 +1,39 @@
-"""What is counted anyway: by the config cache, and by stores that count their calls."""
+"""Counts that exist anyway: those of the config cache, and of stores that count their calls."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..stores.provisioning import Metered
 from .tally import Series
 
 if TYPE_CHECKING:
-    from ..repository.backend import Backend
-    from ..repository.cache import ConfigCache
+    from ..repository.repository import Repository
+    from ..sync import SyncRepository
     from .tally import Attributes, Counts, Tally
 
+    AnyRepository: TypeAlias = Repository | SyncRepository
 
-def join(tally: Tally, backend: Backend) -> list[int]:
-    """Let a tally count what a backend counts; returns what `Tally.leave` needs."""
-    store = backend.store
-    name = ("backend", store.capabilities.name)
-    where = (name, ("namespace", backend.namespace_name))
-    joined = [tally.join(backend.cache, partial(_of_cache, backend.cache, where))]
+
+def join(tally: Tally, repository: AnyRepository) -> list[int]:
+    """Let a tally count what a repository's cache and store count; return what `Tally.leave` needs."""
+    store = repository.store
+    name = ("backend", repository.capabilities.name)
+    where = (name, ("namespace", repository.namespace))
+    joined = [tally.join(repository, partial(_read_cache, repository, where))]
     if isinstance(store, Metered):
-        joined.append(tally.join(store, partial(_of_store, store, (name,))))
+        joined.append(tally.join(store, partial(_read_store, store, (name,))))
     return joined
 
 
-def _of_cache(cache: ConfigCache, where: Attributes) -> Counts:
-    stats = cache.stats()
+def _read_cache(repository: AnyRepository, where: Attributes) -> Counts:
+    stats = repository.get_cache_stats()
     counts = {"hit": stats.hits, "miss": stats.misses}
     return {Series("config.cache", (*where, ("result", result))): count for result, count in counts.items()}
 
 
-def _of_store(store: Metered, where: Attributes) -> Counts:
+def _read_store(store: Metered, where: Attributes) -> Counts:
     stats = store.stats()
     plain = {"conflicts": stats.conflicts, "retries": stats.retries, "throttled": stats.throttled}
     return {

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, finalize
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
+from ..sync import SyncRateLimiter
+from .measuring import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from opentelemetry.metrics import MeterProvider
 
-    from ..sync import SyncRateLimiter
     from .instruments import Instruments
-    from .tally import Tally
 
-L = TypeVar("L", RateLimiter, "SyncRateLimiter")
+L = TypeVar("L", RateLimiter, SyncRateLimiter)
 
 LABELS = ("resource", "entity_id")
-
-
-class Switched(NamedTuple):
-    """What is to be undone for a limiter that is measured."""
-
-    tally: Tally
-    leaving: finalize[[int], RateLimiter]
-
-
-_MEASURED: WeakKeyDictionary[RateLimiter, Switched] = WeakKeyDictionary()
 
 
 def instrument(limiter: L, *, meter_provider: MeterProvider | None = None, labels: Collection[str] = ()) -> L:
@@ -43,54 +31,30 @@ def instrument(limiter: L, *, meter_provider: MeterProvider | None = None, label
     - ``"resource"``: one series per resource name. Fine for a few models or routes; not where names come from clients.
     - ``"entity_id"``: one series per entity. Never for API keys or addresses; for a handful of known tenants it can be.
     """
-    inner = _inner(limiter)
-    _check(labels)
-    instruments = _instruments(meter_provider)
+    _check_limiter(limiter)
+    _check_labels(labels)
+    instruments = _find_instruments(meter_provider)
     uninstrument(limiter)
-    from .sources import join
-
-    tally = instruments.tally
-    for (place, name), seam in zip(_places(inner), _seams(inner, instruments, frozenset(labels)), strict=True):
-        setattr(place, name, seam)
-    leaving = finalize(inner, tally.leave, *join(tally, inner._backend))
-    leaving.atexit = False
-    _MEASURED[inner] = Switched(tally, leaving)
+    limiter.observers = (*limiter.observers, Meter(limiter.repository, instruments, frozenset(labels)))
     return limiter
 
 
 def uninstrument(limiter: RateLimiter | SyncRateLimiter) -> None:
     """Measure a limiter no more; it is then as it was before. What was counted stays counted."""
-    inner = _inner(limiter)
-    switched = _MEASURED.pop(inner, None)
-    if switched is not None:
-        for place, name in _places(inner):
-            delattr(place, name)
-        switched.leaving()
-        switched.tally.part()
+    _check_limiter(limiter)
+    meters = [observer for observer in limiter.observers if isinstance(observer, Meter)]
+    if meters:
+        limiter.observers = tuple([observer for observer in limiter.observers if observer not in meters])
+    for meter in meters:
+        meter.stop()
 
 
-def _places(limiter: RateLimiter) -> tuple[tuple[object, str], ...]:
-    """The methods that are measured: whoever calls them finds what stands in for them on the object itself."""
-    taking = ("_take_now", "_take", "_check", "_settle")
-    return *((limiter, name) for name in taking), (limiter._lines, "stand")
-
-
-def _seams(limiter: RateLimiter, instruments: Instruments, labels: frozenset[str]) -> tuple[Callable[..., Any], ...]:
-    """What stands in for them."""
-    from .measuring import Meter, stand
-
-    meter = Meter(limiter, instruments, labels)
-    return meter.take_now, meter.take, meter.check, meter.settle, partial(stand, limiter._lines.stand)
-
-
-def _inner(limiter: object) -> RateLimiter:
-    inner = getattr(limiter, "_inner", limiter)
-    if not isinstance(inner, RateLimiter):
+def _check_limiter(limiter: object) -> None:
+    if not isinstance(limiter, (RateLimiter, SyncRateLimiter)):
         raise ValidationError("limiter", limiter, "must be a RateLimiter or a SyncRateLimiter")
-    return inner
 
 
-def _check(labels: object) -> None:
+def _check_labels(labels: object) -> None:
     if isinstance(labels, str) or not isinstance(labels, (list, tuple, set, frozenset)):
         raise ValidationError("labels", labels, f"must be a list of names out of {', '.join(LABELS)}")
     for label in labels:
@@ -98,11 +62,11 @@ def _check(labels: object) -> None:
             raise ValidationError("labels", label, f"is no label; there are {' and '.join(LABELS)}")
 
 
-def _instruments(provider: MeterProvider | None) -> Instruments:
+def _find_instruments(provider: MeterProvider | None) -> Instruments:
     try:
-        from .instruments import instruments_of
+        from .instruments import find_instruments
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
         raise ImportError('instrument() needs OpenTelemetry: pip install "zae-limiter[otel]"') from None
-    return instruments_of(provider)
+    return find_instruments(provider)

@@ -38,8 +38,8 @@ class Source:
         self._base = dict(read())
         self.users = 0
 
-    def counted(self) -> dict[Series, float]:
-        """What it has counted since it joined."""
+    def count(self) -> dict[Series, float]:
+        """Return what it has counted since it joined."""
         return {series: count - self._base.get(series, 0) for series, count in self._read().items()}
 
 
@@ -56,7 +56,7 @@ class Tally:
     def join(self, owner: object, read: Callable[[], Counts]) -> int:
         """Count what ``read`` tells from now on; ``owner`` says which source it is, and ``read`` keeps it alive."""
         with self._lock:
-            self._part()
+            self._drop_leaving()
             name = id(owner)
             source = self._sources.get(name)
             if source is None:
@@ -68,25 +68,25 @@ class Tally:
         """Count them no more. Takes no lock, so it may be called by the garbage collector at any moment."""
         self._leaving.extend(names)
 
-    def part(self) -> None:
+    def drop_leaving(self) -> None:
         """Count those that leave up to now, and no further."""
         with self._lock:
-            self._part()
+            self._drop_leaving()
 
     def totals(self, metric: str) -> dict[Attributes, float]:
-        """The lines of a metric; one that has counted nothing yet is not there."""
+        """Return the lines of a metric; one that has counted nothing yet is not there."""
         with self._lock:
-            self._part()
+            self._drop_leaving()
             sums = Counter(self._past)
             for source in self._sources.values():
-                sums.update(source.counted())
+                sums.update(source.count())
         return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}
 
-    def _part(self) -> None:
+    def _drop_leaving(self) -> None:
         while self._leaving:
             name = self._leaving.popleft()
             source = self._sources[name]
             source.users -= 1
             if not source.users:
-                self._past.update(source.counted())
+                self._past.update(source.count())
                 del self._sources[name]

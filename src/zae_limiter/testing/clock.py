@@ -21,7 +21,7 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
-        """The present instant."""
+        """Return the present instant."""
         return self._now_ms
 
     def advance(self, seconds: float) -> None:
@@ -39,5 +39,5 @@ class ManualClock:
             self._now_ms = instant_ms
 
     async def pause(self, seconds: float) -> None:
-        """What a waiting limiter calls instead of sleeping; a part of a millisecond counts as one."""
+        """Move by ``seconds``, rounded up to milliseconds. A waiting limiter calls this instead of sleeping."""
         self.advance_ms(-int(-seconds * 1000 // 1))

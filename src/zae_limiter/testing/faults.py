@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Fault(enum.Enum):
-    """What goes wrong with one call."""
+    """The kinds of failure of one call."""
 
     FAIL_BEFORE = enum.auto()
     """The store cannot be reached: nothing happens, the caller is told at once."""
@@ -80,11 +80,11 @@ class FaultyStore:
         self._planned.clear()
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """As the store inside, or not."""
+        """Read from the store inside, or fail as planned."""
         return await self._call("read", lambda: self.inner.read(keys, timeout=timeout), timeout)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """As the store inside, or not."""
+        """Commit to the store inside, or fail as planned."""
         self.writes += len(writes)
         if self._next_is(Fault.REFUSE, "commit"):
             self._planned.popleft()
@@ -94,7 +94,7 @@ class FaultyStore:
         return await self._call("commit", lambda: self.inner.commit(writes, timeout=timeout), timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """As the store inside, or not."""
+        """Query the store inside, or fail as planned."""
         return await self._call("query", lambda: self.inner.query(query, timeout=timeout), timeout)
 
     async def close(self) -> None:

@@ -32,16 +32,16 @@ class Harness:
         self._open_store = open_store
 
     def store(self, clock: Clock | None = None) -> Store:
-        """A client of the store."""
+        """Return a new client of the store."""
         return self._open_store(clock or self.clock, self.blocking)
 
     def repository(self, store: Store | None = None, **options: Any) -> Repository:
-        """A repository in the harness's mode."""
+        """Return a repository in the harness's mode."""
         kind = BlockingRepository if self.blocking else Repository
         return kind(store or self.store(), **options)
 
     def limiter(self, store: Store | Repository | None = None, **options: Any) -> RateLimiter:
-        """A limiter in the harness's mode, with nothing in common with others but the store."""
+        """Return a limiter in the harness's mode, with nothing in common with others but the store."""
         repository = store if isinstance(store, Repository) else self.repository(store)
         kind = BlockingRateLimiter if self.blocking else RateLimiter
         return kind(repository, **options)

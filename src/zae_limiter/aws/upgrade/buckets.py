@@ -61,7 +61,7 @@ def encode_bucket(owner: Owner, holdings: Sequence[Holding], layout: str) -> Ima
     level = level_of(owner)
     image: Image = {**identity(level), SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MIGRATED_FROM: layout}
     image |= {MADE: anchor * MILLI, NEWEST: anchor}
-    image |= pressure.fresh(level, anchor, pressure.WRITE)
+    image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
         image |= encode_limit(held, held.level(anchor))

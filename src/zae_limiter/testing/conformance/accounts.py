@@ -62,7 +62,7 @@ class Books:
         return self.clients[0].repository.capabilities.usage_retention_days > 0
 
     def note(self, taker: str, amounts: Mapping[str, int]) -> None:
-        """One grant or settlement, as of now, at every level."""
+        """Note one grant or settlement, as of now, at every level."""
         for who in (taker, PARENT) if taker in CHILDREN else (taker,):
             for window_type in WINDOWS:
                 window = window_of(window_type, self.harness.clock.now_ms())
@@ -71,11 +71,11 @@ class Books:
                 into["events"] += any(amounts.values())
 
     def expected(self) -> Windows:
-        """What usage must say."""
+        """Return the usage that must be found."""
         return _plain(self._used) if self.keeps else {}
 
     async def request(self) -> None:
-        """One acquire, settled in some way, perhaps in another hour."""
+        """Acquire once and settle in some way, perhaps in another hour."""
         chance, child = self.chance, self.chance.choice(TAKERS)
         cost = {"rpm": 1, "tpm": chance.choice([0, 3, 700, 60_000]), "ttl": 7}
         more = {"tpm": chance.choice([0, 0, 1_501, 200_000, -cost["tpm"]])}
@@ -98,7 +98,7 @@ class Books:
         self.harness.clock.advance(self.chance.choice(_PAUSES[: self.chance.choice([3, 5, 9])]))
 
     async def happen(self, steps: int) -> None:
-        """Requests and pauses; now and then somebody reads usage, or resets a bucket."""
+        """Make requests and pauses; now and then read usage or reset a bucket."""
         for _ in range(steps):
             step = self.chance.random()
             if step < 0.75:
@@ -111,7 +111,7 @@ class Books:
                 await self.clients[0].reset_bucket(self.chance.choice([*TAKERS, PARENT]), RESOURCE)
 
     async def by_entity(self) -> Windows:
-        """What usage says of each entity."""
+        """Return the usage found for each entity."""
         found: dict[tuple[str, str, str], Counter[str]] = {}
         for who in (*TAKERS, PARENT):
             snapshots, _ = await self.clients[0].get_usage_snapshots(who, limit=10_000)
@@ -121,7 +121,7 @@ class Books:
         return _plain(found)
 
     async def by_resource(self) -> Windows:
-        """What usage says of the resource, in small pages."""
+        """Return the usage found for the resource, read in small pages."""
         found: dict[tuple[str, str, str], Counter[str]] = {}
         for window_type in WINDOWS:
             next_key = None
@@ -138,7 +138,7 @@ class Books:
 
 
 def _plain(used: dict[tuple[str, str, str], Counter[str]]) -> Windows:
-    """Without limits and windows in which nothing happened."""
+    """Return the counters without limits and windows in which nothing happened."""
     counts = {what: {name: n for name, n in amounts.items() if n} for what, amounts in used.items()}
     return {what: amounts for what, amounts in counts.items() if amounts}
 

@@ -37,7 +37,7 @@ class Check:
         harness.run(self(harness))
 
     async def __call__(self, harness: Harness) -> None:
-        """As `run`, inside a running harness. What the check opens it closes."""
+        """Prove the claim inside a running harness, and close whatever the check has opened."""
         opened: list[Store] = []
 
         def noted(clock: Clock, blocking: bool) -> Store:
@@ -75,14 +75,14 @@ def check(work: Work) -> Check:
 
 
 def checks_of(module: Mapping[str, object]) -> tuple[Check, ...]:
-    """The checks a module defines, in their order; to be called with its ``globals()``."""
+    """Return the checks that a module defines, in their order; to be called with its ``globals()``."""
     own = module["__name__"]
     found = (value for value in module.values() if isinstance(value, Check))
     return tuple(each for each in found if each.work.__module__ == own)
 
 
 def deviating(checks: Iterable[Check], deviations: Mapping[str, str]) -> tuple[Check, ...]:
-    """The same checks, with the declared deviations marked; a name that no check has is an error."""
+    """Return the same checks, with the declared deviations marked. Raise ValueError for a name that no check has."""
     every = tuple(checks)
     unknown = deviations.keys() - {each.name for each in every}
     if unknown:

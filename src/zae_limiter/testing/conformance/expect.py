@@ -11,13 +11,13 @@ E = TypeVar("E", bound=BaseException)
 
 
 def true(holds: object, claim: str) -> None:
-    """``claim`` must hold."""
+    """Raise AssertionError unless ``claim`` holds."""
     if not holds:
         raise AssertionError(claim)
 
 
 def same(found: object, expected: object, claim: str) -> None:
-    """Both must be equal, and of the same types all the way down: 1, 1.0 and True are three values."""
+    """Raise AssertionError unless both are equal, with the same types all the way down: 1, 1.0 and True differ."""
     if not _alike(found, expected):
         raise AssertionError(f"{claim}\n  expected: {expected!r}\n  found:    {found!r}")
 

@@ -68,7 +68,7 @@ async def refill_is_exact(
 
 
 async def _takes_all(limiter: RateLimiter, child: str, name: str, whole: int) -> None:
-    """Every whole token that is there is granted, and not one more."""
+    """Check that every whole token that is there is granted, and not one more."""
     if whole > 0:
         try:
             async with limiter.acquire(child, RESOURCE, {name: whole}):
@@ -261,7 +261,7 @@ async def refusal_is_no_failure(harness: Harness, limit: Limit, fault: Fault) ->
 
 
 async def _failing(limiter: RateLimiter, store: FaultyStore, child: str, limit: Limit, fault: Fault) -> int:
-    """Acquire twice while the store fails, blocked and allowed; how many writes may have been made."""
+    """Acquire twice while the store fails, blocked and allowed; return how many writes may have been made."""
     store.inject(fault, verb="commit", seconds=5.0)
     with raises(RateLimiterUnavailable, "the store failed") as caught:
         async with limiter.acquire(child, RESOURCE, {limit.name: 1}, on_unavailable="block"):

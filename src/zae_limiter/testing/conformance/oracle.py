@@ -24,19 +24,19 @@ LAG_MS = 50
 
 
 def made(limit: Limit, instant_ms: int) -> int:
-    """Millitokens that the limit has made from the epoch to an instant, rounded down."""
+    """Return the millitokens that the limit has made from the epoch to an instant, rounded down."""
     return instant_ms * limit.refill_amount // limit.refill_period_seconds
 
 
 def balance(state: BucketState, now_ms: int) -> int:
-    """Millitokens of a stored bucket at an instant."""
+    """Return the millitokens of a stored bucket at an instant."""
     amount, period = state.refill_amount_milli, state.refill_period_ms
     since = now_ms * amount // period - state.last_refill_ms * amount // period
     return min(state.capacity_milli, state.tokens_milli + since)
 
 
 async def balances(limiter: RateLimiter, entities: Iterable[str], now_ms: int) -> dict[tuple[str, str, str], int]:
-    """Millitokens of every stored limit of the entities, by entity, resource and limit."""
+    """Return the millitokens of every stored limit of the entities, by entity, resource and limit."""
     return {
         (state.entity_id, state.resource, state.limit_name): balance(state, now_ms)
         for entity_id in entities
@@ -53,7 +53,7 @@ class Entry:
     granted: bool
     lag_ms: int = 0
     returned: int = 0
-    """What of a grant was given back later, whatever it was worth."""
+    """The part of a grant that was given back later, whatever it was worth."""
 
 
 @dataclass(slots=True)
@@ -64,12 +64,12 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
     def check(self) -> None:
-        """Law 1, in every span of writes and in every window of time."""
+        """Check law 1, in every span of writes and in every window of time."""
         self._check_spans()
         self._check_windows()
 
     def _check_spans(self) -> None:
-        """From any grant to any later one, what was taken less what was worth giving back is within the law.
+        """Check that from any grant to any later one, what was taken less what was worth giving back is within the law.
 
         Debt counts as taken: it is paid before anything else is granted.
         """
@@ -81,7 +81,7 @@ class Ledger:
                     self._within(taken, end.at_ms - begin.at_ms + begin.lag_ms)
 
     def _check_windows(self) -> None:
-        """In any window of instants, what was granted and kept is within the law."""
+        """Check that in any window of instants, what was granted and kept is within the law."""
         grants = sorted(
             (entry.at_ms, entry.milli - entry.returned, entry.lag_ms) for entry in self.entries if entry.granted
         )
@@ -104,7 +104,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A pot right after something was taken from it."""
+    """A bucket right after something was taken from it."""
 
     milli: int
     credited: int
@@ -137,7 +137,7 @@ class ExactBucket:
 
     @classmethod
     def full(cls, limit: Limit, now_ms: int) -> ExactBucket:
-        """A new one."""
+        """Return a full bucket."""
         return cls(limit, now_ms, limit.capacity * 1000, now_ms)
 
     @property
@@ -146,7 +146,7 @@ class ExactBucket:
         return self.limit.capacity * 1000 * 3 // 4
 
     def level(self, now_ms: int) -> int:
-        """The balance at an instant."""
+        """Return the balance at an instant."""
         since = made(self.limit, now_ms) - made(self.limit, self.as_of_ms)
         return min(self.milli + since, self.limit.capacity * 1000)
 
@@ -178,13 +178,13 @@ class ExactBucket:
         self.limit, self.as_of_ms, self.newest_ms = limit, instant_ms, instant_ms
 
     def left(self, now_ms: int) -> Left:
-        """What there is to remember of the pot for somebody who has just taken from it."""
+        """Return what to remember of the bucket for somebody who has just taken from it."""
         credited = self.credited + made(self.limit, now_ms)
         return Left(self.level(now_ms), credited, self.upper_draws, self.limit, self.draws, self.state)
 
     @property
     def state(self) -> tuple[int, int]:
-        """What is the same again where nothing has happened."""
+        """Return what is the same again if nothing has happened."""
         return self.milli - made(self.limit, self.as_of_ms), self.credited
 
     def give_back(self, amount: int, taken_ms: int, left: Left, now_ms: int, client: int = 0) -> int:
@@ -209,7 +209,7 @@ class ExactBucket:
         return counted
 
     def missing_ms(self, cost: int, now_ms: int) -> int:
-        """Milliseconds until ``cost`` whole tokens are there, found by bisection."""
+        """Return the milliseconds until ``cost`` whole tokens are there, found by bisection."""
         low, high = -1, 1
         if self.level(now_ms) >= cost * 1000:
             return 0
@@ -225,6 +225,6 @@ class ExactBucket:
 
 
 def same_balances(found: dict[tuple[str, str, str], int], before: dict[tuple[str, str, str], int], claim: str) -> None:
-    """Balances after something that must not have changed any. A bucket that was not there yet is full."""
+    """Raise AssertionError unless every balance that there was before is unchanged."""
     true(before.keys() <= found.keys(), f"{claim}: no bucket is lost")
     same({name: found[name] for name in before}, before, claim)

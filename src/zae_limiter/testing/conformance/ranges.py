@@ -35,7 +35,7 @@ async def _fill(store: Store, pk: str, sorts: Sequence[str], index: str | None =
 
 
 async def _each(harness: Harness) -> list[tuple[Store, Query]]:
-    """The same records in the table and in every index; a query for all of them on each."""
+    """Store the same records for the table and for every index; return a query for all of them on each."""
     store = harness.store()
     found = []
     for index in (None, *INDEXES):

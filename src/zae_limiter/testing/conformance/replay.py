@@ -70,7 +70,7 @@ Step: TypeAlias = Pause | Take | End | Change | Reset
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the store has shown of one limit: tokens taken, other limits, a new bucket."""
+    """An event that the store has shown of one limit: tokens taken, other limits, a new bucket."""
 
     kind: str
     at_ms: int

@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 
 def partition() -> str:
-    """A partition that nobody else uses."""
+    """Return a partition that nobody else uses."""
     return f"conformance-{secrets.token_hex(8)}/P"
 
 
 def keys(count: int) -> list[Key]:
-    """Keys of one partition of its own."""
+    """Return keys of a partition that nobody else uses."""
     pk = partition()
     return [Key(pk, f"#{number:03d}") for number in range(count)]
 
 
 async def read(store: Store, key: Key) -> Image | None:
-    """The current image of one record."""
+    """Return the current image of one record."""
     return (await store.read([key]))[0]
 
 
@@ -72,7 +72,7 @@ async def refuse(store: Store, *writes: Write) -> Conflict:
 
 
 async def walk(store: Store, query: Query) -> list[tuple[Key, Image]]:
-    """All records of a range, page by page to the end."""
+    """Return all records of a range, page by page to the end."""
     found: list[tuple[Key, Image]] = []
     for _ in range(1_000):
         page = await store.query(query)
@@ -85,13 +85,13 @@ async def walk(store: Store, query: Query) -> list[tuple[Key, Image]]:
 
 
 async def walked(store: Store, query: Query) -> list[str]:
-    """The sort keys of a range (of the table or of the index), page by page to the end."""
+    """Return the sort keys of a range (of the table or of the index), page by page to the end."""
     attribute = None if query.gsi is None else f"{query.gsi}SK"
     return [key.sk if attribute is None else image[attribute] for key, image in await walk(store, query)]
 
 
 async def new_limiter(harness: Harness, **options: Any) -> RateLimiter:
-    """A limiter in a namespace of its own."""
+    """Return a limiter in a namespace of its own."""
     name = f"c{secrets.token_hex(8)}"
     repository = harness.repository(namespace=name)
     await repository.register_namespace(name)
@@ -99,7 +99,7 @@ async def new_limiter(harness: Harness, **options: Any) -> RateLimiter:
 
 
 def beside(harness: Harness, limiter: RateLimiter, **options: Any) -> RateLimiter:
-    """Another process: the same data, and nothing else in common."""
+    """Return a limiter as another process has it: the same data, and nothing else in common."""
     return harness.limiter(harness.repository(namespace=limiter.repository.namespace), **options)
 
 

@@ -27,7 +27,7 @@ RESOURCE = "gpt-4"
 
 
 class Boom(Exception):
-    """What a failing body raises."""
+    """The error that a failing body raises."""
 
 
 class Host:
@@ -41,7 +41,7 @@ class Host:
         self._latest: dict[str, int] = {}
 
     def instant_ms(self, entities: Iterable[str]) -> int:
-        """The instant as of which it decides: should its clock step back, that of its last look at their buckets."""
+        """Return the instant as of which it decides: now, but never before its last look at the buckets."""
         looks = (self._latest.get(f"BUCKET#{each}#{RESOURCE}#0", 0) for each in entities)
         return max(self.clock.now_ms(), *looks)
 
@@ -56,24 +56,24 @@ class Host:
         return self.inner.capabilities
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """As the store."""
+        """Read from the store."""
         images = await self.inner.read(keys, timeout=timeout)
         self._look(key for key, image in zip(keys, images, strict=True) if image is not None)
         return images
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """As the store."""
+        """Commit to the store."""
         self._look(write.key for write in writes)
         outcome = await self.inner.commit(writes, timeout=timeout)
         self.lost_races += isinstance(outcome, Conflict)
         return outcome
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """As the store."""
+        """Query the store."""
         return await self.inner.query(query, timeout=timeout)
 
     async def close(self) -> None:
-        """As the store."""
+        """Close the store."""
         await self.inner.close()
 
 
@@ -85,14 +85,14 @@ class EmbeddedHost(Host):
     def update_in_place(
         self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any
     ) -> tuple[Image | None, Image | None]:
-        """As the store."""
+        """Update a record of the store."""
         self._look([key])
         found: tuple[Image | None, Image | None] = self.inner.update_in_place(key, now_ms, change, *args)
         return found
 
 
 def host(store: Store, skew_ms: int = 0) -> Host:
-    """The store as seen from a host."""
+    """Return the store as seen from a host."""
     return (EmbeddedHost if isinstance(store, UpdatesInPlace) else Host)(store, skew_ms)
 
 
@@ -176,7 +176,7 @@ class Family:
         await self._end_those(None)
 
     def check(self) -> None:
-        """Law 1 for every limit of every entity."""
+        """Check law 1 for every limit of every entity."""
         for ledger in self.ledgers.values():
             ledger.check()
 
@@ -186,7 +186,7 @@ class Family:
         return self.harness.clock.now_ms()
 
     def new_client(self, skew_ms: int = 0, **options: Any) -> RateLimiter:
-        """One more client of the same data."""
+        """Return one more client of the same data."""
         self.hosts.append(host(self.harness.store(), skew_ms))
         repository = self.harness.repository(self.hosts[-1], namespace=self._namespace)
         self.limiters.append(self.harness.limiter(repository, **options))
@@ -229,7 +229,7 @@ class Family:
             self._book_settled(each, change, before, await self._tokens())
 
     async def _tokens(self) -> dict[tuple[str, str], int]:
-        """Stored tokens by entity and limit."""
+        """Return the stored tokens by entity and limit."""
         every = [await self.keeper.get_buckets(who) for who in self.everybody]
         return {(state.entity_id, state.limit_name): state.tokens_milli for states in every for state in states}
 
@@ -251,7 +251,7 @@ class Family:
         before: Mapping[tuple[str, str], int],
         after: Mapping[tuple[str, str], int],
     ) -> None:
-        """What was given back counts as far as it came back, but never for more than was given."""
+        """Book what was given back as far as it came back, but never for more than was given."""
         child = self.children[ended.move.child % len(self.children)]
         at_ms = self.hosts[ended.client].clock.now_ms()
         for (who, name), ledger in self.ledgers.items():

@@ -19,7 +19,7 @@ from zae_limiter import (
     RateLimitExceeded,
     ValidationError,
 )
-from zae_limiter.limiter.breaker import RETRY_SECONDS
+from zae_limiter.limiter.availability import RETRY_SECONDS
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.testing import Fault, FaultyStore, Harness
 
@@ -297,6 +297,6 @@ async def test_missing_rights_open_nothing(harness: Harness) -> None:
     kept, scene.store.commit = scene.store.commit, commit  # type: ignore[method-assign]  # what is tested
     with pytest.raises(AccessDeniedError):
         await scene.take()
-    assert not scene.limiter._breaker.is_open
+    assert not scene.limiter._availability.is_open
     scene.store.commit = kept  # type: ignore[method-assign]  # as it was
     assert await scene.take() == "granted"

@@ -1,0 +1,116 @@
+"""Whether the store answers: who asks it, who goes on without it, and one report per change of that.
+
+A circuit breaker is for calls that go on without the store when it is unavailable: a store that hangs keeps one of
+them at a time waiting, not all. The first one that has waited in vain opens it; while it is open the others go on at
+once, and one caller per interval asks the store. The first answer closes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..core.errors import RateLimiterUnavailable
+from ..core.values import OnUnavailable
+from ..forks import protect
+from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
+
+if TYPE_CHECKING:
+    from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
+    from .chains import Chains
+    from .observers import Observers
+
+RETRY_SECONDS = 1.0
+"""How long nobody asks a store that has not answered."""
+_HANGS = 0.1
+"""The share of a deadline after which a failure has kept its caller waiting. One that comes at once costs nothing."""
+
+
+class Availability:
+    """What one limiter knows of its store's availability.
+
+    A ``policy`` is that of the call or of the limiter; without one that of the system config applies, else block.
+    """
+
+    def __init__(self, backend: Backend, chains: Chains, observers: Observers) -> None:
+        self.is_up = True
+        """Whether the store answered when it was last asked."""
+        self.is_open = False
+        """Whether the breaker is open: the store has hung lately."""
+        self.answers = 0
+        """How many answers the store has given: one that answers others does not hang."""
+        self._backend = backend
+        self._chains = chains
+        self._observers = observers
+        self._lock = threading.Lock()
+        self._retry_at = 0.0
+        self._waited = 0.0
+        """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""
+        protect(self._lock)
+
+    def blocks(self, policy: OnUnavailable | None) -> bool:
+        """Return whether a call fails while the store is unavailable; False where it goes on without."""
+        return (policy or self._chains.system_policy or OnUnavailable.BLOCK) is OnUnavailable.BLOCK
+
+    def check(self, policy: OnUnavailable | None, timeout: float) -> None:
+        """Raise `RateLimiterUnavailable` where a call of ``timeout`` seconds is to go on without a store that hangs."""
+        if self.is_open and not self.blocks(policy) and self._skips(timeout):
+            raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+
+    def report_outage(
+        self, error: RateLimiterUnavailable, policy: OnUnavailable | None, deadline: Deadline, answers: int
+    ) -> None:
+        """Note that an acquire was not decided, which began when there were ``answers``."""
+        if self.is_up:
+            self.is_up = False
+            self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error)
+        self.report_failure(policy, deadline, answers)
+
+    def report_failure(self, policy: OnUnavailable | None, deadline: Deadline, answers: int) -> None:
+        """Note that a call has failed. If it had to wait, others that may go on without the store no longer do."""
+        if not self.blocks(policy) and self._open(deadline, answers):
+            self._tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait")
+
+    def report_answer(self) -> None:
+        """Note that the store has answered."""
+        if not self.is_up:
+            self.is_up = True
+            self._tell(STORE_AVAILABLE, "store answers again")
+        self.answers += 1
+        if self._waited:
+            with self._lock:
+                closes, self._waited, self.is_open = self.is_open, 0.0, False
+            if closes:
+                self._tell(BREAKER_CLOSED, "store is asked by everybody again")
+
+    def _skips(self, seconds: float) -> bool:
+        """Return whether a caller that would wait for so many seconds is to go on without asking.
+
+        Who would wait longer than anybody has waited asks; and once per interval one of the others.
+        """
+        with self._lock:
+            if seconds > self._waited:
+                return False
+            now = self._backend.stopwatch()
+            if now < self._retry_at:
+                return True
+            self._retry_at = now + seconds + RETRY_SECONDS  # should this caller vanish, another one tries then
+            return False
+
+    def _open(self, deadline: Deadline, answers: int) -> bool:
+        """Open the breaker, or keep it open, by a call that failed; return whether it was closed before."""
+        with self._lock:
+            opens = not self._waited
+            hangs = self.answers == answers and deadline.elapsed >= deadline.seconds * _HANGS
+            if opens and not hangs:
+                return False
+            self._waited = max(self._waited, deadline.seconds) if hangs else self._waited
+            self.is_open = True
+            self._retry_at = self._backend.stopwatch() + RETRY_SECONDS
+            return opens
+
+    def _tell(self, event: Event, message: str, error: Exception | None = None) -> None:
+        args, kind = ((), {}) if error is None else ((error,), {"zae_error_type": type(error).__name__})
+        tell(event, message, *args, **self._backend.log_fields(), **kind)
+        self._observers.tell("on_state_change", event.name)

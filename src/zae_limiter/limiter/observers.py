@@ -1,0 +1,183 @@
+"""Telling the observers of a limiter, and a store that tells them of its calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Literal
+
+from ..core.bucket import MILLI
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..forks import protect
+from ..logs import OBSERVER_FAILED, tell
+from ..observer import Observer, Settlement, StoreCall
+from ..records.algebra import Committed, Conflict
+from ..stores.port import UpdatesInPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import TypeVar, TypeVarTuple
+
+    from ..clock import Clock
+    from ..core.values import BackendCapabilities
+    from ..observer import Decision, Outcome
+    from ..records.algebra import Image, Key, Page, Query, Write
+    from ..repository.backend import Backend
+    from ..stores.port import Store
+
+    T = TypeVar("T")
+    Ts = TypeVarTuple("Ts")
+
+_METHODS = ("on_decision", "on_settlement", "on_store_call", "on_config_lookups", "on_state_change")
+
+
+class Observers:
+    """The observers of one limiter."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.all: tuple[Observer, ...] = ()
+        self.of: dict[str, tuple[Observer, ...]] = dict.fromkeys(_METHODS, ())
+        """Those who want to be told, by method: who has inherited it does not."""
+        self.now = time.perf_counter if backend.stopwatch is time.monotonic else backend.stopwatch
+        """The stop-watch of what is told, in seconds."""
+        self._backend = backend
+        self._failed: set[int] = set()
+        self._lock = threading.Lock()
+        self._lookups = (0, 0)
+        protect(self._lock)
+
+    def replace(self, observers: Sequence[Observer]) -> None:
+        """Tell these from now on. Raises `ValidationError` for something that lacks a method of `Observer`."""
+        if not isinstance(observers, (tuple, list)):
+            raise ValidationError("observers", observers, "must be a tuple of observers")
+        for observer in observers:
+            if isinstance(observer, type) or not all(callable(getattr(observer, name, None)) for name in _METHODS):
+                raise ValidationError("observer", observer, "must have the methods of zae_limiter.Observer")
+        self._count_lookups()
+        self._failed = set()
+        for name in _METHODS:
+            inherited = getattr(Observer, name)
+            self.of[name] = tuple([each for each in observers if getattr(type(each), name, None) is not inherited])
+        self.all = tuple(observers)
+
+    def tell(self, method: str, *values: object) -> None:
+        """Call ``method`` of every observer that has it. An exception is logged, the first one of each observer."""
+        for observer in self.of[method]:
+            try:
+                getattr(observer, method)(*values)
+            except Exception as error:
+                if id(observer) not in self._failed:
+                    self._failed.add(id(observer))
+                    kind, where = type(observer).__name__, self._backend.log_fields()
+                    fields = {**where, "zae_observer": kind, "zae_error_type": type(error).__name__}
+                    tell(OBSERVER_FAILED, "observer %s failed, which is logged once: %r", kind, error, **fields)
+
+    def tell_decision(self, decision: Decision) -> None:
+        """Tell of a decision, and of the lookups of config since the last one."""
+        self.tell("on_decision", decision)
+        if self.of["on_config_lookups"] and any(lookups := self._count_lookups()):
+            self.tell("on_config_lookups", *lookups)
+
+    def tell_settlement(
+        self, entity_id: str, resource: str, costs: Sequence[Mapping[str, int]], delta: Mapping[str, int]
+    ) -> None:
+        """Tell that ``delta`` corrects what was taken at ``costs``, all in millitokens."""
+        estimated = {name: sum([cost.get(name, 0) for cost in costs]) // MILLI for name in delta}
+        correction = {name: amount // MILLI for name, amount in delta.items()}
+        self.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
+
+    def _count_lookups(self) -> tuple[int, int]:
+        """Return the hits and misses of the config cache since this was last called."""
+        with self._lock:
+            cache, (hits, misses) = self._backend.cache, self._lookups
+            self._lookups = (cache.hits, cache.misses)
+            return self._lookups[0] - hits, self._lookups[1] - misses
+
+
+class ObservedStore:
+    """A store whose calls are timed and told to observers."""
+
+    def __init__(self, inner: Store, observers: Observers) -> None:
+        self.stack_name: str | None = getattr(inner, "stack_name", None)
+        self._inner = inner
+        self._observers = observers
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """Those of the store inside."""
+        return self._inner.capabilities
+
+    @property
+    def clock(self) -> Clock:
+        """That of the store inside."""
+        return self._inner.clock
+
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
+        """Read from the store inside."""
+        return await self._time("read", self._inner.read(keys, timeout=timeout))
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Commit to the store inside."""
+        return await self._time("commit", self._inner.commit(writes, timeout=timeout))
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """Query the store inside."""
+        return await self._time("query", self._inner.query(query, timeout=timeout))
+
+    async def close(self) -> None:
+        """Close the store inside."""
+        await self._inner.close()
+
+    async def _time(self, verb: Literal["read", "commit", "query"], call: Awaitable[T]) -> T:
+        started = self._observers.now()
+        try:
+            result = await call
+        except BaseException as error:
+            self._tell(verb, started, "failed", error)
+            raise
+        self._tell(verb, started, "conflict" if isinstance(result, Conflict) else "done")
+        return result
+
+    def _tell(
+        self,
+        verb: Literal["read", "commit", "query", "update"],
+        started: float,
+        outcome: Literal["done", "conflict", "failed"],
+        error: BaseException | None = None,
+    ) -> None:
+        self._observers.tell("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
+
+
+class ObservedStoreInProcess(ObservedStore):
+    """The same for a store that `UpdatesInPlace`."""
+
+    _inner: UpdatesInPlace  # type: ignore[assignment]  # a store as well
+
+    def update_in_place(
+        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
+    ) -> tuple[Image | None, Image | None]:
+        """Change a bucket of the store inside."""
+        started = self._observers.now()
+        try:
+            before, image = self._inner.update_in_place(key, now_ms, change, *args)
+        except BaseException as error:
+            self._tell("update", started, "failed", error)
+            raise
+        self._tell("update", started, "conflict" if image is None else "done")
+        return before, image
+
+
+def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
+    """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""
+    if isinstance(error, RateLimitExceeded):
+        return "never" if isinstance(error, CapacityExceeded) else "refused"
+    if isinstance(error, RateLimiterUnavailable):
+        return "unavailable_blocked" if blocks else "unavailable_allowed"
+    return None if isinstance(error, ValidationError) else "failed"
+
+
+def observe_store(store: Store, observers: Observers) -> Store:
+    """Return a store that tells ``observers`` of its calls; the store itself where none wants to know."""
+    if not observers.of["on_store_call"]:
+        return store
+    return (ObservedStoreInProcess if isinstance(store, UpdatesInPlace) else ObservedStore)(store, observers)
