@@ -49,7 +49,6 @@ OPTIONAL = {
 
 
 CYCLES = {
-    ("stores.redis.ranges", "stores.redis.store"): "ranges name the type of their store",
 }
 """Pairs of modules that import each other for type checkers. The list may only shrink."""
 
