@@ -48,10 +48,6 @@ OPTIONAL = {
 }  # fmt: skip
 
 
-CYCLES = {
-}
-"""Pairs of modules that import each other for type checkers. The list may only shrink."""
-
 PRIVATE_USES = {
     ("runtime.aio", "_asyncio_future_blocking"): "how asyncio's futures and tasks talk to each other",
     ("stores.redis.wires", "_sock"): "redis-py tells its socket in no other way",
@@ -125,10 +121,6 @@ def imported_modules(name: str) -> set[str]:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {name: imported_modules(name) for name in trees()}
-    stale = [pair for pair in CYCLES if pair[1] not in graph[pair[0]]]
-    assert not stale, f"is not needed any more: {stale}"
-    for name, used in CYCLES:
-        graph[name].discard(used)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
