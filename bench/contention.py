@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from bench.demands import COST, KEY, Demand
 from bench.hammering import Log, hammer, merged
@@ -14,11 +14,22 @@ from bench.rivals.port import Rival
 from bench.talking import Partner
 
 THREADS, PROCESSES = 8, 4
+TRIES = 5
 SOON_NS = 50_000_000
 
 
 def of_threads(rival: Rival, demand: Demand, number: int = THREADS) -> Verdict:
-    """Threads that share a limiter in memory."""
+    """Judge threads that share a limiter in memory.
+
+    A rival that is broken by its threads is measured again: some start their timers without a lock.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(RuntimeError):
+            return _of_threads(rival, demand, number)
+    return _of_threads(rival, demand, number)
+
+
+def _of_threads(rival: Rival, demand: Demand, number: int) -> Verdict:
     taker = rival.open("memory://", [demand.quota])
     start_ns, until_ns = demand.window(time.monotonic_ns() + SOON_NS)
     if demand.quiet_s:
