@@ -160,7 +160,7 @@ class LastSeenBuckets:
 
     def of(self, key: Key) -> LastSeen:
         """Return what was last seen of a bucket, an empty one if it is new."""
-        return self._known.get(key.pk) or self._known.get_or_make(key.pk, LastSeen)
+        return self._known.get_or_make(key.pk, LastSeen)
 
     def forget(self, key: Key) -> None:
         """Forget what is known of a bucket, also for those who hold its `LastSeen`."""

@@ -41,11 +41,13 @@ class BoundedMap(Generic[K, V]):
                 entries.popitem(last=False)
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of a key, or make one and remember it where there is none."""
+        """Return the value of a key as the newest one, or make one and remember it where there is none."""
         with self._lock:
             entries = self._entries
             found = entries.get(key)
-            if found is None:
+            if found is not None:
+                entries.move_to_end(key)
+            else:
                 found = entries[key] = make()
                 while len(entries) > self._max_entries:
                     entries.popitem(last=False)

@@ -130,7 +130,7 @@ class MemoryStore:
         """Nothing is held."""
 
     def __len__(self) -> int:
-        """How many records are held, those of usage included that are made when somebody asks."""
+        """Return how many records are held, those of usage included that are made when somebody asks."""
         return len(self._table) + self._unbooked.windows
 
     def _live(self, name: Name, now_ms: int) -> Image | None:

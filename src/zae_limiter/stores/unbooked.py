@@ -92,7 +92,7 @@ def _listed(held: State | list[State]) -> list[State]:
 
 
 def _is_open(name: str, image: Image) -> bool:
-    """Whether a bucket has usage that is in no usage record; one that cannot be read says nothing of it."""
+    """Return whether a bucket has usage that is in no usage record; False for one that cannot be read."""
     try:
         return ledger.is_open(bucket.inspect(key_of(name), image))
     except CorruptRecordError:

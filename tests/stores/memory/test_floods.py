@@ -108,6 +108,9 @@ def test_what_was_put_in_longest_ago_is_forgotten_first() -> None:
     known.put("d", 3)
     assert [known.get(name) for name in "abcd"] == [0, None, 2, 3]
     assert known.get_or_make("c", int) == 2
+    known.put("e", 4)
+    known.put("f", 5)
+    assert known.get("c") == 2, "what is asked for to be kept is the newest again"
     known.drop("c")
     assert len(known) == 2
 
