@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import CorruptRecordError
 from ...stores.dynamodb.values import decode, key_of
-from .items import Old
+from .moves import Old
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
