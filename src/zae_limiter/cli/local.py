@@ -273,12 +273,12 @@ def _report_event(name: str, say: Say, event: Event) -> None:
 
 def _list_stacks(endpoint: str, region: str) -> list[str] | None:
     """Return the names of the deployed limiters, or None if they cannot be listed."""
-    from ..aws import discovery
     from ..aws.calls import Aws
     from ..aws.local import exports
+    from ..aws.stack import find_limiters
 
     try:
         with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
-            return [found.stack_name for found in discovery.find(aws)]
+            return [found.stack_name for found in find_limiters(aws)]
     except ZAELimiterError:
         return None

@@ -9,7 +9,7 @@ partition was moved is left to the next run.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...core.values import Namespace
@@ -18,16 +18,17 @@ from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
 from ...runtime.retries import tries
 from ...stores.dynamodb.table import describe
+from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
 from .moves import Move, Old, RejectedRecord, delete_if_unchanged, merge_writes, split_batches
-from .pages import Pages
 from .partition import Partition, PartitionKey, attempt, plan_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from ...records.algebra import Image
+    from ...stores.dynamodb.client import Client
     from ...stores.dynamodb.store import DynamoStore
     from .moves import Outcome
 
@@ -50,6 +51,42 @@ class MoveReport(NamedTuple):
     def is_empty(self) -> bool:
         """Whether there was nothing to do."""
         return not (self.moved or self.merged or self.superseded)
+
+
+class Pages:
+    """The records of a table, expired ones too, page by page. Undecodable ones are skipped and noted in ``refused``."""
+
+    def __init__(self, client: Client, refused: dict[Key, str]) -> None:
+        self._client = client
+        self._refused = refused
+
+    async def partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
+        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
+        async for olds in self._pages("Scan", {}):
+            found: dict[str, list[Old]] = {}
+            for old in olds:
+                found.setdefault(old.key.pk, []).append(old)
+            yield found
+
+    async def partition(self, pk: str) -> list[Old]:
+        """Return all records of one partition."""
+        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
+        return [old async for olds in self._pages("Query", condition) for old in olds]
+
+    async def _pages(self, operation: str, asked: dict[str, Any]) -> AsyncIterator[list[Old]]:
+        request = {**asked, "TableName": self._client.table, "ConsistentRead": True}
+        while True:
+            answer = await self._client.call(operation, request, timeout=30.0, repeatable=True)
+            olds: list[Old] = []
+            for item in answer.get("Items", ()):
+                try:
+                    olds.append(Old(key_of(item), decode(item)))
+                except CorruptRecordError as error:
+                    self._refused[key_of(item)] = str(error)
+            yield olds
+            if not answer.get("LastEvaluatedKey"):
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
 class Runner:

@@ -16,10 +16,9 @@ from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.reshaping import missing_steps, reshape
-from .. import code, deployment, stack, tags
+from .. import deployment, package, stack
 from ..calls import Aws
 from ..resources import function_name
-from ..stamping import stamp
 from .runner import MoveReport, Runner, is_unfinished
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Upgrade:
         if found is not None and deployment.options_of(found).enable_aggregator:
             function = function_name(self._name)
             deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not code.is_current(deployed)
+            outdated_code = not package.is_current(deployed)
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
@@ -95,7 +94,7 @@ class Upgrade:
         if force or not current:
             watch.step("looking for old records")
             data = self._move(watch, dry_run=True)
-        outdated = found is not None and found.tags.get(tags.VERSION) != __version__
+        outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         return UpgradePlan(
             () if found else shape, outdated or (force and found is not None), outdated_code, data, not current
         )
@@ -109,8 +108,8 @@ class Upgrade:
         if lambda_only:
             options = deployment.options_of(self._aggregator_of(found))
             watch.step("renewing the aggregator")
-            uploaded = code.upload(self._aws, self._name)
-            stamp(self._aws, self._name, options)
+            uploaded = package.upload(self._aws, self._name)
+            deployment.stamp(self._aws, self._name, options)
             return UpgradeResult(code=uploaded)
         table = tuple(run(reshape(self._store.client, watch.step))) if plan.table and found is None else ()
         made = None
