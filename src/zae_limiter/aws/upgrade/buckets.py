@@ -100,7 +100,8 @@ def count_shards(olds: Iterable[Old]) -> int:
 def merge_shards(shards: Mapping[int, Old], now_ms: int) -> Move | None:
     """Return the move of all shards of a bucket to one record with their total.
 
-    It is split again when traffic requires it.
+    Each shard has ``capacity // shards`` and ``amount // shards``; a missing one is full. The record is split again
+    when traffic requires it.
     """
     olds = list(shards.values())
     number = count_shards(olds)
@@ -117,7 +118,7 @@ def merge_shards(shards: Mapping[int, Old], now_ms: int) -> Move | None:
 
 
 def _merge_holdings(parts: list[Holding], number: int, anchor: int) -> Holding:
-    """Return the total of one limit over all shards, as of the anchor; a missing shard is full."""
+    """Return the total of one limit over all shards, as of the anchor."""
     whole = parts[0].rule
     share = Rule(max(1, whole.capacity // number), max(1, whole.amount // number), whole.period)
     levels = [part._replace(rule=share).level(anchor) for part in parts]

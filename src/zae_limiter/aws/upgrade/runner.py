@@ -249,7 +249,7 @@ class Runner:
             await self._move_partition(pk, place)
 
     async def _commit_one(self, move: Move) -> bool:
-        """Commit a single move. If a client has already written the new record, keep what it wrote."""
+        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
         outcome = await self._store.commit(move.writes)
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
