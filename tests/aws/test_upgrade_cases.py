@@ -13,7 +13,7 @@ from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
 from tests.support.aws.strict import complaints
 from zae_limiter import IncompatibleSchemaError, InfrastructureError, Limit
-from zae_limiter.aws.upgrade.pages import Pages
+from zae_limiter.aws.upgrade.runner import Pages
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run

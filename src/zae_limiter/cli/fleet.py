@@ -25,10 +25,10 @@ def list_limiters(shell: Shell) -> None:
       zae-limiter list --region us-east-1
       zae-limiter list --json
     """
-    from ..aws import discovery
+    from ..aws import stack
 
     with connect_aws(shell) as aws:
-        found = discovery.find(aws)
+        found = stack.find_limiters(aws)
         empty = (
             f"No limiter is deployed in {aws.region}. Choose another region with --region, or deploy one here: "
             f"zae-limiter deploy --name my-app --region {aws.region}"

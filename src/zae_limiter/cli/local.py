@@ -19,9 +19,8 @@ from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
-    from ..aws.local.home import Home
+    from ..aws.local.home import Home, Say
     from ..aws.local.lifecycle import EngineHealth, StartResult
-    from ..aws.local.lock import Say
     from .shell import Shell
 
 
@@ -199,16 +198,16 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
       zae-limiter local logs --lines 100
       zae-limiter local logs --follow
     """
-    from ..aws.local import home, logs
+    from ..aws.local import engine, home
 
     place = home.find()
     if not place.log.exists():
         raise RateLimiterUnavailable("There is no log yet: start a local AWS with `zae-limiter local up`.")
     if follow:
-        for line in logs.follow(place, count):
+        for line in engine.follow_log(place, count):
             click.echo(json.dumps(line, ensure_ascii=False) if shell.as_json else printable(line))
         return
-    lines = logs.last(place, count)
+    lines = engine.read_log(place, count)
     shell.show({"log": str(place.log), "lines": lines}, "\n".join(map(printable, lines)))
 
 
@@ -250,7 +249,7 @@ def _deploy(home: Home, stack: LocalStack, say: Say) -> None:
     from ..aws import deployment
     from ..aws.calls import Aws
     from ..aws.local import exports
-    from ..aws.local.lock import hold_lock
+    from ..aws.local.home import hold_lock
     from ..sync import SyncRepository
 
     name, namespace, region, endpoint = stack
@@ -274,12 +273,12 @@ def _report_event(name: str, say: Say, event: Event) -> None:
 
 def _list_stacks(endpoint: str, region: str) -> list[str] | None:
     """Return the names of the deployed limiters, or None if they cannot be listed."""
-    from ..aws import discovery
     from ..aws.calls import Aws
     from ..aws.local import exports
+    from ..aws.stack import find_limiters
 
     try:
         with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
-            return [found.stack_name for found in discovery.find(aws)]
+            return [found.stack_name for found in find_limiters(aws)]
     except ZAELimiterError:
         return None
