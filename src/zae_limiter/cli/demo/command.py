@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.text import Text
 
-from ..commands import Command, pass_shell
+from ...clock import Clock, SystemClock
+from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
 from ..output import echo_trimmed, encodable, open_console, print_json
 from . import results, scenario
-from .pace import at_once, in_real_time
 from .simulation import Simulation
+from .views import PLAIN_FRAME_MS, PlainView, ScreenView, Wait, at_once, in_real_time, play
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
-
-    from ...clock import Clock
     from ...sync import SyncRateLimiter
-    from ..shell import Shell
-    from .pace import Wait
-
-
-class View(Protocol):
-    """A way to show a run."""
-
-    def run(self, until: Wait) -> bool:
-        """Play the run to its end. Return False if it was interrupted."""
-        ...
-
 
 _OPENING = (
     f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its "
@@ -43,7 +31,6 @@ _BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
 _PIPE_WIDTH = 88
 LEAST_WIDTH = 72
 """A terminal with fewer columns has no room for the picture."""
-_EMBEDDED = ("memory://", "sqlite://")
 
 
 @click.command(cls=Command)
@@ -53,9 +40,7 @@ _EMBEDDED = ("memory://", "sqlite://")
 @click.option(
     "--fast", is_flag=True, help="Do not wait: a clock of its own, lines of text, the same for the same seed."
 )
-@pass_shell
-@click.pass_context
-def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
+def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
     """UpgradeProgress the limiter at work, and check it.
 
     Four API keys of two projects of one organisation call a model. Every call takes 1 request and an estimated
@@ -80,24 +65,25 @@ def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, pla
     with _open_limiter(url, clock) as limiter:
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
-        view = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
-        finished = view.run(until)
+        show_run = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
+        finished = show_run(until)
         result = results.judge_run(run, limiter, number)
     _show_result(result, shell)
     if not result.ok:
-        ctx.exit(OVER_ADMITTED)
+        raise click.exceptions.Exit(OVER_ADMITTED)
     if not finished:
-        ctx.exit(CODES[click.Abort])
+        raise click.exceptions.Exit(CODES[click.Abort])
 
 
 def _choose_url(shell: Shell, fast: bool) -> str:
     """Return the store to run on: never that of the environment, which may be in use."""
+    url = shell.url or "memory://"
+    embedded = "The demo runs on an embedded store: memory, or --url sqlite:///demo.db"
     if shell.stack_name is not None:
-        raise click.UsageError("The demo runs on an embedded store: memory, or --url sqlite:///demo.db.")
-    url = shell.url or _EMBEDDED[0]
-    if not url.startswith(_EMBEDDED):
-        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db, not {url}.")
-    if fast and not url.startswith(_EMBEDDED[0]):
+        raise click.UsageError(f"{embedded}.")
+    if not url.startswith(("memory://", "sqlite://")):
+        raise click.UsageError(f"{embedded}, not {url}.")
+    if fast and not url.startswith("memory://"):
         raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     return url
 
@@ -108,8 +94,6 @@ def _choose_clock(fast: bool) -> tuple[Clock, Wait]:
 
         manual = ManualClock()
         return manual, at_once(manual)
-    from ...clock import SystemClock
-
     clock = SystemClock()
     return clock, in_real_time(clock)
 
@@ -129,30 +113,23 @@ def _open_limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
             repository.purge_namespace(made.id, "demo")
 
 
-def _open_view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
-    from .plain import PlainView, QuietView
-
+def _open_view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> Callable[[Wait], bool]:
+    """Print what comes before a run. Return the function that shows it, and returns False if it was interrupted."""
     if shell.as_json:
-        return QuietView(run)
+        return lambda until: play(run, until, PLAIN_FRAME_MS, run.balances)
     screen = open_console()
     drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
     if plain or not drawn or screen.width < LEAST_WIDTH:
-        click.echo(encodable(title))
-        click.echo()
+        click.echo(f"{encodable(title)}\n")
         _print_wrapped(screen, _OPENING)
         click.echo()
-        return PlainView(run)
-    from .screen import ScreenView
-
-    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}"))
+        return PlainView(run).run
+    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}")).run
 
 
 def _print_wrapped(screen: Console, text: str) -> int:
     """Print a text and return the number of its lines."""
-    from rich.text import Text
-
-    width = screen.width if screen.is_terminal else _PIPE_WIDTH
-    lines = Text(text).wrap(screen, width)
+    lines = Text(text).wrap(screen, screen.width if screen.is_terminal else _PIPE_WIDTH)
     for line in lines:
         click.echo(line.plain.rstrip())
     return len(lines)
@@ -162,8 +139,6 @@ def _show_result(result: results.DemoResult, shell: Shell) -> None:
     if shell.as_json:
         print_json(results.to_json(result))
         return
-    from rich.text import Text
-
     click.echo()
     echo_trimmed(results.build_table(result, open_console().width))
     echo_trimmed(Text(results.LEGEND, style="dim"))
