@@ -1,4 +1,4 @@
-"""The log of grants, refusals and returns, per entity and limit, and its check, without any code of the limiter.
+"""The log of grants and returns, per entity and limit, and its check, without any code of the limiter.
 
 The law: in **every** window that ends with a grant, what was charged, less what was given back, is at most ``capacity +
 rate x length``. A window starts at any entry; windows that start or end elsewhere are no harder to satisfy. What a call
@@ -96,10 +96,6 @@ class Ledger:
                 account.refunded += max(0, -tokens)
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
-    def refuse(self, entity_id: str, limit_name: str) -> None:
-        """Enter a refusal by a limit."""
-        self.accounts[entity_id, limit_name].refused += 1
-
 
 class _Start:
     """A possible start of a window. ``height`` is what had been charged by then, less what had been refilled.
@@ -117,7 +113,7 @@ class _Start:
         self.lowest = self
 
 
-class Oracle:
+class _Oracle:
     """Reads the log of one limit, entry by entry."""
 
     def __init__(self, limit: Limit) -> None:
@@ -167,7 +163,7 @@ class Oracle:
 
 def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
     """Return the tightest window, or None if nothing was granted."""
-    oracle = Oracle(limit)
+    oracle = _Oracle(limit)
     for entry in log:
         oracle.read(entry)
     return oracle.tightest
