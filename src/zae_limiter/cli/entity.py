@@ -76,7 +76,7 @@ def create(shell: Shell, **fields: Any) -> None:
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
 @principal_option
-def update(shell: Shell, no_parent: bool, expected_version: int | None, principal: str | None, **given: Any) -> None:
+def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> None:
     """Change an entity; what is not given stays as it is.
 
     \b
@@ -84,18 +84,17 @@ def update(shell: Shell, no_parent: bool, expected_version: int | None, principa
       zae-limiter entity update key-1 --parent other-project
       zae-limiter entity update key-1 --no-cascade --expected-version 3
     """
-    entity_id = given.pop("entity_id")
-    changes = {field: value for field, value in given.items() if value is not None}
-    if no_parent and "parent_id" in changes:
+    given = {name: value for name, value in options.items() if value is not None}
+    if no_parent and "parent_id" in given:
         raise click.UsageError("--parent cannot be combined with --no-parent.")
     if no_parent:
-        changes["parent_id"] = None
-    if not changes:
+        given["parent_id"] = None
+    if given.get("name") == "":
+        given["name"] = None
+    if not given.keys() - {"expected_version", "principal"}:
         raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
-    if "name" in changes:
-        changes["name"] = changes["name"] or None
     with shell.repository() as repository:
-        new = repository.update_entity(entity_id, **changes, expected_version=expected_version, principal=principal)
+        new = repository.update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
 

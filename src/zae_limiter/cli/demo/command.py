@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from ...clock import Clock, SystemClock
 from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
-from ..output import echo_trimmed, encodable, open_console, print_json
-from . import results, scenario
+from . import scenario
 from .simulation import Simulation
-from .views import PLAIN_FRAME_MS, PlainView, ScreenView, Wait, at_once, in_real_time, play
 
 if TYPE_CHECKING:
     from ...sync import SyncRateLimiter
-
-_OPENING = (
-    f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its "
-    "project and its organisation at once, or from none of them. What it really used is settled afterwards: less is "
-    "refunded, more becomes debt."
-)
-_BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
-_PIPE_WIDTH = 88
-LEAST_WIDTH = 72
-"""A terminal with fewer columns has no room for the picture."""
+    from .views import Wait
 
 
 @click.command(cls=Command)
@@ -59,16 +46,19 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
       zae-limiter demo --plain --fast --seed 7
       zae-limiter demo --url sqlite:///demo.db
     """
+    from . import results, views
+
     url = _choose_url(shell, fast)
     number = secrets.randbelow(10_000) if seed is None else seed
     clock, until = _choose_clock(fast)
     with _open_limiter(url, clock) as limiter:
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
-        show_run = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
+        title = f"zae-limiter demo · {url} · seed {number}"
+        show_run = views.open_view(run, title, plain=plain or fast, quiet=shell.as_json)
         finished = show_run(until)
         result = results.judge_run(run, limiter, number)
-    _show_result(result, shell)
+    results.print_result(result, as_json=shell.as_json)
     if not result.ok:
         raise click.exceptions.Exit(OVER_ADMITTED)
     if not finished:
@@ -89,6 +79,8 @@ def _choose_url(shell: Shell, fast: bool) -> str:
 
 
 def _choose_clock(fast: bool) -> tuple[Clock, Wait]:
+    from .views import at_once, in_real_time
+
     if fast:
         from ...testing.clock import ManualClock
 
@@ -111,37 +103,3 @@ def _open_limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
         finally:
             repository.delete_namespace(name, "demo")
             repository.purge_namespace(made.id, "demo")
-
-
-def _open_view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> Callable[[Wait], bool]:
-    """Print what comes before a run. Return the function that shows it, and returns False if it was interrupted."""
-    if shell.as_json:
-        return lambda until: play(run, until, PLAIN_FRAME_MS, run.balances)
-    screen = open_console()
-    drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
-    if plain or not drawn or screen.width < LEAST_WIDTH:
-        click.echo(f"{encodable(title)}\n")
-        _print_wrapped(screen, _OPENING)
-        click.echo()
-        return PlainView(run).run
-    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}")).run
-
-
-def _print_wrapped(screen: Console, text: str) -> int:
-    """Print a text and return the number of its lines."""
-    lines = Text(text).wrap(screen, screen.width if screen.is_terminal else _PIPE_WIDTH)
-    for line in lines:
-        click.echo(line.plain.rstrip())
-    return len(lines)
-
-
-def _show_result(result: results.DemoResult, shell: Shell) -> None:
-    if shell.as_json:
-        print_json(results.to_json(result))
-        return
-    click.echo()
-    echo_trimmed(results.build_table(result, open_console().width))
-    echo_trimmed(Text(results.LEGEND, style="dim"))
-    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
-    for good, text in results.verdicts(result):
-        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

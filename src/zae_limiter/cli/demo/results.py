@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ...core.bucket import MILLI
+from ..output import echo_trimmed, open_console, print_json
 from ..tables import measure
 from .ledger import Account, Finding, Ledger, examine
 from .scenario import PARTIES, RESOURCE, tree_labels
@@ -119,7 +121,20 @@ def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
     return found
 
 
-def to_json(result: DemoResult) -> dict[str, Any]:
+def print_result(result: DemoResult, *, as_json: bool) -> None:
+    """Print the result: JSON if requested, else the table and the verdicts."""
+    if as_json:
+        print_json(_to_json(result))
+        return
+    click.echo()
+    echo_trimmed(build_table(result, open_console().width))
+    echo_trimmed(Text(LEGEND, style="dim"))
+    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
+    for good, text in verdicts(result):
+        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))
+
+
+def _to_json(result: DemoResult) -> dict[str, Any]:
     """Return the result for JSON."""
     return {
         "ok": result.ok,

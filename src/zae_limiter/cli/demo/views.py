@@ -18,9 +18,9 @@ from rich.text import Text
 
 from ...clock import Clock
 from ...core.values import LevelStatus
-from ..output import encodable
+from ..output import encodable, open_console
 from .bars import bar
-from .scenario import PARTIES, tree_labels
+from .scenario import ESTIMATE, PARTIES, tree_labels
 from .simulation import DemoEvent, EventKind, Simulation
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 Wait: TypeAlias = Callable[[int], None]
 """Waits until an instant."""
 
+_OPENING = (
+    f"Four API keys call a model. A call takes 1 rpm and an estimated {ESTIMATE} tpm from its key, its "
+    "project and its organisation at once, or from none of them. What it really used is settled afterwards: less is "
+    "refunded, more becomes debt."
+)
+_BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
+_PIPE_WIDTH = 88
+_LEAST_WIDTH = 72
+"""A terminal with fewer columns has no room for the picture."""
 PLAIN_FRAME_MS = 100
 FRAME_MS = 80
 _LINE_EVERY_MS = 1000
@@ -98,6 +107,28 @@ def _defer_interrupts() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def open_view(run: Simulation, title: str, *, plain: bool, quiet: bool) -> Callable[[Wait], bool]:
+    """Print what comes before a run. Return the function that shows it, and returns False if it was interrupted."""
+    if quiet:
+        return lambda until: play(run, until, PLAIN_FRAME_MS, run.balances)
+    screen = open_console()
+    drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
+    if plain or not drawn or screen.width < _LEAST_WIDTH:
+        click.echo(f"{encodable(title)}\n")
+        _print_wrapped(screen, _OPENING)
+        click.echo()
+        return PlainView(run).run
+    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}")).run
+
+
+def _print_wrapped(screen: Console, text: str) -> int:
+    """Print a text and return the number of its lines."""
+    lines = Text(text).wrap(screen, screen.width if screen.is_terminal else _PIPE_WIDTH)
+    for line in lines:
+        click.echo(line.plain.rstrip())
+    return len(lines)
 
 
 class PlainView:
