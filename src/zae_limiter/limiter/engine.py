@@ -20,13 +20,14 @@ from ..core.errors import (
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
 from ..repository.base import MAX_COMMIT
+from ..runtime.blocking import BlockingRuntime
 from ..runtime.retries import count_loss
 from .amounts import check_known
 from .coalescer import PendingCharge, Place, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
-from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal, total
+from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .planning import Outdated
+from .planning import Outdated, add_up
 from .settling import Settling, settle_grant
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
@@ -53,6 +54,8 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._runs_through = self.never_suspends or isinstance(backend.runtime, BlockingRuntime)
+        """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
@@ -137,7 +140,7 @@ class Engine:
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs ``work`` to its end, also if the caller is cancelled."""
-        return work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels)
+        return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -166,7 +169,8 @@ class Engine:
                         f"No decision within {charge.deadline.seconds:.3g} s: other calls were queued before it."
                     )
                 now_ms = self._clock.now_ms()
-            await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))
+            work = self._charge_batch(coalescer, chain, charge, now_ms)
+            await (work if self._runs_through else self.finish(work))
         except BaseException as error:
             place = coalescer.withdraw(charge)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
@@ -248,7 +252,7 @@ class Engine:
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
             seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        cost = charges[0].cost if len(charges) == 1 else total(charges)
+        cost = charges[0].cost if len(charges) == 1 else add_up([charge.cost for charge in charges])
         grant = new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
         if len(charges) == 1:
             charges[0].grant = grant
@@ -258,7 +262,7 @@ class Engine:
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment."""
         chain.show(conflict.images, self._clock.now_ms())
-        cost = total(chosen.charges)
+        cost = add_up([charge.cost for charge in chosen.charges])
         for level, seen in chain.shards():
             if seen.image is not None and level.key in conflict.images:
                 seen.mark_contended(charging.contended_limits(level, seen.image, cost, now_ms))

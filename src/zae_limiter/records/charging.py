@@ -180,15 +180,13 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    return new_write((level.key, tuple(guards), put, add, (), _choose_expiry(level, image, now_ms), False, image))
-
-
-def _choose_expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """Return the expiry of a bucket that is charged now; None where it stays as it is."""
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
-        return NEVER if TTL in image else None
-    expires_ms = now_ms + level.lifetime_ms
-    return expires_ms if expires_ms > image.get(TTL, 0) * MILLI else None
+        expires_ms = NEVER if TTL in image else None
+    else:
+        expires_ms = now_ms + level.lifetime_ms
+        if expires_ms <= image.get(TTL, 0) * MILLI:
+            expires_ms = None  # it stays as it is
+    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
 def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
