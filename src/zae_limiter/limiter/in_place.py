@@ -13,7 +13,7 @@ from ..core.decide import statuses
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
-from ..records.algebra import TTL, applied, expiry_seconds
+from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, NEWEST
 from ..runtime.blocking import run
 from .grant import NOTHING
@@ -135,8 +135,9 @@ class InPlace:
         write = charging.first_charge(level, cost, now_ms, 1, next(serials))
         if write is None:
             return None
-        image = applied(None, write)
-        assert image is not None  # it puts something
+        image = dict(write.put)
+        if write.expires_at_ms:
+            image[TTL] = expiry_seconds(write.expires_at_ms)
         self._store.insert_bucket(level.key, image, now_ms)
         seen.show(image, now_ms)
         return chain, cost, (image,), now_ms, NOTHING, None, False
