@@ -100,8 +100,11 @@ class MemoryStore:
 
     def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
         """Add a bucket that is not there; to be called under the lock."""
-        self._insert(key.pk, image)
-        self._make_room((key.pk,), now_ms)
+        table, name = self._table, key.pk
+        table.insert(name, image)
+        self._queue.note(name, full_at(image), table.buckets)
+        if table.buckets > self.max_buckets:
+            self._make_room((name,), now_ms)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
