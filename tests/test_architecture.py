@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import zae_limiter
-from zae_limiter import _public
+from zae_limiter import _public, exceptions, models
 
 SOURCE = Path(zae_limiter.__file__).parent
 
@@ -211,8 +211,11 @@ def test_type_checkers_see_the_names_that_exist() -> None:
         if isinstance(node, ast.ImportFrom) and node.level
         for name in node.names
     }
-    assert seen == set(_public.__all__)
-    assert set(_public.__all__) <= set(dir(zae_limiter))
+    assert seen == _public.MODULES.keys()
+    assert {*models.__all__, *exceptions.__all__} <= seen <= set(dir(zae_limiter))
+    given: dict[str, object] = {}
+    exec("from zae_limiter import *", given)
+    assert seen <= given.keys()
 
 
 @pytest.mark.parametrize("layer", sorted(MAY_IMPORT.keys() - {"stores"}))

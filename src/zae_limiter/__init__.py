@@ -8,7 +8,31 @@ from ._version import __version__ as __version__
 TYPE_CHECKING = False  # what type checkers take for true; `typing` itself would cost more than all else here
 if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
     from .clock import Clock as Clock, SystemClock as SystemClock
-    from .core.survey import Load as Load, Survey as Survey
+    from .core.limit import Limit as Limit
+    from .core.reports import (
+        BackendStats as BackendStats,
+        BucketState as BucketState,
+        CacheStats as CacheStats,
+        EntityCapacity as EntityCapacity,
+        LevelStatus as LevelStatus,
+        LimiterInfo as LimiterInfo,
+        Load as Load,
+        ResourceCapacity as ResourceCapacity,
+        StackOptions as StackOptions,
+        Status as Status,
+        Survey as Survey,
+        UsageSnapshot as UsageSnapshot,
+        UsageSummary as UsageSummary,
+    )
+    from .core.values import (
+        AuditAction as AuditAction,
+        AuditEvent as AuditEvent,
+        BackendCapabilities as BackendCapabilities,
+        Entity as Entity,
+        LimitStatus as LimitStatus,
+        Namespace as Namespace,
+        OnUnavailable as OnUnavailable,
+    )
     from .exceptions import (
         AccessDeniedError as AccessDeniedError,
         CapacityExceeded as CapacityExceeded,
@@ -38,27 +62,6 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
     )
     from .limiter.lease import Lease as Lease
     from .limiter.limiter import RateLimiter as RateLimiter
-    from .models import (
-        AuditAction as AuditAction,
-        AuditEvent as AuditEvent,
-        BackendCapabilities as BackendCapabilities,
-        BackendStats as BackendStats,
-        BucketState as BucketState,
-        CacheStats as CacheStats,
-        Entity as Entity,
-        EntityCapacity as EntityCapacity,
-        LevelStatus as LevelStatus,
-        Limit as Limit,
-        LimiterInfo as LimiterInfo,
-        LimitStatus as LimitStatus,
-        Namespace as Namespace,
-        OnUnavailable as OnUnavailable,
-        ResourceCapacity as ResourceCapacity,
-        StackOptions as StackOptions,
-        Status as Status,
-        UsageSnapshot as UsageSnapshot,
-        UsageSummary as UsageSummary,
-    )
     from .observer import (
         Decision as Decision,
         Observer as Observer,
@@ -78,10 +81,12 @@ else:
 
     def __getattr__(name: str) -> object:
         if name == "__all__" or not name.startswith("_"):
-            public = import_module("._public", __name__)
-            if hasattr(public, name):
-                return getattr(public, name)
+            modules = import_module("._public", __name__).MODULES
+            if name == "__all__":
+                return list(modules)
+            if name in modules:
+                return getattr(import_module(f".{modules[name]}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *import_module("._public", __name__).__all__})
+        return sorted({*globals(), *import_module("._public", __name__).MODULES})

@@ -1,34 +1,41 @@
-"""Every public name. `zae_limiter` itself loads this on first use, so that importing the package costs nothing."""
+"""Every public name and the module that it is loaded from, which `zae_limiter` does on first use."""
 
-from . import exceptions, models
-from ._version import __version__
-from .clock import Clock, SystemClock
-from .exceptions import *  # noqa: F403  # the door's __all__ is the public list
-from .limiter.lease import Lease
-from .limiter.limiter import RateLimiter
-from .models import *  # noqa: F403  # the same
-from .observer import Decision, Observer, Settlement, StoreCall
-from .repository.repository import Repository, RepositoryBuilder
-from .stores.port import Store
-from .sync import SyncLease, SyncRateLimiter, SyncRepository, SyncRepositoryBuilder
+from . import exceptions
 
-__all__ = [
-    "Clock",
-    "Decision",
-    "Lease",
-    "Observer",
-    "RateLimiter",
-    "Repository",
-    "RepositoryBuilder",
-    "Settlement",
-    "Store",
-    "StoreCall",
-    "SyncLease",
-    "SyncRateLimiter",
-    "SyncRepository",
-    "SyncRepositoryBuilder",
-    "SystemClock",
-    "__version__",
-]
-__all__ += exceptions.__all__
-__all__ += models.__all__
+_NAMES = {
+    "_version": ["__version__"],
+    "clock": ["Clock", "SystemClock"],
+    "core.limit": ["Limit"],
+    "core.reports": [
+        "BackendStats",
+        "BucketState",
+        "CacheStats",
+        "EntityCapacity",
+        "LevelStatus",
+        "LimiterInfo",
+        "Load",
+        "ResourceCapacity",
+        "StackOptions",
+        "Status",
+        "Survey",
+        "UsageSnapshot",
+        "UsageSummary",
+    ],
+    "core.values": [
+        "AuditAction",
+        "AuditEvent",
+        "BackendCapabilities",
+        "Entity",
+        "LimitStatus",
+        "Namespace",
+        "OnUnavailable",
+    ],
+    "exceptions": exceptions.__all__,
+    "limiter.lease": ["Lease"],
+    "limiter.limiter": ["RateLimiter"],
+    "observer": ["Decision", "Observer", "Settlement", "StoreCall"],
+    "repository.repository": ["Repository", "RepositoryBuilder"],
+    "stores.port": ["Store"],
+    "sync": ["SyncLease", "SyncRateLimiter", "SyncRepository", "SyncRepositoryBuilder"],
+}
+MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -1,27 +1,22 @@
 """The values of the public API, as one door."""
 
 from .core.limit import Limit
-from .core.survey import Load, Survey
-from .core.values import (
-    AuditAction,
-    AuditEvent,
-    BackendCapabilities,
+from .core.reports import (
     BackendStats,
     BucketState,
     CacheStats,
-    Entity,
     EntityCapacity,
     LevelStatus,
     LimiterInfo,
-    LimitStatus,
-    Namespace,
-    OnUnavailable,
+    Load,
     ResourceCapacity,
     StackOptions,
     Status,
+    Survey,
     UsageSnapshot,
     UsageSummary,
 )
+from .core.values import AuditAction, AuditEvent, BackendCapabilities, Entity, LimitStatus, Namespace, OnUnavailable
 
 __all__ = [
     "AuditAction",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.values import LevelStatus
+    from ..core.reports import LevelStatus
     from ..sync import SyncRateLimiter
     from .shell import Shell
 

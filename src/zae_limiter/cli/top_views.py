@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from ..core.survey import Load, Survey
+    from ..core.reports import Load, Survey
     from .shell import Shell
 
     Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]

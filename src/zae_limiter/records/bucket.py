@@ -28,7 +28,6 @@ from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.values import BucketState
 from . import keys
 from .algebra import TTL, Image, Key
 from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute
@@ -36,6 +35,7 @@ from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.reports import BucketState
     from .level import Level
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
@@ -103,6 +103,8 @@ def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
+    from ..core.reports import BucketState
+
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)

@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
-from ..core.values import UsageSnapshot
 from . import keys
 from .algebra import Guards, Image, Key, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..core.reports import UsageSnapshot
 
 WINDOWS = ("hourly", "daily", "monthly")
 USAGE_RETENTION_DAYS = 90
@@ -133,6 +134,8 @@ def counters_milli(image: Image) -> dict[str, int]:
 
 def decode(image: Image) -> UsageSnapshot:
     """Return the snapshot that a record describes, in whole tokens."""
+    from ..core.reports import UsageSnapshot
+
     return UsageSnapshot(
         entity_id=image["entity_id"],
         resource=image["resource"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core import names
 from ..core.errors import EntityError
-from ..core.values import AuditAction, BucketState
+from ..core.values import AuditAction
 from ..records import bucket, keys
 from ..records.algebra import Guard, Image, Key, Write
 from ..records.level import SHARDS
@@ -19,6 +19,7 @@ from .bookkeeping import book_readable, plan_forgetting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..core.reports import BucketState
     from ..runtime.deadline import Deadline
 
 TRIES = 100

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..core.values import CacheStats
 from ..forks import protect
 from ..records.keys import CONFIG
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.config import Resolved
+    from ..core.reports import CacheStats
     from ..core.values import OnUnavailable
     from ..records.algebra import Image, Key
 
@@ -104,4 +104,6 @@ class ConfigCache:
 
     def stats(self) -> CacheStats:
         """Return hits, misses and size."""
+        from ..core.reports import CacheStats
+
         return CacheStats(self.hits, self.misses, len(self._partitions), self.ttl_seconds)

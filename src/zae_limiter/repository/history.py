@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
-from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
+from ..core.values import AuditEvent
 from ..records import audit, keys, usage
 from ..records.algebra import Image, Query
 from . import cursors
 from .base import MAX_PAGE, Operations
 from .bookkeeping import book_usage
+
+if TYPE_CHECKING:
+    from ..core.reports import UsageSnapshot, UsageSummary
 
 
 class HistoryOperations(Operations):
@@ -106,6 +109,8 @@ class HistoryOperations(Operations):
 
         The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
         """
+        from ..core.reports import UsageSummary
+
         wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
         milli: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}

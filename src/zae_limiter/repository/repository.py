@@ -11,7 +11,6 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
-from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
 from ..stores.bounded import MAX_CACHED_KEYS
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.values import BackendCapabilities
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
@@ -147,6 +148,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     def get_backend_stats(self) -> BackendStats:
         """Return the calls to the store and their cost; empty for stores that do not count them."""
+        from ..core.reports import BackendStats
+
         store = self._backend.store
         return store.stats() if isinstance(store, Metered) else BackendStats()
 
@@ -189,6 +192,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions."""
+        from ..core.reports import Status
+
         started = perf_counter()
         schema: str | None = None
         reason: str | None = None

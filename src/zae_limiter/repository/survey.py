@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.limit import whole
-from ..core.survey import MOST_RECORDS, Load, Survey, used_pct
 from ..records import bucket
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_namespace, buckets_of_resource
 from .base import Operations
 
 if TYPE_CHECKING:
-    from ..core.values import BucketState
+    from ..core.reports import BucketState, Load, Survey
     from ..records.algebra import Query
     from ..runtime.deadline import Deadline
 
@@ -31,6 +30,8 @@ class SurveyOperations(Operations):
 
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
+        from ..core.reports import MOST_RECORDS, Survey
+
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
             names.resource(resource)
@@ -64,6 +65,8 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
+    from ..core.reports import Load, used_pct
+
     balances = bucket.stored_balances(shards, state.limit_name)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
     return Load(

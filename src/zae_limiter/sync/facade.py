@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.values import BackendCapabilities, BackendStats, CacheStats, OnUnavailable, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.values import BackendCapabilities, OnUnavailable
     from ..observer import Observer
     from ..stores.port import Store
 

@@ -14,18 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..core.limit import Limit
-    from ..core.survey import Survey
-    from ..core.values import (
-        AuditEvent,
-        BucketState,
-        Entity,
-        LevelStatus,
-        Namespace,
-        OnUnavailable,
-        ResourceCapacity,
-        UsageSnapshot,
-        UsageSummary,
-    )
+    from ..core.reports import BucketState, LevelStatus, ResourceCapacity, Survey, UsageSnapshot, UsageSummary
+    from ..core.values import AuditEvent, Entity, Namespace, OnUnavailable
     from ..limiter.queries import QueryOperations
     from ..repository.configs import ConfigOperations
     from ..repository.entities import EntityOperations
