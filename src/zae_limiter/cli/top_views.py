@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from ..core.durations import spell_duration
+from ..core.errors import spell_duration
 from ..records.instants import iso
 from .grid import Cell, Grid, printable
 from .output import note, open_console, print_grid, print_json_line, spell_count

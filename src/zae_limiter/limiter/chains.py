@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
-from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import ValidationError
+from ..core.names import MAX_DEPTH
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level
 from ..repository.configs import Policy, read_policy
