@@ -11,18 +11,6 @@ if TYPE_CHECKING:
     from .core.reports import BucketState
     from .core.values import LimitStatus
 
-__all__ = [
-    "ConsumeResult",
-    "RefillResult",
-    "build_limit_status",
-    "calculate_available",
-    "calculate_retry_after",
-    "force_consume",
-    "refill_bucket",
-    "try_consume",
-    "would_refill_satisfy",
-]
-
 
 class RefillResult(NamedTuple):
     """Tokens as of ``new_last_refill_ms``."""
