@@ -17,6 +17,8 @@ from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, a
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.bucket import Rule
+
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
     """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
@@ -29,13 +31,13 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade}
     add: dict[str, int] = {}
-    remove: tuple[str, ...] = ("parent_id",)
     if level.parent_id is not None:
-        put["parent_id"], remove = level.parent_id, ()
+        put["parent_id"] = level.parent_id
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        if not _reshape_limit(level, image, slot, cost.get(name), (now_ms, anchor), guards, put, add):
+        old = stored_rule(image, name, level.shard)
+        if not _reshape_limit(image, old, slot, cost.get(name), (now_ms, anchor), guards, put, add):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
@@ -47,14 +49,14 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    return keep_in_debt(
-        level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
-    )
+    remove = () if level.parent_id is not None else ("parent_id",)
+    write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
+    return keep_in_debt(level, image, write)
 
 
 def _reshape_limit(
-    level: Level,
     image: Image,
+    old: Rule | None,
     slot: Slot,
     cost: int | None,
     instants: tuple[int, int],
@@ -67,7 +69,6 @@ def _reshape_limit(
     need = cost or 0
     rule = slot.rule
     after = between(rule, anchor, now_ms)
-    old = stored_rule(image, slot.limit.name, level.shard)
     put.update(slot.shape)
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
