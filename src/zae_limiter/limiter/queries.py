@@ -11,7 +11,7 @@ from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
 from ..records import bucket, keys
-from ..records.listing import buckets_of_resource
+from ..records.keys import buckets_of_resource
 from ..repository.base import Operations
 from .amounts import check_amounts, check_known
 

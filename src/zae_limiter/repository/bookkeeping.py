@@ -9,7 +9,7 @@ from ..core.errors import CorruptRecordError
 from ..records import ledger
 from ..records.algebra import Committed, Query, Write
 from ..records.bucket import inspect
-from ..records.listing import buckets_of_entity, buckets_of_resource
+from ..records.keys import buckets_of_entity, buckets_of_resource
 from ..runtime.retries import tries
 
 if TYPE_CHECKING:

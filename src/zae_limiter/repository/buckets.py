@@ -9,8 +9,8 @@ from ..core.errors import EntityError
 from ..core.values import AuditAction
 from ..records import bucket, keys
 from ..records.algebra import Guard, Image, Key, Write
+from ..records.keys import buckets_of_entity
 from ..records.level import SHARDS
-from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .base import MAX_COMMIT, Operations

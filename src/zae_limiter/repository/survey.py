@@ -9,8 +9,8 @@ from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.limit import whole
 from ..records import bucket
+from ..records.keys import buckets_of_namespace, buckets_of_resource
 from ..records.level import SHARDS
-from ..records.listing import buckets_of_namespace, buckets_of_resource
 from .base import Operations
 
 if TYPE_CHECKING:
