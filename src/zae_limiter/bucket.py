@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level, limit_status
+from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
+from .core.decide import Reading
 
 if TYPE_CHECKING:
     from .core.limit import Limit
@@ -93,8 +94,8 @@ def build_limit_status(
 ) -> LimitStatus:
     """Return the status of ``limit`` for a request, given the stored bucket."""
     tokens, instant = _refill(state, now_ms)
-    shard = ShardBalance(Rule.of(limit), tokens, instant)
-    return limit_status(entity_id, resource, limit, (shard,), requested * MILLI, now_ms)
+    balances = {limit.name: (ShardBalance(Rule.of(limit), tokens, instant),)}
+    return Reading(entity_id, resource, (limit,), balances).status(limit, requested * MILLI, now_ms)
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .values import LimitStatus
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -97,11 +95,11 @@ class ShardBalance(NamedTuple):
 
     def level(self, now_ms: int) -> int:
         """Return the balance at ``now_ms``."""
-        return level(self.rule, self.tokens, self.anchor, now_ms)
+        return level(*self, now_ms)
 
     def full_at(self) -> int:
         """Return the instant from which it is full."""
-        return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
+        return first_instant(*self, self.rule.capacity)
 
 
 def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
@@ -136,19 +134,3 @@ def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> i
         middle = (early + late) // 2
         early, late = (early, middle) if balance(balances, middle) >= cost_milli else (middle + 1, late)
     return early - now_ms
-
-
-def limit_status(
-    entity_id: str, resource: str, limit: Limit, balances: Sequence[ShardBalance], cost_milli: int | None, now_ms: int
-) -> LimitStatus:
-    """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
-
-    A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
-    """
-    held = balance(balances, now_ms)
-    need = cost_milli or 0
-    exceeded = cost_milli is not None and held < need
-    retry: float | None = 0.0
-    if exceeded:
-        retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
-    return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, need // MILLI, exceeded, retry)
