@@ -22,7 +22,6 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 LONGEST = 100
 """No address is longer, with brackets, zone and port; longer texts are not even looked at."""
-_REMEMBERED = 4096
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^][]*)]|(?P<four>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _IPV6_ZONE = re.compile(r"([^%]*)(?:%[0-9A-Za-z._~-]+)?")
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::ffff:0:0:0/96"))
@@ -40,7 +39,7 @@ def parse(raw: str) -> Address | None:
     return _parse(raw) if len(raw) <= LONGEST else None
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(maxsize=4096)
 def network(address: Address, ipv6_prefix: int = 64) -> str:
     """Return the text that identifies a client: an IPv4 address, or the network of an IPv6 address.
 
@@ -69,7 +68,7 @@ def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
     return bits
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(maxsize=4096)
 def _parse(raw: str) -> Address | None:
     text = raw.strip()
     found = _HOST_PORT.fullmatch(text)

@@ -329,8 +329,6 @@ def _identity(load: Load) -> tuple[str, str, str]:
 
 def _rank(load: Load, by: str) -> tuple[float, float, tuple[str, str, str]]:
     """Return the sort key of a load: by ``by``, then by the other measure, then by name."""
-    rate = 0.0 if load.consumed_per_second is None else load.consumed_per_second
-    if by == "left":
-        return load.available, -rate, _identity(load)
-    first, second = (rate, load.utilization_pct) if by == "rate" else (load.utilization_pct, rate)
-    return -first, -second, _identity(load)
+    rate, used = -(load.consumed_per_second or 0.0), -load.utilization_pct
+    first, second = {"used": (used, rate), "left": (load.available, rate), "rate": (rate, used)}[by]
+    return first, second, _identity(load)

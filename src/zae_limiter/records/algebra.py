@@ -18,13 +18,10 @@ from ..core.errors import CorruptRecordError
 
 Image: TypeAlias = dict[str, Any]
 """The attributes of one record. Treat as read-only."""
-
 TTL = "ttl"
 """The attribute that holds the expiry, in whole seconds since the epoch."""
-
 NEVER = 0
 """As ``expires_at_ms``: take the expiry away."""
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

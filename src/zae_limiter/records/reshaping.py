@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
 from ..core.draw import apply_draw, draw
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.bucket import Rule
+
+Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
+"""The guards, puts and adds of a write that is being put together."""
 
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
@@ -37,7 +40,7 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
         old = stored_rule(image, name, level.shard)
-        if not _reshape_limit(image, old, slot, cost.get(name), (now_ms, anchor), guards, put, add):
+        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
@@ -55,19 +58,11 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
 
 
 def _reshape_limit(
-    image: Image,
-    old: Rule | None,
-    slot: Slot,
-    cost: int | None,
-    instants: tuple[int, int],
-    guards: list[tuple[str, str, Any]],
-    put: dict[str, Any],
-    add: dict[str, int],
+    draft: Draft, image: Image, old: Rule | None, slot: Slot, cost: int | None, now_ms: int, anchor: int
 ) -> bool:
-    """Add what a reshape as of the first instant, with the second as anchor, does to one limit. Return if it fits."""
-    now_ms, anchor = instants
-    need = cost or 0
-    rule = slot.rule
+    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits."""
+    guards, put, add = draft
+    need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
     put.update(slot.shape)
     if old is None:

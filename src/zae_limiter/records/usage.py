@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
 from . import keys
-from .algebra import Guards, Image, Key, Write
+from .algebra import Guards, Image, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +27,8 @@ USAGE_RETENTION_DAYS = 90
 EVENTS = "total_events"
 
 _MARK = "@"
-OWN = frozenset(
-    (
-        *("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl"),
-        *(f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK")),
-    )
+OWN = frozenset(("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl")).union(
+    f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")
 )
 """The attributes that are no counters, whatever limits are called."""
 
@@ -89,11 +86,6 @@ def end_ms(window: Window) -> int:
     return int(datetime.fromisoformat(window.end).timestamp()) * 1000
 
 
-def key(whose: Subject, window: Window) -> Key:
-    """Return the key of the usage record of a window."""
-    return keys.usage(*whose, window.type, window.start)
-
-
 def accrue(
     whose: Subject,
     window: Window,
@@ -118,7 +110,7 @@ def accrue(
         **(marks or {}),
     }
     add = {counter(name): amount for name, amount in used_milli.items()} | {EVENTS: events}
-    return Write(key(whose, window), guards, put, add, expires_at_ms=expires_at_ms)
+    return Write(keys.usage(*whose, window.type, window.start), guards, put, add, expires_at_ms=expires_at_ms)
 
 
 def is_present(image: Image) -> bool:

@@ -84,8 +84,8 @@ async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> lis
         return [Write(key, delete=True)]
     if image is None:
         return []
-    guards, _, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
-    return [Write(key, guards, delete=True), *accruals]
+    booked, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
+    return [Write(key, booked.guards, delete=True), *accruals]
 
 
 async def _read_bucket(backend: Backend, key: Key, deadline: Deadline) -> Image | None:
