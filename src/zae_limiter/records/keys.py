@@ -44,7 +44,7 @@ def pk_entity(ns: str, entity_id: str) -> str:
     return f"{ns}/ENTITY#{entity_id}"
 
 
-gsi2_pk_resource, gsi3_pk_entity = pk_resource, pk_entity
+gsi2_pk_resource, gsi3_pk_entity = pk_resource, pk_entity  # the indexes use the same texts
 
 
 def pk_audit(ns: str, entity_id: str) -> str:
