@@ -14,7 +14,7 @@ from ..core.survey import used_pct
 from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
 from ..records import bucket, keys
 from ..records.listing import buckets_of_resource
-from ..repository.base import Operations
+from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class QueryOperations(Operations):
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
-        deadline = self._step_deadline()
+        deadline = self._deadline().for_each_step()
         rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
         now_ms = backend.clock.now_ms()
         entities = []

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..records.ledger import BucketChange
-    from ..records.version import Deployed
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
+MAX_PAGE = 10_000
+"""Most records of one page."""
+MAX_COMMIT = 100
+"""Most writes of one commit: what every store takes."""
 _SEQUENCE = itertools.count()
 
 
@@ -95,36 +98,38 @@ class Backend:
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
-        self.check_usable()
+        self.runtime.check_running()
+        if self.closed:
+            raise RateLimiterClosedError
         if self._namespace_id is None:
-            if self.prepared is not None:
-                await self.prepared.finish(deadline)
-            key = keys.namespace(self.namespace_name)
-            found, stamped = await self.read([key, version.key()], deadline)
-            self._trust(compatibility.check_version(stamped))
-            if found is None:
-                found = await self._unregistered(key, deadline)
-            self._namespace_id = compatibility.decode_namespace(found).id
+            self._namespace_id = await self._open_namespace(deadline)
         return self._namespace_id
 
-    def _trust(self, deployed: Deployed) -> None:
+    async def _open_namespace(self, deadline: Deadline) -> str:
+        if self.prepared is not None:
+            await self.prepared.finish(deadline)
+        key = keys.namespace(self.namespace_name)
+        found, stamped = await self.read([key, version.key()], deadline)
+        deployed = compatibility.check_version(stamped)
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
         if not self._warned:
             self._warned = True
             compatibility.log_aggregator_warning(deployed)
+        if found is None:
+            await self.check_registrable(deadline)
+            if self.namespace_name == DEFAULT_NAMESPACE:
+                writes = namespace.register(self.new_namespace(DEFAULT_NAMESPACE))
+                outcome = await self.store.commit(writes, timeout=deadline.left())
+                found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
+            if found is None:
+                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+        return compatibility.decode_namespace(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
         """Raise `VersionError` for a store to which no namespace may be added: its version or its data do not fit."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
         compatibility.check_version(stamped)
         compatibility.check_has_namespaces(stamped, older)
-
-    async def _unregistered(self, key: Key, deadline: Deadline) -> Image:
-        await self.check_registrable(deadline)
-        found = await self._register_default(key, deadline) if self.namespace_name == DEFAULT_NAMESPACE else None
-        if found is None:
-            raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
-        return found
 
     def leave_namespace(self, name: str) -> None:
         """Look a namespace up again that is not what it was."""
@@ -135,13 +140,6 @@ class Backend:
         """Forget what was read of the namespace."""
         self._namespace_id = None
         self.cache.clear()
-
-    async def _register_default(self, key: Key, deadline: Deadline) -> Image | None:
-        writes = namespace.register(self.new_namespace(self.namespace_name))
-        outcome = await self.store.commit(writes, timeout=deadline.left())
-        if isinstance(outcome, Committed):
-            return outcome.images[0]
-        return (await self.read([key], deadline))[0]
 
     def new_namespace(self, name: str) -> Namespace:
         """Return a namespace with a new opaque id of 11 characters."""
@@ -229,3 +227,23 @@ class LimiterBackend(Backend):
     def __init__(self, shared: Backend) -> None:
         self.__dict__ = shared.__dict__
         self.store = shared.store
+
+
+class Operations:
+    """A group of operations over one backend. Repository and limiter are composed of these."""
+
+    _backend: Backend
+
+    def _deadline(self) -> Deadline:
+        """Return the deadline of a call that starts now."""
+        return self._backend.deadline()
+
+    async def _begin(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call that starts now, and the id of the namespace."""
+        deadline = self._deadline()
+        return deadline, await self._backend.ns(deadline)
+
+    async def _begin_steps(self) -> tuple[Deadline, str]:
+        """Return the same for a call over any number of records: each page or step has the full time."""
+        deadline = self._deadline().for_each_step()
+        return deadline, await self._backend.ns(deadline)

@@ -1,32 +1,63 @@
-"""Read and reset buckets, with all their shards."""
+"""Read and reset buckets, with all their shards and the usage that they still hold."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.errors import EntityError
-from ..core.values import AuditAction, BucketState
-from ..records import bucket, keys
-from ..records.algebra import Guard, Image, Key, Write
+from ..core.errors import CorruptRecordError, EntityError
+from ..core.values import AuditAction
+from ..records import bucket, keys, ledger
+from ..records.algebra import Committed, Guard, Write
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
-from .base import MAX_COMMIT, Operations
-from .bookkeeping import book_readable, plan_forgetting
+from .backend import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from ..core.values import BucketState
+    from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
+    from .backend import Backend
 
 TRIES = 100
 
 
-def contention_error(entity_id: str) -> EntityError:
-    """Return the error for an entity that lost too many races."""
-    return EntityError(f"Too much contention on entity {entity_id!r}; try again later.")
+def try_often(entity_id: str) -> Iterator[int]:
+    """Iterate over the numbers of the tries to change an entity. Raise `EntityError` after the last lost race."""
+    return tries(entity_id, TRIES, EntityError(f"Too much contention on entity {entity_id!r}; try again later."))
+
+
+async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline) -> None:
+    """Book the open usage of one bucket, last seen as ``image``, into the usage records.
+
+    Raise `RateLimiterUnavailable` after too many lost races.
+    """
+    for _ in tries(key.pk, TRIES):
+        if image is None or not ledger.is_open(bucket.inspect(key, image)):
+            return
+        write, accruals = ledger.book_seen(key, image, backend.store.capabilities.usage_retention_days)
+        outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
+        if isinstance(outcome, Committed):
+            return
+        image = outcome.images[key]
+
+
+async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
+    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
+    (image,) = await backend.read([key], deadline)
+    if image is None:
+        return []
+    try:
+        bucket.inspect(key, image)
+    except CorruptRecordError:
+        return [Write(key, delete=True)]
+    guards, _, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
+    return [Write(key, guards, delete=True), *accruals]
 
 
 class BucketOperations(Operations):
@@ -37,8 +68,8 @@ class BucketOperations(Operations):
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
-        deadline = self._step_deadline()
-        rows = await self._read_buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
+        deadline, ns = await self._begin_steps()
+        rows = await self._read_buckets(ns, entity_id, deadline, resource)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
@@ -54,7 +85,7 @@ class BucketOperations(Operations):
         deadline, ns = await self._begin()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        for number in tries(entity_id, TRIES, contention_error(entity_id)):
+        for number in try_often(entity_id):
             found = [key for key, _ in await self._read_buckets(ns, entity_id, deadline, resource)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
             if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
@@ -77,7 +108,7 @@ class BucketOperations(Operations):
         if able.usage_retention_days:
             if exact and able.wide_commits:
                 return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
-            await book_readable(self._backend, buckets, deadline)
+            await self._book_readable(buckets, deadline)
         roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
@@ -114,8 +145,15 @@ class BucketOperations(Operations):
             writes = await plan_forgetting(self._backend, key, deadline)
             if not writes or await self._backend.commit(writes, deadline):
                 return
-        await book_readable(self._backend, [key], deadline)
+        await self._book_readable([key], deadline)
         await self._delete([Write(key, delete=True)], deadline)
+
+    async def _book_readable(self, buckets: Sequence[Key], deadline: Deadline) -> None:
+        """Book the open usage of several buckets, skipping damaged ones."""
+        for key in buckets:
+            with contextlib.suppress(CorruptRecordError):
+                (image,) = await self._backend.read([key], deadline)
+                await book(self._backend, key, image, deadline)
 
     async def _delete(self, deletions: Sequence[Write], deadline: Deadline) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):
@@ -128,17 +166,14 @@ class BucketOperations(Operations):
         would go on granting beside the next bucket.
         """
         owners = dict.fromkeys(keys.parse_bucket_pk(key.pk)._replace(shard_id=0) for key in buckets)
-        roots = [keys.bucket(*owner) for owner in owners]
-        first: list[Write] = []
-        others = [key for key in buckets if key not in roots]
+        first = {keys.bucket(*owner): Write(keys.bucket(*owner), delete=True) for owner in owners}
+        others = [key for key in buckets if key not in first]
         splits = self._backend.store.capabilities.partition_writes > 0
-        images = await self._backend.read(roots, deadline) if splits else []
-        for owner, image in zip(owners, images, strict=False):
+        images = await self._backend.read(list(first), deadline) if splits else []
+        for owner, root, image in zip(owners, list(first), images, strict=False):
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:
-                first.append(Write(keys.bucket(*owner), (Guard(SHARDS, "=", count),), delete=True))
+                first[root] = Write(root, (Guard(SHARDS, "=", count),), delete=True)
                 others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
-        guarded = {write.key for write in first}
-        first += (Write(key, delete=True) for key in roots if key not in guarded)
         ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
-        return first, [Write(key, delete=True) for key in ordered]
+        return list(first.values()), [Write(key, delete=True) for key in ordered]

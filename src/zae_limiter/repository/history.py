@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
-from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
-from ..records import audit, keys, usage
-from ..records.algebra import Image, Query
+from ..records import audit, keys, ledger, usage
+from ..records.algebra import Query
+from ..records.bucket import inspect
+from ..records.listing import buckets_of_entity, buckets_of_resource
 from . import cursors
-from .base import MAX_PAGE, Operations
-from .bookkeeping import book_usage
+from .backend import MAX_PAGE, Operations
+from .buckets import book
+
+if TYPE_CHECKING:
+    from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
+    from ..records.algebra import Image
+    from ..runtime.deadline import Deadline
+
+_BOOKED_TOGETHER = 20
 
 
 class HistoryOperations(Operations):
@@ -33,7 +41,7 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
-        deadline = self._step_deadline()
+        deadline = self._deadline().for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
@@ -79,8 +87,8 @@ class HistoryOperations(Operations):
         after = cursors.decode("next_key", next_key)
         deadline, ns = await self._begin_steps()
         query = wanted.query(ns)._replace(limit=limit, after=after)
-        if after is None:
-            await book_usage(self._backend, ns, wanted.entity_id, wanted.resource, deadline)
+        if after is None and self._backend.store.capabilities.usage_retention_days:
+            await self._book_usage(wanted.buckets(ns), deadline)
         found: list[Image] = []
         while True:
             page = await self._backend.query(query, deadline)
@@ -93,6 +101,21 @@ class HistoryOperations(Operations):
             if page.cursor is None or len(found) >= limit:
                 return found, cursors.encode(page.cursor)
             query = query._replace(after=page.cursor, limit=limit)
+
+    async def _book_usage(self, query: Query, deadline: Deadline) -> None:
+        """Book all open usage of the buckets of a range into the usage records; each of them is one commit."""
+        backend, query = self._backend, query._replace(limit=500)
+        while True:
+            page = await backend.query(query, deadline)
+            opened = [row for row in page.items if ledger.is_open(inspect(*row))]
+            for start in range(0, len(opened), _BOOKED_TOGETHER):
+                works = [book(backend, *row, deadline) for row in opened[start : start + _BOOKED_TOGETHER]]
+                for result in await backend.runtime.run_together(works):
+                    if isinstance(result, BaseException):
+                        raise result
+            if page.cursor is None:
+                return
+            query = query._replace(after=page.cursor)
 
     async def get_usage_summary(
         self,
@@ -117,6 +140,8 @@ class HistoryOperations(Operations):
                 starts.setdefault(image["window"], []).append(image["window_start"])
             if next_key is None:
                 break
+        from ..core.values import UsageSummary
+
         finest = next((each for each in usage.WINDOWS if each in starts), None)
         if finest is None:
             return UsageSummary(0, {}, {}, None, None)
@@ -161,6 +186,13 @@ class _UsageFilter(NamedTuple):
         begun = image.get("window_start", "")
         inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
         return inside and usage.is_present(image) and self.window_type in (None, image["window"])
+
+    def buckets(self, ns: str) -> Query:
+        """Return the range of the buckets whose usage is wanted."""
+        if self.entity_id is not None:
+            return buckets_of_entity(ns, self.entity_id, self.resource)
+        assert self.resource is not None  # one of the two is given
+        return buckets_of_resource(ns, self.resource)
 
     def query(self, ns: str) -> Query:
         """Return the smallest range with all that is wanted, bounded in time if its keys are ordered by time."""

@@ -12,7 +12,7 @@ from ..core.survey import MOST_RECORDS, Load, Survey, used_pct
 from ..records import bucket
 from ..records.level import SHARDS
 from ..records.listing import buckets_of_namespace, buckets_of_resource
-from .base import Operations
+from .backend import Operations
 
 if TYPE_CHECKING:
     from ..core.values import BucketState
