@@ -10,8 +10,6 @@ from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
-from ..core.survey import used_pct
-from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
 from ..records import bucket, keys
 from ..records.listing import buckets_of_resource
 from ..repository.backend import Operations
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
+    from ..core.values import LevelStatus, ResourceCapacity
     from .chain import Chain
     from .chains import Chains
     from .engine import Engine
@@ -83,6 +82,8 @@ class QueryOperations(Operations):
             limits: Limits to count by instead of the stored ones; nothing is written.
             needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
+        from ..core.values import LevelStatus
+
         cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         if cost is None:
@@ -105,6 +106,9 @@ class QueryOperations(Operations):
             limit_name: The limit.
             parents_only: Leave out entities that have a parent.
         """
+        from ..core.survey import used_pct
+        from ..core.values import EntityCapacity, ResourceCapacity
+
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend

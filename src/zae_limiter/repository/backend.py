@@ -186,14 +186,21 @@ class Backend:
             if not writes or await self.commit(writes, deadline):
                 return
 
-    async def collect(self, query: Query, deadline: Deadline, most: int | None = None) -> list[tuple[Key, Image]]:
-        """Return all records of a range, page by page, or the first ``most``."""
+    async def collect(self, query: Query, deadline: Deadline) -> list[tuple[Key, Image]]:
+        """Return all records of a range, page by page."""
+        return (await self.collect_some(query, None, deadline))[0]
+
+    async def collect_some(
+        self, query: Query, most: int | None, deadline: Deadline
+    ) -> tuple[list[tuple[Key, Image]], bool]:
+        """Return the first ``most`` records of a range, page by page, and whether these are all."""
         found: list[tuple[Key, Image]] = []
         while True:
-            page = await self.query(query, deadline)
+            page_size = query.limit if most is None else min(query.limit, most - len(found))
+            page = await self.query(query._replace(limit=page_size), deadline)
             found += page.items
-            if page.cursor is None or (most is not None and len(found) >= most):
-                return found[:most]
+            if page.cursor is None or len(found) == most:
+                return found, page.cursor is None
             query = query._replace(after=page.cursor)
 
     def event(

@@ -1,17 +1,20 @@
-"""Read and reset buckets, with all their shards and the usage that they still hold."""
+"""Read, reset and survey buckets, with all their shards and the usage that they still hold."""
 
 from __future__ import annotations
 
 import contextlib
+from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
+from ..core.bucket import MILLI, balance
 from ..core.errors import CorruptRecordError, EntityError
+from ..core.limit import whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, ledger
 from ..records.algebra import Committed, Guard, Write
 from ..records.level import SHARDS
-from ..records.listing import buckets_of_entity
+from ..records.listing import buckets_of_entity, buckets_of_namespace, buckets_of_resource
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT, Operations
@@ -19,12 +22,15 @@ from .backend import MAX_COMMIT, Operations
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ..core.survey import Load, Survey
     from ..core.values import BucketState
     from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
     from .backend import Backend
 
 TRIES = 100
+MAX_RECORDS = 10_000
+"""Most records that a survey reads, unless told otherwise."""
 
 
 def try_often(entity_id: str) -> Iterator[int]:
@@ -177,3 +183,51 @@ class BucketOperations(Operations):
                 others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
         ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
         return list(first.values()), [Write(key, delete=True) for key in ordered]
+
+
+class SurveyOperations(Operations):
+    """Read the buckets of a whole namespace."""
+
+    async def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
+        """Return the present load of every bucket of a resource, or of the namespace.
+
+        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
+        """
+        from ..core.survey import MOST_RECORDS, Survey
+
+        max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
+        if resource is not None:
+            names.resource(resource)
+        deadline, ns = await self._begin_steps()
+        query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
+        rows, complete = await self._backend.collect_some(query._replace(limit=1000), max_records, deadline)
+        now_ms = self._backend.clock.now_ms()
+        buckets = bucket.group_by_bucket(rows)
+        if not complete and not _is_whole(buckets[-1]):
+            del buckets[-1]
+        loads = (_load(shards, state, now_ms) for shards in buckets for state in bucket.states(shards, now_ms))
+        return Survey(now_ms, len(rows), complete, tuple(loads))
+
+
+def _is_whole(shards: bucket.Shards) -> bool:
+    """Return whether these shards make up the whole bucket; each record says of how many it is one."""
+    counts: list[int] = [image.get(SHARDS, 1) for _, image in shards]
+    unit = lcm(*counts)
+    return sum(unit // count for count in counts) >= unit
+
+
+def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
+    from ..core.survey import Load, used_pct
+
+    balances = bucket.stored_balances(shards, state.limit_name)
+    capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
+    return Load(
+        entity_id=state.entity_id,
+        resource=state.resource,
+        limit_name=state.limit_name,
+        capacity=capacity,
+        available=left,
+        utilization_pct=used_pct(capacity, left),
+        full_in_seconds=max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI,
+        total_consumed_milli=state.total_consumed_milli,
+    )

@@ -165,7 +165,7 @@ class EntityOperations(BucketOperations):
 
     async def _check_childless(self, ns: str, entity_id: str, deadline: Deadline) -> None:
         query = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
-        for _, image in await self._backend.collect(query, deadline, 1):
+        for _, image in (await self._backend.collect_some(query, 1, deadline))[0]:
             reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
             raise ValidationError("entity_id", entity_id, reason)
 

@@ -48,7 +48,7 @@ class HistoryOperations(Operations):
         query = Query(
             keys.pk_audit(ns, entity_id), keys.AUDIT_PREFIX, limit=min(limit, 1000) + 1, descending=True, end=end
         )
-        rows = await self._backend.collect(query, deadline, limit + 1)
+        rows, _ = await self._backend.collect_some(query, limit + 1, deadline)
         events = [audit.decode(image) for _, image in rows]
         return [event for event in events if event.event_id != start_event_id][:limit]
 

@@ -109,7 +109,7 @@ class NamespaceOperations(Operations):
         await self._apply(found, [namespace.begin_purge(found)], deadline)
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
-        while rows := await self._backend.collect(query, deadline, MAX_COMMIT):
+        while rows := (await self._backend.collect_some(query, MAX_COMMIT, deadline))[0]:
             await self._backend.commit([Write(key, delete=True) for key, _ in rows], deadline)
             count += len(rows)
             if on_progress is not None:

@@ -15,11 +15,11 @@ from ..records import keys
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.provisioning import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
+from .buckets import SurveyOperations
 from .configs import ConfigOperations
 from .entities import EntityOperations
 from .history import HistoryOperations
 from .namespaces import NamespaceOperations
-from .survey import SurveyOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

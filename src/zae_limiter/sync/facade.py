@@ -9,8 +9,8 @@ from ..limiter.amounts import check_amounts
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
+from ..repository.buckets import MAX_RECORDS
 from ..repository.repository import Repository, RepositoryOptions
-from ..repository.survey import MAX_RECORDS
 from ..runtime.blocking import BlockingRuntime, run
 from ..stores.bounded import MAX_CACHED_KEYS
 from .operations import SyncOperations
