@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from ..runtime.deadline import Deadline
     from .backend import Backend
-    from .cache import Known
 
 
 class Policy(NamedTuple):
@@ -51,33 +50,33 @@ async def read_policy(
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
     if missing or shared:
-        wanted = [*[Key(pk, sk) for sk in missing], *shared]
-        images = await backend.store.read(wanted if extra is None else [*wanted, extra], timeout=deadline.left())
+        wanted = [Key(pk, sk) for sk in missing] + shared
+        if extra is not None:
+            wanted.append(extra)
+        images = await backend.store.read(wanted, timeout=deadline.left())
         beside = None if extra is None else images.pop()
         if defaults is None:
             defaults = _decode_defaults(shared, images[len(missing) :], now_ms)
             cache.put_defaults(resource, defaults, generation)
         if missing:
-            own = _add_records(own, missing, images[: len(missing)], now_ms)
+            found = images[: len(missing)]
+            if own is None and not any(found):
+                own = _absent_records(sks), now_ms
+            else:
+                known, oldest_ms = own or ({}, now_ms)
+                own = {**known, **dict(zip(missing, found, strict=True))}, oldest_ms
             cache.put(pk, own, generation)
     assert own is not None  # whatever was missing was read
     assert defaults is not None
-    meta, *configs = map(own[0].__getitem__, sks)
-    valid_until_ms = min(own[1], defaults.read_ms) + cache.ttl_ms
-    if meta is None and configs == [None, None]:
+    records, read_ms = own
+    valid_until_ms = min(read_ms, defaults.read_ms) + cache.ttl_ms
+    if not any(records.values()):
         return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
-    levels = [config.decode(Key(pk, sk), image) for sk, image in zip(sks[1:], configs, strict=True)]
-    meta = meta or {}
+    meta = records[sks[0]] or {}
+    levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
     resolved = override(defaults.resolved, [(each.limits, each.version) for each in levels], meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
-
-
-def _add_records(known: Known | None, sks: tuple[str, ...], images: Sequence[Image | None], now_ms: int) -> Known:
-    """Return the known records of an entity with those that were just read, as old as the oldest of them."""
-    if known is not None:
-        return {**known[0], **dict(zip(sks, images, strict=True))}, known[1]
-    return dict(zip(sks, images, strict=True)) if any(images) else _absent_records(sks), now_ms
 
 
 @lru_cache(maxsize=1024)
