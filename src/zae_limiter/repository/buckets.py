@@ -80,10 +80,7 @@ class BucketOperations(Operations):
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
         names.entity_id(entity_id)
         names.resource(resource)
         names.principal(principal)

@@ -123,14 +123,11 @@ class ConfigOperations(Operations):
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
+        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
         await self._replace({}, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for all entities that have none of their own.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
         await self._replace({"resource": names.resource(resource)}, check_limits(limits), principal)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
@@ -138,7 +135,7 @@ class ConfigOperations(Operations):
         return list((await self._read_config({"resource": names.resource(resource)})).limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
+        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
         await self._replace({"resource": names.resource(resource)}, None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:

@@ -137,10 +137,12 @@ class EntityOperations(BucketOperations):
         names.principal(principal)
         backend = self._backend
         deadline, ns = await self._begin_steps()
-        key = keys.meta(ns, entity_id)
+        key, query = keys.meta(ns, entity_id), Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
         for number in try_often(entity_id):
             seen = await self._require_record(entity_id, key, deadline)
-            await self._check_childless(ns, entity_id, deadline)
+            for _, image in (await backend.collect_some(query, 1, deadline))[0]:
+                reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
+                raise ValidationError("entity_id", entity_id, reason)
             configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
@@ -162,12 +164,6 @@ class EntityOperations(BucketOperations):
         if image is None:
             raise EntityNotFoundError(entity_id)
         return image
-
-    async def _check_childless(self, ns: str, entity_id: str, deadline: Deadline) -> None:
-        query = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
-        for _, image in (await self._backend.collect_some(query, 1, deadline))[0]:
-            reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
-            raise ValidationError("entity_id", entity_id, reason)
 
     async def _read_configs(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
         """Return the config records of an entity that hold limits."""

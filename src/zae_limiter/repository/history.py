@@ -76,13 +76,15 @@ class HistoryOperations(Operations):
             limit: The most snapshots of a page.
             next_key: The cursor of the previous page; None starts at the beginning. The last page returns None.
         """
-        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
+        wanted = _UsageFilter(entity_id, resource, window_type, start, end)
         found, cursor = await self._read_usage(wanted, limit, next_key)
         return [usage.decode(image) for image in found], cursor
 
     async def _read_usage(
         self, wanted: _UsageFilter, limit: int, next_key: str | None
     ) -> tuple[list[Image], str | None]:
+        wanted.check()
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
         after = cursors.decode("next_key", next_key)
         deadline, ns = await self._begin_steps()
@@ -129,7 +131,8 @@ class HistoryOperations(Operations):
 
         The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
         """
-        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
+        wanted = _UsageFilter(entity_id, resource, window_type, start, end)
         milli: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}
         next_key: str | None = None
@@ -160,26 +163,16 @@ class _UsageFilter(NamedTuple):
     start: str | None
     end: str | None
 
-    @classmethod
-    def check(
-        cls,
-        entity_id: str | None,
-        resource: str | None,
-        window_type: str | None,
-        start_time: datetime | str | None,
-        end_time: datetime | str | None,
-    ) -> _UsageFilter:
-        """Return the filter. Raise `ValidationError` for invalid arguments."""
-        if window_type is not None and window_type not in usage.WINDOWS:
-            raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
-        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
-        if entity_id is None and resource is None:
+    def check(self) -> None:
+        """Raise `ValidationError` for an invalid window type or name, and if neither name is given."""
+        if self.window_type is not None and self.window_type not in usage.WINDOWS:
+            raise ValidationError("window_type", self.window_type, f"must be one of {', '.join(usage.WINDOWS)}")
+        if self.entity_id is None and self.resource is None:
             raise ValidationError("entity_id", None, "pass an entity_id, a resource or both")
-        if resource is not None:
-            names.resource(resource)
-        if entity_id is not None:
-            names.entity_id(entity_id)
-        return cls(entity_id, resource, window_type, start, end)
+        if self.resource is not None:
+            names.resource(self.resource)
+        if self.entity_id is not None:
+            names.entity_id(self.entity_id)
 
     def matches(self, image: Image) -> bool:
         """Return whether a record is a usage record that is wanted."""

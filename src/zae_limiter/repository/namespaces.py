@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
     from ..runtime.deadline import Deadline
 
+_CHANGED = "was changed by somebody else; try again"
+
 
 class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
 
     async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace and return it; an existing one is returned unchanged.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
         names.namespace(name, "name")
         names.principal(principal)
         deadline = self._deadline()
@@ -42,10 +41,7 @@ class NamespaceOperations(Operations):
                 return made
 
     async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
         names.principal(principal)
         if isinstance(wanted, str):
             raise ValidationError("wanted", wanted, "must be a list of names; put brackets around it")
@@ -65,10 +61,7 @@ class NamespaceOperations(Operations):
         return [found for found in await self._list(keys.NSID_PREFIX) if found.status != namespace.ACTIVE]
 
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name and return the namespace. Its data stay until `purge_namespace`.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         names.principal(principal)
         deadline = self._deadline()
         found = await self._require_name(name, deadline)
@@ -86,11 +79,9 @@ class NamespaceOperations(Operations):
         names.principal(principal)
         deadline = self._deadline()
         found = await self._require_id(namespace_id, deadline)
-        problem = (
-            f"is {found.status}, or another namespace has taken its name; only deleted namespaces can be recovered"
-        )
+        taken = "another namespace has taken its name; only deleted namespaces can be recovered"
         event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
-        await self._apply(found, [*namespace.recover(found), event], deadline, problem)
+        await self._apply(found, [*namespace.recover(found), event], deadline, f"is {found.status}, or {taken}")
         return await self._require_id(namespace_id, deadline)
 
     async def purge_namespace(
@@ -137,13 +128,7 @@ class NamespaceOperations(Operations):
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
         return decode_namespace(image)
 
-    async def _apply(
-        self,
-        found: Namespace,
-        writes: list[Write],
-        deadline: Deadline,
-        problem: str = "was changed by somebody else; try again",
-    ) -> None:
+    async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
 

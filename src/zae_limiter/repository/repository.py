@@ -23,7 +23,6 @@ from .namespaces import NamespaceOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from ..clock import Clock
     from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
@@ -212,9 +211,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         self._backend.check_usable()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 

@@ -17,7 +17,6 @@ from .operations import SyncOperations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from ..clock import Clock
     from ..core.limit import Limit
@@ -163,17 +162,11 @@ class SyncRepository(SyncOperations):
         return run(self._inner.status())
 
     def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace and return it; an existing one is returned unchanged.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
         return run(self._inner.register_namespace(name, principal))
 
     def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
         return run(self._inner.register_namespaces(wanted, principal))
 
     def get_namespace(self, name: str) -> Namespace:
@@ -189,10 +182,7 @@ class SyncRepository(SyncOperations):
         return run(self._inner.list_orphan_namespaces())
 
     def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name and return the namespace. Its data stay until `purge_namespace`.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         return run(self._inner.delete_namespace(name, principal))
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
@@ -227,9 +217,7 @@ class SyncRepository(SyncOperations):
         run(self._inner.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -405,7 +393,5 @@ class SyncRateLimiter(SyncOperations):
         run(self._inner.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

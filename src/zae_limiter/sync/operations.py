@@ -88,10 +88,7 @@ class SyncOperations:
         return run(self._inner.get_buckets(entity_id, resource))
 
     def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
         return run(self._inner.reset_bucket(entity_id, resource, principal))
 
     def set_system_defaults(
@@ -109,14 +106,11 @@ class SyncOperations:
         return run(self._inner.get_system_defaults())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
+        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
         return run(self._inner.delete_system_defaults(principal))
 
     def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for all entities that have none of their own.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
         return run(self._inner.set_resource_defaults(resource, limits, principal))
 
     def get_resource_defaults(self, resource: str) -> list[Limit]:
@@ -124,7 +118,7 @@ class SyncOperations:
         return run(self._inner.get_resource_defaults(resource))
 
     def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
+        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
         return run(self._inner.delete_resource_defaults(resource, principal))
 
     def list_resources_with_defaults(self) -> list[str]:
