@@ -112,7 +112,7 @@ class Backend:
         found, stamped = await self.read([key, version.key()], deadline)
         deployed = compatibility.check_version(stamped)
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
-        if not self._warned:
+        if deployed.aggregator is not None and not self._warned:
             self._warned = True
             compatibility.log_aggregator_warning(deployed)
         if found is None:
@@ -147,11 +147,13 @@ class Backend:
 
     async def read(self, wanted: Sequence[Key], deadline: Deadline) -> list[Image | None]:
         """Return the current images."""
-        return await self.store.read(wanted, timeout=self._left(deadline))
+        self.check_usable()
+        return await self.store.read(wanted, timeout=deadline.left())
 
     async def commit(self, writes: Sequence[Write], deadline: Deadline) -> bool:
         """Apply all writes or none; return False if somebody else was faster."""
-        return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
+        self.check_usable()
+        return isinstance(await self.store.commit(writes, timeout=deadline.left()), Committed)
 
     async def commit_changes(self, changes: Sequence[BucketChange], deadline: Deadline) -> Committed | Conflict:
         """Apply changes of buckets with the usage that belongs to them, all or none, also after `close`.
@@ -167,12 +169,8 @@ class Backend:
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
         """Return one page of a range."""
-        return await self.store.query(query, timeout=self._left(deadline))
-
-    def _left(self, deadline: Deadline) -> float:
-        """Return the seconds that a call to the store has; refuse it once the backend is closed."""
         self.check_usable()
-        return deadline.left()
+        return await self.store.query(query, timeout=deadline.left())
 
     async def change(
         self,

@@ -325,10 +325,7 @@ class SyncRateLimiter(SyncOperations):
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
+        ``limits`` are counted by instead of the stored ones; nothing is written.
         """
         return run(self._inner.available(entity_id, resource, limits))
 
@@ -337,13 +334,8 @@ class SyncRateLimiter(SyncOperations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        With ``limits`` it is counted as if the bucket had them from now on.
-
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            needed: The tokens by limit name.
-            limits: Limits to count by instead of the stored ones; nothing is written.
+        ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
+        stored ones, from now on; nothing is written.
         """
         return run(self._inner.time_until_available(entity_id, resource, needed, limits))
 
@@ -356,30 +348,20 @@ class SyncRateLimiter(SyncOperations):
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
-            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
+        ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
+        name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
         """Return one limit of a resource over all entities that have a bucket for it.
 
-        Args:
-            resource: The resource.
-            limit_name: The limit.
-            parents_only: Leave out entities that have a parent.
+        ``parents_only`` leaves out entities that have a parent.
         """
         return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
 
     def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers.
-
-        Args:
-            timeout: The seconds that it has.
-        """
+        """Return whether the store answers within ``timeout`` seconds."""
         return run(self._inner.is_available(timeout))
 
     def close(self) -> None:
