@@ -212,15 +212,8 @@ class Backend:
     ) -> Write:
         """Return the write that records a change; it goes into the commit of the change itself."""
         now_ms = self.clock.now_ms()
-        event = AuditEvent(
-            event_id=audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}"),
-            timestamp=iso(now_ms),
-            action=action.value,
-            entity_id=subject,
-            principal=principal,
-            resource=resource,
-            details=details or {},
-        )
+        event_id = audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}")
+        event = AuditEvent(event_id, iso(now_ms), action.value, subject, principal, resource, details or {})
         return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)
 
 

@@ -218,13 +218,6 @@ def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
 
     balances = bucket.stored_balances(shards, state.limit_name)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
-    return Load(
-        entity_id=state.entity_id,
-        resource=state.resource,
-        limit_name=state.limit_name,
-        capacity=capacity,
-        available=left,
-        utilization_pct=used_pct(capacity, left),
-        full_in_seconds=max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI,
-        total_consumed_milli=state.total_consumed_milli,
-    )
+    full_in_seconds = max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI
+    whose, used = (state.entity_id, state.resource, state.limit_name), used_pct(capacity, left)
+    return Load(*whose, capacity, left, used, full_in_seconds, state.total_consumed_milli)

@@ -223,7 +223,9 @@ def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
-    _check_json(metadata, metadata)
+    problem = _find_problem(metadata)
+    if problem is not None:
+        raise ValidationError("metadata", metadata, problem)
     if fields.get("parent_id") is not None and names.entity_id(fields["parent_id"], "parent_id") == entity_id:
         check_ancestry(entity_id, [entity_id])
     if "metadata" not in fields:
@@ -233,27 +235,21 @@ def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {"metadata": json.loads(json.dumps(metadata, default=as_int))}  # with tuples as lists
 
 
-def _check_json(value: object, whole_value: object) -> None:
-    """Raise `ValidationError` unless JSON can represent the value, so that every store returns it unchanged."""
+def _find_problem(value: object) -> str | None:
+    """Return why JSON cannot represent the value so that every store returns it unchanged; None if it can."""
     if isinstance(value, dict):
-        for name, part in value.items():
-            if not isinstance(name, str):
-                raise ValidationError("metadata", whole_value, f"must have string keys, not {name!r}")
-            _check_json(name, whole_value)
-            _check_json(part, whole_value)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            _check_json(part, whole_value)
-    elif isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise ValidationError("metadata", whole_value, "must not contain lone surrogates")
-    elif isinstance(value, float):
-        if not isfinite(value):
-            raise ValidationError("metadata", whole_value, f"must not contain {value}")
-    elif not isinstance(value, bool | None) and as_int(value) is None:
-        raise ValidationError(
-            "metadata", whole_value, f"must be serializable as JSON, not contain a {type(value).__name__}"
-        )
+        odd = [name for name in value if not isinstance(name, str)]
+        return f"must have string keys, not {odd[0]!r}" if odd else _find_problem([*value, *value.values()])
+    if isinstance(value, list | tuple):
+        return next((problem for part in value if (problem := _find_problem(part)) is not None), None)
+    if isinstance(value, str):
+        surrogates = any("\ud800" <= letter <= "\udfff" for letter in value)
+        return "must not contain lone surrogates" if surrogates else None
+    if isinstance(value, float):
+        return None if isfinite(value) else f"must not contain {value}"
+    if isinstance(value, bool | None) or as_int(value) is not None:
+        return None
+    return f"must be serializable as JSON, not contain a {type(value).__name__}"
 
 
 def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]:
