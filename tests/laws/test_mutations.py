@@ -272,7 +272,7 @@ MUTATIONS = [
     Mutation("records.settlement.settle", "draft.add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "new[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
-    Mutation("repository.bookkeeping.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
+    Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),

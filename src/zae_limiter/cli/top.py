@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.reports import ORDERS
-from ..repository.survey import MAX_RECORDS
+from ..repository.buckets import MAX_RECORDS
 from .commands import Command, pass_shell
 from .top_views import open_view
 

@@ -21,7 +21,7 @@ from ..core.errors import (
 )
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict, Image, applied
-from ..repository.base import MAX_COMMIT
+from ..repository.backend import MAX_COMMIT
 from ..runtime.retries import count_loss
 from ..stores.port import UpdatesInPlace
 from .amounts import check_known

@@ -27,7 +27,6 @@ from .waiting import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
@@ -343,9 +342,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._backend.check_usable()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def _forget_waiting(self) -> None:
