@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import zae_limiter
-from zae_limiter import _public
 
 SOURCE = Path(zae_limiter.__file__).parent
 
@@ -204,15 +203,19 @@ def test_importing_the_package_loads_no_module_but_its_own_door() -> None:
 
 
 def test_type_checkers_see_the_names_that_exist() -> None:
-    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
-    seen = {
-        name.asname or name.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level
-        for name in node.names
-    }
-    assert seen == set(_public.__all__)
-    assert set(_public.__all__) <= set(dir(zae_limiter))
+    seen = set(names_imported_by("__init__"))
+    starred: dict[str, object] = {}
+    exec("from zae_limiter import *", starred)
+    assert seen == starred.keys() - {"__builtins__"}
+    assert seen <= set(dir(zae_limiter))
+    assert all(hasattr(zae_limiter, name) for name in seen)
+
+
+def names_imported_by(module: str) -> Iterator[str]:
+    for node in ast.walk(trees()[module]):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            for name in node.names:
+                yield from names_imported_by(node.module or "") if name.name == "*" else [name.asname or name.name]
 
 
 @pytest.mark.parametrize("layer", sorted(MAY_IMPORT.keys() - {"stores"}))

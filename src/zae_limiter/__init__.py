@@ -6,69 +6,16 @@ Names are loaded on first use: ``import zae_limiter`` alone costs next to nothin
 from ._version import __version__ as __version__
 
 TYPE_CHECKING = False  # what type checkers take for true; `typing` itself would cost more than all else here
-if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
+if TYPE_CHECKING:
     from .clock import Clock as Clock, SystemClock as SystemClock
-    from .core.survey import Load as Load, Survey as Survey
-    from .exceptions import (
-        AccessDeniedError as AccessDeniedError,
-        CapacityExceeded as CapacityExceeded,
-        CorruptRecordError as CorruptRecordError,
-        EntityError as EntityError,
-        EntityExistsError as EntityExistsError,
-        EntityNotFoundError as EntityNotFoundError,
-        EntityVersionError as EntityVersionError,
-        IncompatibleSchemaError as IncompatibleSchemaError,
-        InfrastructureError as InfrastructureError,
-        InfrastructureNotFoundError as InfrastructureNotFoundError,
-        InvalidIdentifierError as InvalidIdentifierError,
-        InvalidNameError as InvalidNameError,
-        LeaseExpiredError as LeaseExpiredError,
-        NamespaceNotFoundError as NamespaceNotFoundError,
-        NamespaceStateError as NamespaceStateError,
-        RateLimiterClosedError as RateLimiterClosedError,
-        RateLimitError as RateLimitError,
-        RateLimiterUnavailable as RateLimiterUnavailable,
-        RateLimitExceeded as RateLimitExceeded,
-        StackAlreadyExistsError as StackAlreadyExistsError,
-        StackOperationError as StackOperationError,
-        ValidationError as ValidationError,
-        VersionError as VersionError,
-        VersionMismatchError as VersionMismatchError,
-        ZAELimiterError as ZAELimiterError,
-    )
-    from .limiter.lease import Lease as Lease
+    from .exceptions import *  # noqa: F403  # a door: every name in it is public
+    from .limiter.lease import Lease as Lease, SyncLease as SyncLease
     from .limiter.limiter import RateLimiter as RateLimiter
-    from .models import (
-        AuditAction as AuditAction,
-        AuditEvent as AuditEvent,
-        BackendCapabilities as BackendCapabilities,
-        BackendStats as BackendStats,
-        BucketState as BucketState,
-        CacheStats as CacheStats,
-        Entity as Entity,
-        EntityCapacity as EntityCapacity,
-        LevelStatus as LevelStatus,
-        Limit as Limit,
-        LimiterInfo as LimiterInfo,
-        LimitStatus as LimitStatus,
-        Namespace as Namespace,
-        OnUnavailable as OnUnavailable,
-        ResourceCapacity as ResourceCapacity,
-        StackOptions as StackOptions,
-        Status as Status,
-        UsageSnapshot as UsageSnapshot,
-        UsageSummary as UsageSummary,
-    )
-    from .observer import (
-        Decision as Decision,
-        Observer as Observer,
-        Settlement as Settlement,
-        StoreCall as StoreCall,
-    )
+    from .models import *  # noqa: F403  # the same
+    from .observer import Decision as Decision, Observer as Observer, Settlement as Settlement, StoreCall as StoreCall
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
     from .stores.port import Store as Store
     from .sync import (
-        SyncLease as SyncLease,
         SyncRateLimiter as SyncRateLimiter,
         SyncRepository as SyncRepository,
         SyncRepositoryBuilder as SyncRepositoryBuilder,
@@ -76,12 +23,29 @@ if TYPE_CHECKING:  # the same names as in `_public`, for type checkers
 else:
     from importlib import import_module
 
+    _NAMES = {
+        "clock": ("Clock", "SystemClock"),
+        "core.limit": ("Limit",),
+        "limiter.lease": ("Lease", "SyncLease"),
+        "limiter.limiter": ("RateLimiter",),
+        "observer": ("Decision", "Observer", "Settlement", "StoreCall"),
+        "repository.repository": ("Repository", "RepositoryBuilder"),
+        "stores.port": ("Store",),
+        "sync": ("SyncRateLimiter", "SyncRepository", "SyncRepositoryBuilder"),
+    }
+    """Modules and those of their names that are public. Whatever else is public is in one of the doors."""
+    _DOORS = ("exceptions", "models")
+
     def __getattr__(name: str) -> object:
-        if name == "__all__" or not name.startswith("_"):
-            public = import_module("._public", __name__)
-            if hasattr(public, name):
-                return getattr(public, name)
+        if name == "__all__":
+            listed = [*_NAMES.values(), *(vars(import_module(f".{door}", __name__)) for door in _DOORS)]
+            return ["__version__", *sorted({each for names in listed for each in names if not each.startswith("_")})]
+        if not name.startswith("_"):
+            for module in [module for module, names in _NAMES.items() if name in names] or _DOORS:
+                found = getattr(import_module(f".{module}", __name__), name, None)
+                if found is not None:
+                    return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *import_module("._public", __name__).__all__})
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -7,29 +7,17 @@ release them afterwards. Where processes do not fork (Windows), registering has 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
-    Methods = WeakKeyDictionary[object, Callable[[Any], None]]
+    Lock: TypeAlias = threading.Lock | threading.RLock
+    Methods: TypeAlias = WeakKeyDictionary[object, Callable[[Any], None]]
 
 K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Lock(Protocol):
-    """A `threading.Lock` or `threading.RLock` that is held for moments only."""
-
-    def acquire(self) -> bool:
-        """Wait for the lock."""
-        ...
-
-    def release(self) -> None:
-        """Let go of it."""
-        ...
-
 
 _PROTECTED: WeakKeyDictionary[Lock, None] = WeakKeyDictionary()
 _BEFORE: Methods = WeakKeyDictionary()
@@ -38,22 +26,18 @@ _HELD: list[Lock] = []
 
 
 def protect(lock: Lock) -> None:
-    """Hold ``lock`` during every fork, as long as somebody else refers to it."""
+    """Hold ``lock``, which is held for moments only, during every fork, as long as somebody else refers to it."""
     _PROTECTED[lock] = None
 
 
-def before_fork(method: Callable[[], None]) -> None:
+def before_fork(method: Any) -> None:
     """Call the bound ``method`` before every fork, when the protected locks are held. Its owner is not kept alive."""
-    _register(_BEFORE, method)
+    _BEFORE[method.__self__] = method.__func__
 
 
-def after_fork(method: Callable[[], None]) -> None:
+def after_fork(method: Any) -> None:
     """Call the bound ``method`` in every child process, when the locks are released. Its owner is not kept alive."""
-    _register(_IN_CHILD, method)
-
-
-def _register(methods: Methods, method: Any) -> None:
-    methods[method.__self__] = method.__func__
+    _IN_CHILD[method.__self__] = method.__func__
 
 
 def _before() -> None:
@@ -78,7 +62,7 @@ def _call(methods: Methods) -> None:
         methods[owner](owner)
 
 
-def _alive(registry: WeakKeyDictionary[K, V]) -> list[K]:
+def _alive(registry: WeakKeyDictionary[K, Any]) -> list[K]:
     """Return the keys that still exist; other threads may register at the same time."""
     return [key for reference in registry.keyrefs() if (key := reference()) is not None]
 

@@ -1,48 +1,27 @@
 """The values of the public API, as one door."""
 
-from .core.limit import Limit
-from .core.survey import Load, Survey
-from .core.values import (
-    AuditAction,
-    AuditEvent,
-    BackendCapabilities,
-    BackendStats,
-    BucketState,
-    CacheStats,
-    Entity,
-    EntityCapacity,
-    LevelStatus,
-    LimiterInfo,
-    LimitStatus,
-    Namespace,
-    OnUnavailable,
-    ResourceCapacity,
-    StackOptions,
-    Status,
-    UsageSnapshot,
-    UsageSummary,
+from .core.limit import Limit as Limit
+from .core.reports import (
+    BackendStats as BackendStats,
+    BucketState as BucketState,
+    CacheStats as CacheStats,
+    EntityCapacity as EntityCapacity,
+    LevelStatus as LevelStatus,
+    LimiterInfo as LimiterInfo,
+    Load as Load,
+    ResourceCapacity as ResourceCapacity,
+    StackOptions as StackOptions,
+    Status as Status,
+    Survey as Survey,
+    UsageSnapshot as UsageSnapshot,
+    UsageSummary as UsageSummary,
 )
-
-__all__ = [
-    "AuditAction",
-    "AuditEvent",
-    "BackendCapabilities",
-    "BackendStats",
-    "BucketState",
-    "CacheStats",
-    "Entity",
-    "EntityCapacity",
-    "LevelStatus",
-    "Limit",
-    "LimitStatus",
-    "LimiterInfo",
-    "Load",
-    "Namespace",
-    "OnUnavailable",
-    "ResourceCapacity",
-    "StackOptions",
-    "Status",
-    "Survey",
-    "UsageSnapshot",
-    "UsageSummary",
-]
+from .core.values import (
+    AuditAction as AuditAction,
+    AuditEvent as AuditEvent,
+    BackendCapabilities as BackendCapabilities,
+    Entity as Entity,
+    LimitStatus as LimitStatus,
+    Namespace as Namespace,
+    OnUnavailable as OnUnavailable,
+)

@@ -25,8 +25,7 @@ Counter({'granted': 2, 'refused': 1})
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +34,7 @@ Outcome: TypeAlias = Literal["granted", "refused", "never", "unavailable_allowed
 State: TypeAlias = Literal["store.unavailable", "store.available", "breaker.opened", "breaker.closed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """An acquire or a ``lease.consume`` that was decided. Bad input and a cancelled caller are no decision.
 
     ``outcome`` is ``granted``; ``refused`` (not yet); ``never`` (the cost is above the capacity);
@@ -53,8 +51,7 @@ class Decision:
     """How many seconds it stood in line for tokens; None without ``max_wait``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """A lease that is corrected: tokens by limit. It is told before the correction is written."""
 
     entity_id: str
@@ -65,8 +62,7 @@ class Settlement:
     """What is added to it; below zero is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCall:
+class StoreCall(NamedTuple):
     """A call of the store that is over."""
 
     verb: Literal["read", "commit", "query", "update"]

@@ -44,3 +44,13 @@ async def test_what_a_client_remembers_is_bounded(harness: Harness) -> None:
     assert limiter.repository.get_cache_stats().size <= 10
     for number in range(60):
         assert not await granted(limiter, {"rpm": 41}, f"key-{number}"), "what is forgotten is not handed out anew"
+
+
+async def test_an_entity_may_use_any_number_of_resources(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    await limiter.set_limits("key-1", [Limit.per_minute("rpm", 7)], "model-99")
+    for number in range(150):
+        limits, _, source = await limiter.resolve_limits("key-1", f"model-{number}")
+        assert limits is not None
+        assert (limits[0].capacity, source) == ((7, "entity") if number == 99 else (100, "system"))

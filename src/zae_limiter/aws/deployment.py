@@ -18,7 +18,7 @@ from ..core.errors import (
     StackOperationError,
     ValidationError,
 )
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 from ..records import version
 from ..records.algebra import ABSENT, Committed
 from ..runtime.blocking import run

@@ -10,7 +10,7 @@ import click
 
 from ..core import names
 from ..core.errors import ValidationError
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
 from .output import note

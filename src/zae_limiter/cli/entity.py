@@ -12,7 +12,8 @@ from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from ..core.values import BucketState, Entity
+from ..core.reports import BucketState
+from ..core.values import Entity
 from .arguments import limit_option, limits_grid, spell_limit, spell_rate
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ..core.config import SOURCES
-from ..core.durations import spell_duration
+from ..core.errors import spell_duration
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from ..core.values import LevelStatus
+from ..core.reports import LevelStatus
 from .arguments import amount_option, limit_option, spell_rate
 from .commands import Command, Shell
 from .grid import Cell, Grid

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core import names
-from ..core.durations import spell_duration
-from ..core.errors import RateLimiterUnavailable, ZAELimiterError
+from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duration
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import Cell, facts, printable

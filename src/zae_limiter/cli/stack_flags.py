@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 
 _SWITCHES = (
     ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),

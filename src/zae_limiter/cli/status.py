@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import RateLimiterUnavailable
-from ..core.values import Status
+from ..core.reports import Status
 from .commands import Command, Shell
 from .deploy import stack_style
 from .errors import CODES

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from ..core.durations import spell_duration
-from ..core.survey import ORDERS, Load, Survey
+from ..core.errors import spell_duration
+from ..core.reports import ORDERS, Load, Survey
 from ..records.instants import iso
-from ..repository.survey import MAX_RECORDS
+from ..repository.buckets import MAX_RECORDS
 from .commands import Command, Shell
 from .grid import Cell, Grid, printable
 from .output import note, open_console, print_grid, print_json, spell_count

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..core.values import UsageSnapshot
+from ..core.reports import UsageSnapshot
 from ..records.usage import WINDOWS
 from .arguments import moment_option
 from .charts import load_plotext, print_charts, spell_window

@@ -19,7 +19,7 @@ from ..core.errors import (
 )
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
-from ..repository.base import MAX_COMMIT
+from ..repository.backend import MAX_COMMIT
 from ..runtime.blocking import BlockingRuntime
 from ..runtime.retries import count_loss
 from .amounts import check_known

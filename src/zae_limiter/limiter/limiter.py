@@ -29,11 +29,11 @@ from .waiting import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
-    from ..core.values import OnUnavailable, StackOptions
+    from ..core.reports import StackOptions
+    from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..stores.port import Store
     from .chain import Chain
@@ -338,9 +338,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._backend.check_usable()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def _forget_waiting(self) -> None:

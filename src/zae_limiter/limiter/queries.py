@@ -10,17 +10,16 @@ from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
-from ..core.survey import used_pct
-from ..core.values import EntityCapacity, LevelStatus, ResourceCapacity
 from ..records import bucket, keys
-from ..records.listing import buckets_of_resource
-from ..repository.base import Operations
+from ..records.keys import buckets_of_resource
+from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
+    from ..core.reports import LevelStatus, ResourceCapacity
     from .chain import Chain
     from .chains import Chains
     from .engine import Engine
@@ -35,10 +34,7 @@ class QueryOperations(Operations):
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
+        ``limits`` are counted by instead of the stored ones; nothing is written.
         """
         chain, now_ms = await self._read_chain(entity_id, resource, limits)
         left: dict[str, int] = {}
@@ -51,13 +47,8 @@ class QueryOperations(Operations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        With ``limits`` it is counted as if the bucket had them from now on.
-
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            needed: The tokens by limit name.
-            limits: Limits to count by instead of the stored ones; nothing is written.
+        ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
+        stored ones, from now on; nothing is written.
         """
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
@@ -77,12 +68,11 @@ class QueryOperations(Operations):
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
-            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
+        ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
+        name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
+        from ..core.reports import LevelStatus
+
         cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
         if cost is None:
@@ -100,15 +90,14 @@ class QueryOperations(Operations):
     ) -> ResourceCapacity:
         """Return one limit of a resource over all entities that have a bucket for it.
 
-        Args:
-            resource: The resource.
-            limit_name: The limit.
-            parents_only: Leave out entities that have a parent.
+        ``parents_only`` leaves out entities that have a parent.
         """
+        from ..core.reports import EntityCapacity, ResourceCapacity, used_pct
+
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         backend = self._backend
-        deadline = self._step_deadline()
+        deadline = self._deadline().for_each_step()
         rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
         now_ms = backend.clock.now_ms()
         entities = []
@@ -124,11 +113,7 @@ class QueryOperations(Operations):
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers.
-
-        Args:
-            timeout: The seconds that it has.
-        """
+        """Return whether the store answers within ``timeout`` seconds."""
         self._backend.runtime.check_running()
         try:
             await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))

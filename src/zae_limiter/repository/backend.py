@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..records.ledger import BucketChange
-    from ..records.version import Deployed
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
+MAX_PAGE = 10_000
+"""Most records of one page."""
+MAX_COMMIT = 100
+"""Most writes of one commit: what every store takes."""
 _SEQUENCE = itertools.count()
 
 
@@ -95,36 +98,38 @@ class Backend:
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
-        self.check_usable()
+        self.runtime.check_running()
+        if self.closed:
+            raise RateLimiterClosedError
         if self._namespace_id is None:
-            if self.prepared is not None:
-                await self.prepared.finish(deadline)
-            key = keys.namespace(self.namespace_name)
-            found, stamped = await self.read([key, version.key()], deadline)
-            self._trust(compatibility.check_version(stamped))
-            if found is None:
-                found = await self._unregistered(key, deadline)
-            self._namespace_id = compatibility.decode_namespace(found).id
+            self._namespace_id = await self._open_namespace(deadline)
         return self._namespace_id
 
-    def _trust(self, deployed: Deployed) -> None:
+    async def _open_namespace(self, deadline: Deadline) -> str:
+        if self.prepared is not None:
+            await self.prepared.finish(deadline)
+        key = keys.namespace(self.namespace_name)
+        found, stamped = await self.read([key, version.key()], deadline)
+        deployed = compatibility.check_version(stamped)
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
-        if not self._warned:
+        if deployed.aggregator is not None and not self._warned:
             self._warned = True
             compatibility.log_aggregator_warning(deployed)
+        if found is None:
+            await self.check_registrable(deadline)
+            if self.namespace_name == DEFAULT_NAMESPACE:
+                writes = namespace.register(self.new_namespace(DEFAULT_NAMESPACE))
+                outcome = await self.store.commit(writes, timeout=deadline.left())
+                found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
+            if found is None:
+                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+        return compatibility.decode_namespace(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
         """Raise `VersionError` for a store to which no namespace may be added: its version or its data do not fit."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
         compatibility.check_version(stamped)
         compatibility.check_has_namespaces(stamped, older)
-
-    async def _unregistered(self, key: Key, deadline: Deadline) -> Image:
-        await self.check_registrable(deadline)
-        found = await self._register_default(key, deadline) if self.namespace_name == DEFAULT_NAMESPACE else None
-        if found is None:
-            raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
-        return found
 
     def leave_namespace(self, name: str) -> None:
         """Look a namespace up again that is not what it was."""
@@ -136,24 +141,19 @@ class Backend:
         self._namespace_id = None
         self.cache.clear()
 
-    async def _register_default(self, key: Key, deadline: Deadline) -> Image | None:
-        writes = namespace.register(self.new_namespace(self.namespace_name))
-        outcome = await self.store.commit(writes, timeout=deadline.left())
-        if isinstance(outcome, Committed):
-            return outcome.images[0]
-        return (await self.read([key], deadline))[0]
-
     def new_namespace(self, name: str) -> Namespace:
         """Return a namespace with a new opaque id of 11 characters."""
         return Namespace(name, opaque_id(), namespace.ACTIVE, iso(self.clock.now_ms()))
 
     async def read(self, wanted: Sequence[Key], deadline: Deadline) -> list[Image | None]:
         """Return the current images."""
-        return await self.store.read(wanted, timeout=self._left(deadline))
+        self.check_usable()
+        return await self.store.read(wanted, timeout=deadline.left())
 
     async def commit(self, writes: Sequence[Write], deadline: Deadline) -> bool:
         """Apply all writes or none; return False if somebody else was faster."""
-        return isinstance(await self.store.commit(writes, timeout=self._left(deadline)), Committed)
+        self.check_usable()
+        return isinstance(await self.store.commit(writes, timeout=deadline.left()), Committed)
 
     async def commit_changes(self, changes: Sequence[BucketChange], deadline: Deadline) -> Committed | Conflict:
         """Apply changes of buckets with the usage that belongs to them, all or none, also after `close`.
@@ -169,12 +169,8 @@ class Backend:
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
         """Return one page of a range."""
-        return await self.store.query(query, timeout=self._left(deadline))
-
-    def _left(self, deadline: Deadline) -> float:
-        """Return the seconds that a call to the store has; refuse it once the backend is closed."""
         self.check_usable()
-        return deadline.left()
+        return await self.store.query(query, timeout=deadline.left())
 
     async def change(
         self,
@@ -188,14 +184,21 @@ class Backend:
             if not writes or await self.commit(writes, deadline):
                 return
 
-    async def collect(self, query: Query, deadline: Deadline, most: int | None = None) -> list[tuple[Key, Image]]:
-        """Return all records of a range, page by page, or the first ``most``."""
+    async def collect(self, query: Query, deadline: Deadline) -> list[tuple[Key, Image]]:
+        """Return all records of a range, page by page."""
+        return (await self.collect_some(query, None, deadline))[0]
+
+    async def collect_some(
+        self, query: Query, most: int | None, deadline: Deadline
+    ) -> tuple[list[tuple[Key, Image]], bool]:
+        """Return the first ``most`` records of a range, page by page, and whether these are all."""
         found: list[tuple[Key, Image]] = []
         while True:
-            page = await self.query(query, deadline)
+            page_size = query.limit if most is None else min(query.limit, most - len(found))
+            page = await self.query(query._replace(limit=page_size), deadline)
             found += page.items
-            if page.cursor is None or (most is not None and len(found) >= most):
-                return found[:most]
+            if page.cursor is None or len(found) == most:
+                return found, page.cursor is None
             query = query._replace(after=page.cursor)
 
     def event(
@@ -209,15 +212,8 @@ class Backend:
     ) -> Write:
         """Return the write that records a change; it goes into the commit of the change itself."""
         now_ms = self.clock.now_ms()
-        event = AuditEvent(
-            event_id=audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}"),
-            timestamp=iso(now_ms),
-            action=action.value,
-            entity_id=subject,
-            principal=principal,
-            resource=resource,
-            details=details or {},
-        )
+        event_id = audit.event_id(now_ms, f"{next(_SEQUENCE):08x}{os.urandom(4).hex()}")
+        event = AuditEvent(event_id, iso(now_ms), action.value, subject, principal, resource, details or {})
         return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)
 
 
@@ -229,3 +225,23 @@ class LimiterBackend(Backend):
     def __init__(self, shared: Backend) -> None:
         self.__dict__ = shared.__dict__
         self.store = shared.store
+
+
+class Operations:
+    """A group of operations over one backend. Repository and limiter are composed of these."""
+
+    _backend: Backend
+
+    def _deadline(self) -> Deadline:
+        """Return the deadline of a call that starts now."""
+        return self._backend.deadline()
+
+    async def _begin(self) -> tuple[Deadline, str]:
+        """Return the deadline of a call that starts now, and the id of the namespace."""
+        deadline = self._deadline()
+        return deadline, await self._backend.ns(deadline)
+
+    async def _begin_steps(self) -> tuple[Deadline, str]:
+        """Return the same for a call over any number of records: each page or step has the full time."""
+        deadline = self._deadline().for_each_step()
+        return deadline, await self._backend.ns(deadline)

@@ -1,32 +1,68 @@
-"""Read and reset buckets, with all their shards."""
+"""Read, reset and survey buckets, with all their shards and the usage that they still hold."""
 
 from __future__ import annotations
 
+import contextlib
+from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.errors import EntityError
-from ..core.values import AuditAction, BucketState
-from ..records import bucket, keys
-from ..records.algebra import Guard, Image, Key, Write
+from ..core.bucket import MILLI, balance
+from ..core.errors import CorruptRecordError, EntityError
+from ..core.limit import whole
+from ..core.values import AuditAction
+from ..records import bucket, keys, ledger
+from ..records.algebra import Committed, Guard, Write
+from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
 from ..records.level import SHARDS
-from ..records.listing import buckets_of_entity
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
-from .base import MAX_COMMIT, Operations
-from .bookkeeping import book_readable, plan_forgetting
+from .backend import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from ..core.reports import BucketState, Load, Survey
+    from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
+    from .backend import Backend
 
 TRIES = 100
+MAX_RECORDS = 10_000
+"""Most records that a survey reads, unless told otherwise."""
 
 
-def contention_error(entity_id: str) -> EntityError:
-    """Return the error for an entity that lost too many races."""
-    return EntityError(f"Too much contention on entity {entity_id!r}; try again later.")
+def try_often(entity_id: str) -> Iterator[int]:
+    """Iterate over the numbers of the tries to change an entity. Raise `EntityError` after the last lost race."""
+    return tries(entity_id, TRIES, EntityError(f"Too much contention on entity {entity_id!r}; try again later."))
+
+
+async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadline) -> None:
+    """Book the open usage of one bucket, last seen as ``image``, into the usage records.
+
+    Raise `RateLimiterUnavailable` after too many lost races.
+    """
+    for _ in tries(key.pk, TRIES):
+        if image is None or not ledger.is_open(bucket.inspect(key, image)):
+            return
+        write, accruals = ledger.book_seen(key, image, backend.store.capabilities.usage_retention_days)
+        outcome = await backend.store.commit([write, *accruals], timeout=deadline.left())
+        if isinstance(outcome, Committed):
+            return
+        image = outcome.images[key]
+
+
+async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
+    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
+    (image,) = await backend.read([key], deadline)
+    if image is None:
+        return []
+    try:
+        bucket.inspect(key, image)
+    except CorruptRecordError:
+        return [Write(key, delete=True)]
+    booked, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
+    return [Write(key, booked.guards, delete=True), *accruals]
 
 
 class BucketOperations(Operations):
@@ -37,16 +73,13 @@ class BucketOperations(Operations):
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
-        deadline = self._step_deadline()
-        rows = await self._read_buckets(await self._backend.ns(deadline), entity_id, deadline, resource)
+        deadline, ns = await self._begin_steps()
+        rows = await self._read_buckets(ns, entity_id, deadline, resource)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
     async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
         names.entity_id(entity_id)
         names.resource(resource)
         names.principal(principal)
@@ -54,7 +87,7 @@ class BucketOperations(Operations):
         deadline, ns = await self._begin()
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        for number in tries(entity_id, TRIES, contention_error(entity_id)):
+        for number in try_often(entity_id):
             found = [key for key, _ in await self._read_buckets(ns, entity_id, deadline, resource)] if splits else []
             buckets = [keys.bucket(ns, entity_id, resource), *found]
             if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
@@ -77,7 +110,7 @@ class BucketOperations(Operations):
         if able.usage_retention_days:
             if exact and able.wide_commits:
                 return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
-            await book_readable(self._backend, buckets, deadline)
+            await self._book_readable(buckets, deadline)
         roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
@@ -114,8 +147,15 @@ class BucketOperations(Operations):
             writes = await plan_forgetting(self._backend, key, deadline)
             if not writes or await self._backend.commit(writes, deadline):
                 return
-        await book_readable(self._backend, [key], deadline)
+        await self._book_readable([key], deadline)
         await self._delete([Write(key, delete=True)], deadline)
+
+    async def _book_readable(self, buckets: Sequence[Key], deadline: Deadline) -> None:
+        """Book the open usage of several buckets, skipping damaged ones."""
+        for key in buckets:
+            with contextlib.suppress(CorruptRecordError):
+                (image,) = await self._backend.read([key], deadline)
+                await book(self._backend, key, image, deadline)
 
     async def _delete(self, deletions: Sequence[Write], deadline: Deadline) -> None:
         for start in range(0, len(deletions), MAX_COMMIT):
@@ -128,17 +168,55 @@ class BucketOperations(Operations):
         would go on granting beside the next bucket.
         """
         owners = dict.fromkeys(keys.parse_bucket_pk(key.pk)._replace(shard_id=0) for key in buckets)
-        roots = [keys.bucket(*owner) for owner in owners]
-        first: list[Write] = []
-        others = [key for key in buckets if key not in roots]
+        first = {keys.bucket(*owner): Write(keys.bucket(*owner), delete=True) for owner in owners}
+        others = [key for key in buckets if key not in first]
         splits = self._backend.store.capabilities.partition_writes > 0
-        images = await self._backend.read(roots, deadline) if splits else []
-        for owner, image in zip(owners, images, strict=False):
+        images = await self._backend.read(list(first), deadline) if splits else []
+        for owner, root, image in zip(owners, list(first), images, strict=False):
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:
-                first.append(Write(keys.bucket(*owner), (Guard(SHARDS, "=", count),), delete=True))
+                first[root] = Write(root, (Guard(SHARDS, "=", count),), delete=True)
                 others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
-        guarded = {write.key for write in first}
-        first += (Write(key, delete=True) for key in roots if key not in guarded)
         ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
-        return first, [Write(key, delete=True) for key in ordered]
+        return list(first.values()), [Write(key, delete=True) for key in ordered]
+
+
+class SurveyOperations(Operations):
+    """Read the buckets of a whole namespace."""
+
+    async def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
+        """Return the present load of every bucket of a resource, or of the namespace.
+
+        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
+        """
+        from ..core.reports import MOST_RECORDS, Survey
+
+        max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
+        if resource is not None:
+            names.resource(resource)
+        deadline, ns = await self._begin_steps()
+        query = buckets_of_namespace(ns) if resource is None else buckets_of_resource(ns, resource)
+        rows, complete = await self._backend.collect_some(query._replace(limit=1000), max_records, deadline)
+        now_ms = self._backend.clock.now_ms()
+        buckets = bucket.group_by_bucket(rows)
+        if not complete and not _is_whole(buckets[-1]):
+            del buckets[-1]
+        loads = (_load(shards, state, now_ms) for shards in buckets for state in bucket.states(shards, now_ms))
+        return Survey(now_ms, len(rows), complete, tuple(loads))
+
+
+def _is_whole(shards: bucket.Shards) -> bool:
+    """Return whether these shards make up the whole bucket; each record says of how many it is one."""
+    counts: list[int] = [image.get(SHARDS, 1) for _, image in shards]
+    unit = lcm(*counts)
+    return sum(unit // count for count in counts) >= unit
+
+
+def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
+    from ..core.reports import Load, used_pct
+
+    balances = bucket.stored_balances(shards, state.limit_name)
+    capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
+    full_in_seconds = max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI
+    whose, used = (state.entity_id, state.resource, state.limit_name), used_pct(capacity, left)
+    return Load(*whose, capacity, left, used, full_in_seconds, state.total_consumed_milli)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.values import CacheStats
 from ..forks import protect
 from ..records.keys import CONFIG
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -15,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.config import Resolved
+    from ..core.reports import CacheStats
     from ..core.values import OnUnavailable
     from ..records.algebra import Image, Key
 
+    Known: TypeAlias = tuple[Mapping[str, Image | None], int]
+    """What is known of a partition: records by sort key (None: there is none), and the instant the oldest was read.
 
-class Known(NamedTuple):
-    """What is known of one partition: records by sort key (None: there is none), all read at ``read_ms`` or later."""
-
-    images: Mapping[str, Image | None]
-    read_ms: int
+    A plain tuple, which the garbage collector need not look at again and again.
+    """
 
 
 class Defaults(NamedTuple):
@@ -32,9 +31,6 @@ class Defaults(NamedTuple):
     resolved: Resolved
     on_unavailable: OnUnavailable | None
     read_ms: int
-
-
-F = TypeVar("F", Known, Defaults)
 
 
 class ConfigCache:
@@ -51,34 +47,30 @@ class ConfigCache:
         self.ttl_ms = int(ttl_seconds * 1000)
         self.generation = 0
         self._lock = threading.Lock()
-        self._partitions: BoundedMap[str, tuple[Mapping[str, Image | None], int]] = BoundedMap(max_entries)
-        """What is `Known`, as plain tuples, which the garbage collector need not look at again and again."""
+        self._partitions: BoundedMap[str, Known] = BoundedMap(max_entries)
         self._defaults: BoundedMap[str, Defaults] = BoundedMap(max_entries)
         self.hits = 0
         self.misses = 0
         protect(self._lock)
 
-    def get(self, pk: str, now_ms: int) -> Known | None:
-        """Return what is known of a partition, unless it is too old."""
-        found = self._partitions.get(pk)
-        return self._fresh(None if found is None else Known(*found), now_ms)
-
-    def get_defaults(self, resource: str, now_ms: int) -> Defaults | None:
-        """Return what is in force for whoever has nothing of its own, unless it is too old."""
-        return self._fresh(self._defaults.get(resource), now_ms)
-
-    def _fresh(self, found: F | None, now_ms: int) -> F | None:
-        if found is not None and 0 <= now_ms - found.read_ms < self.ttl_ms:
-            self.hits += 1
-            return found
-        self.misses += 1
-        return None
+    def get(self, pk: str, resource: str, now_ms: int) -> tuple[Known | None, Defaults | None]:
+        """Return what is known of a partition and of the defaults of a resource, each unless it is too old."""
+        known, defaults = self._partitions.get(pk), self._defaults.get(resource)
+        before_ms = now_ms - self.ttl_ms
+        if known is not None and not before_ms < known[1] <= now_ms:
+            known = None
+        if defaults is not None and not before_ms < defaults.read_ms <= now_ms:
+            defaults = None
+        misses = (known is None) + (defaults is None)
+        self.misses += misses
+        self.hits += 2 - misses
+        return known, defaults
 
     def put(self, pk: str, known: Known, generation: int) -> None:
         """Remember what was read of a partition, unless something was dropped since ``generation``."""
         with self._lock:
             if generation == self.generation:
-                self._partitions.put(pk, (known.images, known.read_ms))
+                self._partitions.put(pk, known)
 
     def put_defaults(self, resource: str, defaults: Defaults, generation: int) -> None:
         """Remember what is in force, unless something was dropped since ``generation``."""
@@ -104,4 +96,6 @@ class ConfigCache:
 
     def stats(self) -> CacheStats:
         """Return hits, misses and size."""
+        from ..core.reports import CacheStats
+
         return CacheStats(self.hits, self.misses, len(self._partitions), self.ttl_seconds)

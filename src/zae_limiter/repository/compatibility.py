@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def check_version(record: Image | None) -> Deployed:
     """Return the decoded version record. Raise `VersionError` if this client cannot work with it."""
+    if record is None:
+        return Deployed()  # such a store has the present schema
     deployed = version.decode(record)
     version.check(deployed, __version__)
     return deployed
@@ -60,11 +62,10 @@ async def check_compatibility(
     read: Callable[[Sequence[Key]], Awaitable[list[Image | None]]], namespace_name: str
 ) -> Compatibility:
     """Return whether the namespace could be opened. Registers nothing."""
-    wanted = [version.key(), keys.namespace(namespace_name), *version.UNPREFIXED]
-    stamped, found, *older = await read(wanted)
+    stamped, found, *older = await read([version.key(), keys.namespace(namespace_name), *version.UNPREFIXED])
     deployed = version.decode(stamped)
     try:
-        version.check(deployed, __version__)
+        check_version(stamped)
         if found is None:
             check_has_namespaces(stamped, older)
         else:

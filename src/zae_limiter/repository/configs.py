@@ -6,15 +6,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
-from ..core.config import Resolved, override, resolve
+from ..core.config import Resolved, resolve
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
+from ..core.names import DEFAULT_RESOURCE
 from ..core.values import AuditAction, OnUnavailable
 from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
 from . import cursors
-from .base import MAX_PAGE, Operations
-from .cache import Defaults, Known
+from .backend import MAX_PAGE, Operations
+from .cache import Defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,40 +42,41 @@ async def read_policy(
 ) -> Policy:
     """Resolve the limits of an entity. What is not cached is read in one call, together with ``extra``."""
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
-    whose, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
-    own, defaults = cache.get(whose, now_ms), cache.get_defaults(resource, now_ms)
-    missing = [Key(whose, sk) for sk in sks if own is None or sk not in own.images]
+    pk, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
+    own, defaults = cache.get(pk, resource, now_ms)
+    missing = sks if own is None else tuple([sk for sk in sks if sk not in own[0]])
+    if own is not None and missing and len(own[0]) >= _MOST_RECORDS:
+        own, missing = None, sks
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
     if missing or shared:
-        wanted = [*missing, *shared] if extra is None else [*missing, *shared, extra]
+        wanted = [Key(pk, sk) for sk in missing] + shared
+        if extra is not None:
+            wanted.append(extra)
         images = await backend.store.read(wanted, timeout=deadline.left())
         beside = None if extra is None else images.pop()
         if defaults is None:
             defaults = _decode_defaults(shared, images[len(missing) :], now_ms)
             cache.put_defaults(resource, defaults, generation)
-        if own is None or missing:
-            own = _add_records(own, [key.sk for key in missing], images, now_ms)
-            cache.put(whose, own, generation)
+        if missing:
+            found = images[: len(missing)]
+            if own is None and not any(found):
+                own = _absent_records(sks), now_ms
+            else:
+                known, oldest_ms = own or ({}, now_ms)
+                own = {**known, **dict(zip(missing, found, strict=True))}, oldest_ms
+            cache.put(pk, own, generation)
     assert own is not None  # whatever was missing was read
     assert defaults is not None
-    valid_until_ms = min(own.read_ms, defaults.read_ms) + cache.ttl_ms
-    if own.images is _absent_records(sks):
+    records, read_ms = own
+    valid_until_ms = min(read_ms, defaults.read_ms) + cache.ttl_ms
+    if not any(records.values()):
         return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
-    meta = own.images[sks[0]] or {}
-    levels = [config.decode(Key(whose, sk), own.images[sk]) for sk in sks[1:]]
-    resolved = override(defaults.resolved, [(each.limits, each.version) for each in levels], meta.get("version", 0))
+    meta = records[sks[0]] or {}
+    levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
+    resolved = resolve([(each.limits, each.version) for each in levels], defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
-
-
-def _add_records(known: Known | None, sks: Sequence[str], images: Sequence[Image | None], now_ms: int) -> Known:
-    """Return the known records of an entity with those that were just read, as old as the oldest of them."""
-    added = images[: len(sks)]
-    found = dict(zip(sks, added, strict=True)) if any(added) else _absent_records(tuple(sks))
-    if known is not None and len(known.images) < _MOST_RECORDS:
-        return Known({**known.images, **found}, known.read_ms)
-    return Known(found, now_ms)
 
 
 @lru_cache(maxsize=1024)
@@ -84,21 +86,20 @@ def _absent_records(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
 
 
 @lru_cache(maxsize=1024)
-def _entity_records(resource: str) -> tuple[str, str, str]:
+def _entity_records(resource: str) -> tuple[str, ...]:
     """Return the sort keys of an entity's records: itself, and its limits for one and for all resources."""
-    return keys.META, keys.sk_config(resource), keys.sk_config(names.DEFAULT_RESOURCE)
+    return keys.META, keys.sk_config(resource), keys.sk_config(DEFAULT_RESOURCE)
 
 
 def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
     """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
-    levels = [(each.limits, each.version) for each in (of_resource, of_system)]
-    return Defaults(resolve([_NOTHING, _NOTHING, *levels]), of_system.on_unavailable, now_ms)
+    levels = [(None, 0), (None, 0), *((each.limits, each.version) for each in (of_resource, of_system))]
+    return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
 
 
-_NOTHING = (None, 0)
 _MOST_RECORDS = 64
-"""How many records of one entity are remembered together, before the older ones are forgotten."""
+"""How many records of one entity are remembered together, before all of them are read again."""
 
 
 class ConfigOperations(Operations):
@@ -112,84 +113,62 @@ class ConfigOperations(Operations):
         ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
         ``principal`` says in the audit log who did it.
         """
-        names.principal(principal)
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        await self._replace(_system_record, checked, principal, policy)
+        await self._replace({}, checked, principal, policy)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the system limits and what an acquire does when the store is unavailable."""
-        found = await self._read_config(_system_record)
+        found = await self._read_config({})
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
-        names.principal(principal)
-        await self._replace(_system_record, None, principal)
+        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
+        await self._replace({}, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for all entities that have none of their own.
-
-        ``principal`` says in the audit log who did it.
-        """
-        names.principal(principal)
-        names.resource(resource)
-        await self._replace(lambda ns: _resource_record(ns, resource), check_limits(limits), principal)
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
+        await self._replace({"resource": names.resource(resource)}, check_limits(limits), principal)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
-        names.resource(resource)
-        found = await self._read_config(lambda ns: _resource_record(ns, resource))
-        return list(found.limits or ())
+        return list((await self._read_config({"resource": names.resource(resource)})).limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
-        names.principal(principal)
-        names.resource(resource)
-        await self._replace(lambda ns: _resource_record(ns, resource), None, principal)
+        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
+        await self._replace({"resource": names.resource(resource)}, None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
         """Return the names of resources that have limits of their own, sorted."""
-        deadline, ns = await self._begin()
-        return await self._read_registry(keys.resources(ns), deadline)
+        return await self._read_registry(keys.resources)
 
     async def set_limits(
-        self,
-        entity_id: str,
-        limits: Sequence[Limit],
-        resource: str = names.DEFAULT_RESOURCE,
-        principal: str | None = None,
+        self, entity_id: str, limits: Sequence[Limit], resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
         ``principal`` says in the audit log who did it.
         """
-        names.principal(principal)
-        names.entity_id(entity_id)
-        names.config_resource(resource)
-        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), check_limits(limits), principal)
+        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        await self._replace(level, check_limits(limits), principal)
 
-    async def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
+    async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
-        names.entity_id(entity_id)
-        names.config_resource(resource)
-        found = await self._read_config(lambda ns: _entity_record(ns, entity_id, resource))
-        return list(found.limits or ())
+        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        return list((await self._read_config(level)).limits or ())
 
     async def delete_limits(
-        self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
+        self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
         """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
 
         ``principal`` says in the audit log who did it.
         """
-        names.principal(principal)
-        names.entity_id(entity_id)
-        names.config_resource(resource)
-        await self._replace(lambda ns: _entity_record(ns, entity_id, resource), None, principal)
+        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        await self._replace(level, None, principal)
 
     async def list_entities_with_custom_limits(
-        self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
         """Return one page of entities with limits of their own, and a cursor.
 
@@ -206,8 +185,7 @@ class ConfigOperations(Operations):
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which some entity has limits of its own."""
-        deadline, ns = await self._begin()
-        return await self._read_registry(keys.entity_config_resources(ns), deadline)
+        return await self._read_registry(keys.entity_config_resources)
 
     async def resolve_limits(
         self, entity_id: str, resource: str
@@ -218,32 +196,34 @@ class ConfigOperations(Operations):
         """
         names.entity_id(entity_id)
         names.resource(resource)
-        deadline = self._deadline()
-        policy = await read_policy(self._backend, await self._backend.ns(deadline), entity_id, resource, deadline)
+        deadline, ns = await self._begin()
+        policy = await read_policy(self._backend, ns, entity_id, resource, deadline)
         limits = policy.resolved.limits
         return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
 
-    async def _read_config(self, record: Callable[[str], _ConfigRecord]) -> config.Config:
+    async def _read_config(self, level: Mapping[str, str]) -> config.Config:
         deadline, ns = await self._begin()
-        key = record(ns).key
+        key = _locate(ns, level)[0]
         return config.decode(key, (await self._backend.read([key], deadline))[0])
 
-    async def _read_registry(self, key: Key, deadline: Deadline) -> list[str]:
-        image = (await self._backend.read([key], deadline))[0] or {}
+    async def _read_registry(self, registry: Callable[[str], Key]) -> list[str]:
+        deadline, ns = await self._begin()
+        image = (await self._backend.read([registry(ns)], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
 
     async def _replace(
         self,
-        record: Callable[[str], _ConfigRecord],
+        level: Mapping[str, str],
         limits: tuple[Limit, ...] | None,
         principal: str | None,
         on_unavailable: OnUnavailable | None = None,
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
+        names.principal(principal)
         deadline, ns = await self._begin()
-        key, subject, identity, registry, index_keys = record(ns)
-        own = {**identity, **(index_keys if limits and index_keys else {}), "GSI4PK": ns, "GSI4SK": key.pk}
-        resource = identity.get("resource")
+        key, subject, registry, index_keys = _locate(ns, level)
+        own = {**level, **(index_keys if limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
+        resource = level.get("resource")
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
         details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
         if on_unavailable is not None:
@@ -266,36 +246,24 @@ class ConfigOperations(Operations):
         self._backend.cache.drop([key])
 
 
-class _ConfigRecord(NamedTuple):
-    """The record of one level of limits, where its changes are audited, and the registry of its resource."""
+def _locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
+    """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
 
-    key: Key
-    subject: str
-    identity: dict[str, str]
-    registry: Key | None = None
-    index_keys: dict[str, str] | None = None
-    """The index attributes of a record that holds limits."""
-
-
-def _system_record(ns: str) -> _ConfigRecord:
-    return _ConfigRecord(keys.system_config(ns), keys.AUDIT_SYSTEM, {})
-
-
-def _resource_record(ns: str, resource: str) -> _ConfigRecord:
-    key, subject = keys.resource_config(ns, resource), keys.audit_resource(resource)
-    return _ConfigRecord(key, subject, {"resource": resource}, keys.resources(ns))
-
-
-def _entity_record(ns: str, entity_id: str, resource: str) -> _ConfigRecord:
-    identity = {"entity_id": entity_id, "resource": resource}
+    It is the key, the subject of its audit events, the registry of its resource, and the index attributes that the
+    record has while it holds limits.
+    """
+    if not level:
+        return keys.system_config(ns), keys.AUDIT_SYSTEM, None, {}
+    entity_id, resource = level.get("entity_id"), level["resource"]
+    if entity_id is None:
+        return keys.resource_config(ns, resource), keys.audit_resource(resource), keys.resources(ns), {}
     index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
-    key, registry = keys.entity_config(ns, entity_id, resource), keys.entity_config_resources(ns)
-    return _ConfigRecord(key, entity_id, identity, registry, index_keys)
+    return keys.entity_config(ns, entity_id, resource), entity_id, keys.entity_config_resources(ns), index_keys
 
 
-def check_policy(value: OnUnavailable | str, field: str = "on_unavailable") -> OnUnavailable:
+def check_policy(value: OnUnavailable | str) -> OnUnavailable:
     """Return an unavailability policy given as a value or a word. Raise `ValidationError` for anything else."""
     try:
         return OnUnavailable(value)
     except ValueError:
-        raise ValidationError(field, value, "must be 'allow' or 'block'") from None
+        raise ValidationError("on_unavailable", value, "must be 'allow' or 'block'") from None

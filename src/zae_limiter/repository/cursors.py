@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from ..core.errors import ValidationError
 
 _MARK = "c1"
@@ -14,6 +11,8 @@ def encode(cursor: str | None) -> str | None:
     """Return a store's cursor in its opaque form."""
     if cursor is None:
         return None
+    import base64
+
     return _MARK + base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=")
 
 
@@ -22,6 +21,9 @@ def decode(field: str, value: str | None) -> str | None:
     if value is None:
         return None
     if isinstance(value, str) and value.startswith(_MARK):
+        import base64
+        import binascii
+
         body = value.removeprefix(_MARK)
         try:
             return base64.b64decode(body + "=" * (-len(body) % 4), b"-_", validate=True).decode()

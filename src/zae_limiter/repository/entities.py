@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import enum
-import json
 from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..core import names
-from ..core.chain import MAX_DEPTH, check_ancestry
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import as_int, whole
+from ..core.names import MAX_DEPTH, check_ancestry
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
-from ..runtime.retries import tries
-from .base import MAX_COMMIT
-from .buckets import TRIES, BucketOperations, contention_error
+from .backend import MAX_COMMIT
+from .buckets import TRIES, BucketOperations, try_often
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,12 +59,11 @@ class EntityOperations(BucketOperations):
         deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
-        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
-            above = await self._check_ancestors(ns, entity_id, parent_id, deadline)
+        for _ in try_often(entity_id):
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
                 backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=fields),
-                *_count_child(above),
+                *await self._join_parent(ns, entity_id, parent_id, deadline),
             ]
             if await backend.commit(writes, deadline):
                 break
@@ -100,14 +97,19 @@ class EntityOperations(BucketOperations):
         backend = self._backend
         deadline, ns = await self._begin()
         key = keys.meta(ns, entity_id)
-        for _ in tries(entity_id, TRIES, contention_error(entity_id)):
+        for _ in try_often(entity_id):
             old = entity.decode(await self._require_record(entity_id, key, deadline))
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            moves = await self._plan_move(ns, old, new, deadline) if new.parent_id != old.parent_id else []
-            event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
-            if await backend.commit([_rewrite(ns, key, old, new), event, *moves], deadline):
+            put = entity.encode(ns, new)
+            gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
+            writes = [
+                Write(key, (Guard("version", "=", old.version),), put, remove=gone),
+                backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes),
+                *(await self._plan_move(ns, old, new, deadline) if new.parent_id != old.parent_id else ()),
+            ]
+            if await backend.commit(writes, deadline):
                 break
         backend.cache.drop([key])
         return new
@@ -135,10 +137,12 @@ class EntityOperations(BucketOperations):
         names.principal(principal)
         backend = self._backend
         deadline, ns = await self._begin_steps()
-        key = keys.meta(ns, entity_id)
-        for number in tries(entity_id, TRIES, contention_error(entity_id)):
+        key, query = keys.meta(ns, entity_id), Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
+        for number in try_often(entity_id):
             seen = await self._require_record(entity_id, key, deadline)
-            await self._check_childless(ns, entity_id, deadline)
+            for _, image in (await backend.collect_some(query, 1, deadline))[0]:
+                reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
+                raise ValidationError("entity_id", entity_id, reason)
             configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
@@ -150,7 +154,7 @@ class EntityOperations(BucketOperations):
                 *_forget_limits(ns, configs),
             ]
             if seen.get("parent_id") is not None:
-                writes.append(_add_children(keys.meta(ns, seen["parent_id"]), -1))
+                writes.append(Write(keys.meta(ns, seen["parent_id"]), (PRESENT,), add={entity.CHILDREN: -1}))
             if await self._commit_forgetting(writes, buckets, deadline, exact=number < TRIES - 1):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 return
@@ -161,80 +165,53 @@ class EntityOperations(BucketOperations):
             raise EntityNotFoundError(entity_id)
         return image
 
-    async def _check_childless(self, ns: str, entity_id: str, deadline: Deadline) -> None:
-        query = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
-        for _, image in await self._backend.collect(query, deadline, 1):
-            reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
-            raise ValidationError("entity_id", entity_id, reason)
-
     async def _read_configs(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
         """Return the config records of an entity that hold limits."""
         query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
         rows = await self._backend.collect(query, deadline)
         return [(key, image) for key, image in rows if config.decode(key, image).limits]
 
-    async def _check_ancestors(
+    async def _join_parent(
         self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1
     ) -> list[Write]:
-        """Walk up from the parent. Return writes that make a commit fail if the walk is outdated.
+        """Walk up from the parent. Return writes that count its new child and fail if the walk is outdated.
 
         ``height`` is the number of levels that the entity brings along, itself included.
         """
         ancestors: list[str] = []
-        checks: list[Write] = []
+        writes: list[Write] = []
         above = parent_id
         while above is not None:
             ancestors.append(above)
             check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
             image = await self._require_record(above, key, deadline)
-            checks.append(Write(key, (Guard("version", "=", image["version"]),)))
+            guard = Guard("version", "=", image["version"])
+            writes.append(Write(key, (guard,), add={} if writes else {entity.CHILDREN: 1}))
             above = image.get("parent_id")
-        return checks
+        return writes
 
     async def _plan_move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
         """Return the checks and the counts of children for a change of parent."""
         height = await self._measure_height(ns, old.id, deadline)
-        above = await self._check_ancestors(ns, old.id, new.parent_id, deadline, height)
-        left = keys.meta(ns, old.parent_id) if old.parent_id is not None else None
-        writes = _count_child(above)
-        if left is None:
+        writes = await self._join_parent(ns, old.id, new.parent_id, deadline, height)
+        if old.parent_id is None:
             return writes
-        for position, write in enumerate(writes):
-            if write.key == left:  # the old parent stays above, only further up
-                writes[position] = write._replace(add={entity.CHILDREN: -1})
-                return writes
-        return [*writes, _add_children(left, -1)]
+        left, loss = keys.meta(ns, old.parent_id), {entity.CHILDREN: -1}
+        if any(write.key == left for write in writes):  # the old parent stays above, only further up
+            return [write._replace(add=loss) if write.key == left else write for write in writes]
+        return [*writes, Write(left, (PRESENT,), add=loss)]
 
     async def _measure_height(self, ns: str, entity_id: str, deadline: Deadline) -> int:
         """Return how many levels an entity and its descendants make up."""
         height, level = 1, [entity_id]
         while height <= MAX_DEPTH:
-            below: list[str] = []
-            found = False
-            for parent in level:
-                rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1"), deadline)
-                found = found or bool(rows)
-                below += [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
-            if not found:
+            queries = [Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1") for parent in level]
+            rows = [row for query in queries for row in await self._backend.collect(query, deadline)]
+            if not rows:
                 return height
-            height, level = height + 1, below
+            height, level = height + 1, [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
         return height
-
-
-def _count_child(checks: list[Write]) -> list[Write]:
-    """Return the checks of a walk up, with one child more for the parent."""
-    return [check._replace(add={entity.CHILDREN: 1}) for check in checks[:1]] + checks[1:]
-
-
-def _add_children(key: Key, step: int) -> Write:
-    return Write(key, (PRESENT,), add={entity.CHILDREN: step})
-
-
-def _check_parent(entity_id: str, parent_id: object) -> None:
-    parent = names.entity_id(parent_id, "parent_id")
-    if parent == entity_id:
-        check_ancestry(entity_id, [parent])
 
 
 def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -246,54 +223,39 @@ def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
-    _check_json(metadata, metadata)
-    if fields.get("parent_id") is not None:
-        _check_parent(entity_id, fields["parent_id"])
-    return fields | ({"metadata": _copy_json(metadata)} if "metadata" in fields else {})
+    problem = _find_problem(metadata)
+    if problem is not None:
+        raise ValidationError("metadata", metadata, problem)
+    if fields.get("parent_id") is not None and names.entity_id(fields["parent_id"], "parent_id") == entity_id:
+        check_ancestry(entity_id, [entity_id])
+    if "metadata" not in fields:
+        return fields
+    import json
+
+    return fields | {"metadata": json.loads(json.dumps(metadata, default=as_int))}  # with tuples as lists
 
 
-def _check_json(value: object, whole_value: object) -> None:
-    """Raise `ValidationError` unless JSON can represent the value, so that every store returns it unchanged."""
+def _find_problem(value: object) -> str | None:
+    """Return why JSON cannot represent the value so that every store returns it unchanged; None if it can."""
     if isinstance(value, dict):
-        for name, part in value.items():
-            if not isinstance(name, str):
-                raise ValidationError("metadata", whole_value, f"must have string keys, not {name!r}")
-            _check_json(name, whole_value)
-            _check_json(part, whole_value)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            _check_json(part, whole_value)
-    elif isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise ValidationError("metadata", whole_value, "must not contain lone surrogates")
-    elif isinstance(value, float):
-        if not isfinite(value):
-            raise ValidationError("metadata", whole_value, f"must not contain {value}")
-    elif not isinstance(value, bool | None) and as_int(value) is None:
-        raise ValidationError(
-            "metadata", whole_value, f"must be serializable as JSON, not contain a {type(value).__name__}"
-        )
-
-
-def _copy_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy as every store returns it, e.g. with tuples as lists."""
-    copied: dict[str, Any] = json.loads(json.dumps(metadata, default=as_int))
-    return copied
-
-
-def _rewrite(ns: str, key: Key, old: Entity, new: Entity) -> Write:
-    put = entity.encode(ns, new)
-    gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
-    return Write(key, (Guard("version", "=", old.version),), put, remove=gone)
+        odd = [name for name in value if not isinstance(name, str)]
+        return f"must have string keys, not {odd[0]!r}" if odd else _find_problem([*value, *value.values()])
+    if isinstance(value, list | tuple):
+        return next((problem for part in value if (problem := _find_problem(part)) is not None), None)
+    if isinstance(value, str):
+        surrogates = any("\ud800" <= letter <= "\udfff" for letter in value)
+        return "must not contain lone surrogates" if surrogates else None
+    if isinstance(value, float):
+        return None if isfinite(value) else f"must not contain {value}"
+    if isinstance(value, bool | None) or as_int(value) is not None:
+        return None
+    return f"must be serializable as JSON, not contain a {type(value).__name__}"
 
 
 def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]:
     """Return the writes that delete stored limits. The records stay, so that their version never falls."""
-    registry: dict[str, int] = {}
-    writes = []
-    for key, image in configs:
-        registry[f"r_{image['resource']}"] = -1
-        writes.append(config.replace(key, image, None, {}))
-    if registry:
-        writes.append(Write(keys.entity_config_resources(ns), (), {}, registry))
-    return writes
+    if not configs:
+        return []
+    registry = {f"r_{image['resource']}": -1 for _, image in configs}
+    writes = [config.replace(key, image, None, {}) for key, image in configs]
+    return [*writes, Write(keys.entity_config_resources(ns), (), {}, registry)]

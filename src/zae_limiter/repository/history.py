@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
-from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
-from ..records import audit, keys, usage
-from ..records.algebra import Image, Query
+from ..records import audit, keys, ledger, usage
+from ..records.algebra import Query
+from ..records.bucket import inspect
+from ..records.keys import buckets_of_entity, buckets_of_resource
 from . import cursors
-from .base import MAX_PAGE, Operations
-from .bookkeeping import book_usage
+from .backend import MAX_PAGE, Operations
+from .buckets import book
+
+if TYPE_CHECKING:
+    from ..core.reports import UsageSnapshot, UsageSummary
+    from ..core.values import AuditEvent
+    from ..records.algebra import Image
+    from ..runtime.deadline import Deadline
+
+_BOOKED_TOGETHER = 20
 
 
 class HistoryOperations(Operations):
@@ -33,14 +42,14 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
-        deadline = self._step_deadline()
+        deadline = self._deadline().for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
         query = Query(
             keys.pk_audit(ns, entity_id), keys.AUDIT_PREFIX, limit=min(limit, 1000) + 1, descending=True, end=end
         )
-        rows = await self._backend.collect(query, deadline, limit + 1)
+        rows, _ = await self._backend.collect_some(query, limit + 1, deadline)
         events = [audit.decode(image) for _, image in rows]
         return [event for event in events if event.event_id != start_event_id][:limit]
 
@@ -68,19 +77,21 @@ class HistoryOperations(Operations):
             limit: The most snapshots of a page.
             next_key: The cursor of the previous page; None starts at the beginning. The last page returns None.
         """
-        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
+        wanted = _UsageFilter(entity_id, resource, window_type, start, end)
         found, cursor = await self._read_usage(wanted, limit, next_key)
         return [usage.decode(image) for image in found], cursor
 
     async def _read_usage(
         self, wanted: _UsageFilter, limit: int, next_key: str | None
     ) -> tuple[list[Image], str | None]:
+        wanted.check()
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
         after = cursors.decode("next_key", next_key)
         deadline, ns = await self._begin_steps()
         query = wanted.query(ns)._replace(limit=limit, after=after)
-        if after is None:
-            await book_usage(self._backend, ns, wanted.entity_id, wanted.resource, deadline)
+        if after is None and self._backend.store.capabilities.usage_retention_days:
+            await self._book_usage(wanted.buckets(ns), deadline)
         found: list[Image] = []
         while True:
             page = await self._backend.query(query, deadline)
@@ -94,6 +105,21 @@ class HistoryOperations(Operations):
                 return found, cursors.encode(page.cursor)
             query = query._replace(after=page.cursor, limit=limit)
 
+    async def _book_usage(self, query: Query, deadline: Deadline) -> None:
+        """Book all open usage of the buckets of a range into the usage records; each of them is one commit."""
+        backend, query = self._backend, query._replace(limit=500)
+        while True:
+            page = await backend.query(query, deadline)
+            opened = [row for row in page.items if ledger.is_open(inspect(*row))]
+            for start in range(0, len(opened), _BOOKED_TOGETHER):
+                works = [book(backend, *row, deadline) for row in opened[start : start + _BOOKED_TOGETHER]]
+                for result in await backend.runtime.run_together(works):
+                    if isinstance(result, BaseException):
+                        raise result
+            if page.cursor is None:
+                return
+            query = query._replace(after=page.cursor)
+
     async def get_usage_summary(
         self,
         entity_id: str | None = None,
@@ -106,7 +132,8 @@ class HistoryOperations(Operations):
 
         The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
         """
-        wanted = _UsageFilter.check(entity_id, resource, window_type, start_time, end_time)
+        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
+        wanted = _UsageFilter(entity_id, resource, window_type, start, end)
         milli: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}
         next_key: str | None = None
@@ -117,6 +144,8 @@ class HistoryOperations(Operations):
                 starts.setdefault(image["window"], []).append(image["window_start"])
             if next_key is None:
                 break
+        from ..core.reports import UsageSummary
+
         finest = next((each for each in usage.WINDOWS if each in starts), None)
         if finest is None:
             return UsageSummary(0, {}, {}, None, None)
@@ -135,32 +164,29 @@ class _UsageFilter(NamedTuple):
     start: str | None
     end: str | None
 
-    @classmethod
-    def check(
-        cls,
-        entity_id: str | None,
-        resource: str | None,
-        window_type: str | None,
-        start_time: datetime | str | None,
-        end_time: datetime | str | None,
-    ) -> _UsageFilter:
-        """Return the filter. Raise `ValidationError` for invalid arguments."""
-        if window_type is not None and window_type not in usage.WINDOWS:
-            raise ValidationError("window_type", window_type, f"must be one of {', '.join(usage.WINDOWS)}")
-        start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
-        if entity_id is None and resource is None:
+    def check(self) -> None:
+        """Raise `ValidationError` for an invalid window type or name, and if neither name is given."""
+        if self.window_type is not None and self.window_type not in usage.WINDOWS:
+            raise ValidationError("window_type", self.window_type, f"must be one of {', '.join(usage.WINDOWS)}")
+        if self.entity_id is None and self.resource is None:
             raise ValidationError("entity_id", None, "pass an entity_id, a resource or both")
-        if resource is not None:
-            names.resource(resource)
-        if entity_id is not None:
-            names.entity_id(entity_id)
-        return cls(entity_id, resource, window_type, start, end)
+        if self.resource is not None:
+            names.resource(self.resource)
+        if self.entity_id is not None:
+            names.entity_id(self.entity_id)
 
     def matches(self, image: Image) -> bool:
         """Return whether a record is a usage record that is wanted."""
         begun = image.get("window_start", "")
         inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
         return inside and usage.is_present(image) and self.window_type in (None, image["window"])
+
+    def buckets(self, ns: str) -> Query:
+        """Return the range of the buckets whose usage is wanted."""
+        if self.entity_id is not None:
+            return buckets_of_entity(ns, self.entity_id, self.resource)
+        assert self.resource is not None  # one of the two is given
+        return buckets_of_resource(ns, self.resource)
 
     def query(self, ns: str) -> Query:
         """Return the smallest range with all that is wanted, bounded in time if its keys are ordered by time."""

@@ -11,7 +11,7 @@ from ..core.values import AuditAction, Namespace
 from ..records import keys, namespace
 from ..records.algebra import Query, Write
 from ..records.instants import iso
-from .base import MAX_COMMIT, Operations
+from .backend import MAX_COMMIT, Operations
 from .compatibility import decode_namespace
 
 if TYPE_CHECKING:
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
 
     from ..runtime.deadline import Deadline
 
+_CHANGED = "was changed by somebody else; try again"
+
 
 class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
 
     async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace and return it; an existing one is returned unchanged.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
         names.namespace(name, "name")
         names.principal(principal)
         deadline = self._deadline()
         while True:
-            found = await self._find_name(name, deadline)
-            if found is not None:
-                return found
+            (image,) = await self._backend.read([keys.namespace(name)], deadline)
+            if image is not None:
+                return decode_namespace(image)
             await self._backend.check_registrable(deadline)
             made = self._backend.new_namespace(name)
             event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
@@ -42,10 +41,7 @@ class NamespaceOperations(Operations):
                 return made
 
     async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
         names.principal(principal)
         if isinstance(wanted, str):
             raise ValidationError("wanted", wanted, "must be a list of names; put brackets around it")
@@ -56,35 +52,22 @@ class NamespaceOperations(Operations):
         """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
         return await self._require_name(name, self._deadline())
 
-    async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
-        names.namespace(name, "name")
-        found = await self._find_name(name, deadline)
-        if found is None:
-            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
-        return found
-
     async def list_namespaces(self) -> list[Namespace]:
         """Return all active namespaces, sorted by name."""
-        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), self._step_deadline())
-        return [decode_namespace(image) for _, image in rows]
+        return await self._list(keys.NAMESPACE_PREFIX)
 
     async def list_orphan_namespaces(self) -> list[Namespace]:
         """Return deleted namespaces whose data still exist, to be recovered or purged."""
-        rows = await self._backend.collect(Query(keys.registry(), prefix=keys.NSID_PREFIX), self._step_deadline())
-        every = [decode_namespace(image) for _, image in rows]
-        return [found for found in every if found.status != namespace.ACTIVE]
+        return [found for found in await self._list(keys.NSID_PREFIX) if found.status != namespace.ACTIVE]
 
     async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name and return the namespace. Its data stay until `purge_namespace`.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         names.principal(principal)
         deadline = self._deadline()
         found = await self._require_name(name, deadline)
         writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
-        await self._apply(found, [*writes, event], "was changed by somebody else; try again", deadline)
+        await self._apply(found, [*writes, event], deadline)
         self._backend.leave_namespace(name)
         return await self._require_id(found.id, deadline)
 
@@ -96,11 +79,9 @@ class NamespaceOperations(Operations):
         names.principal(principal)
         deadline = self._deadline()
         found = await self._require_id(namespace_id, deadline)
-        problem = (
-            f"is {found.status}, or another namespace has taken its name; only deleted namespaces can be recovered"
-        )
+        taken = "another namespace has taken its name; only deleted namespaces can be recovered"
         event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
-        await self._apply(found, [*namespace.recover(found), event], problem, deadline)
+        await self._apply(found, [*namespace.recover(found), event], deadline, f"is {found.status}, or {taken}")
         return await self._require_id(namespace_id, deadline)
 
     async def purge_namespace(
@@ -112,15 +93,14 @@ class NamespaceOperations(Operations):
         the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
         """
         names.principal(principal)
-        deadline = self._step_deadline()
+        deadline = self._deadline().for_each_step()
         found = await self._require_id(namespace_id, deadline)
         if found.status == namespace.ACTIVE:
             raise NamespaceStateError(f"Namespace {found.name!r} is active; delete it first.")
-        if not await self._backend.commit([namespace.begin_purge(found)], deadline):
-            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) was changed by somebody else; try again.")
+        await self._apply(found, [namespace.begin_purge(found)], deadline)
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
-        while rows := await self._backend.collect(query, deadline, MAX_COMMIT):
+        while rows := (await self._backend.collect_some(query, MAX_COMMIT, deadline))[0]:
             await self._backend.commit([Write(key, delete=True) for key, _ in rows], deadline)
             count += len(rows)
             if on_progress is not None:
@@ -129,22 +109,29 @@ class NamespaceOperations(Operations):
         await self._backend.commit([namespace.end_purge(found), event], deadline)
         return count
 
-    async def _find_name(self, name: str, deadline: Deadline) -> Namespace | None:
-        image = (await self._backend.read([keys.namespace(name)], deadline))[0]
-        return None if image is None else decode_namespace(image)
+    async def _list(self, prefix: str) -> list[Namespace]:
+        deadline = self._deadline().for_each_step()
+        rows = await self._backend.collect(Query(keys.registry(), prefix=prefix), deadline)
+        return [decode_namespace(image) for _, image in rows]
+
+    async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
+        names.namespace(name, "name")
+        (image,) = await self._backend.read([keys.namespace(name)], deadline)
+        if image is None:
+            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
+        return decode_namespace(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
-        image = (await self._backend.read([keys.nsid(namespace_id)], deadline))[0]
+        (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
         return decode_namespace(image)
 
-    async def _apply(self, found: Namespace, writes: list[Write], problem: str, deadline: Deadline) -> None:
+    async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):
             raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
 
     def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
-        subject = keys.audit_namespace(found.name)
-        details = {"namespace_id": found.id}
+        subject, details = keys.audit_namespace(found.name), {"namespace_id": found.id}
         return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)

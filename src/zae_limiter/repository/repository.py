@@ -7,27 +7,26 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .._version import __version__
-from ..clock import Clock
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
-from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
 from ..stores.bounded import MAX_CACHED_KEYS
-from ..stores.opening import open_store, store_url
 from ..stores.provisioning import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
+from .buckets import SurveyOperations
 from .configs import ConfigOperations
 from .entities import EntityOperations
 from .history import HistoryOperations
 from .namespaces import NamespaceOperations
-from .survey import SurveyOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
+    from ..clock import Clock
+    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.values import BackendCapabilities
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
@@ -40,8 +39,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
-            store
-            object, or without ``://`` the name of a DynamoDB stack. Without it, ``$ZAE_LIMITER_URL``, else memory.
+            store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
         name: The name of a DynamoDB stack, instead of ``url_or_name``.
         region: The AWS region of the stack.
         endpoint_url: The AWS endpoint, e.g. of a local AWS.
@@ -75,31 +73,30 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
-        store = self._open_store(url_or_name, name, region, endpoint_url, stack_options, clock)
+        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+        store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
         self._stack_options = stack_options
         prepare = None if stack_options is None else self._deploy
         self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare, max_cached_keys)
 
-    def _open_store(
-        self,
-        given: str | Store | None,
-        name: str | None,
-        region: str | None,
-        endpoint_url: str | None,
-        stack_options: StackOptions | None,
-        clock: Clock | None,
-    ) -> Store:
-        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+    def _open_store(self, given: str | Store | None, clock: Clock | None, aws: dict[str, Any]) -> Store:
+        """Return the store of a URL, a stack name or itself; the arguments ``aws`` are for DynamoDB only."""
+        from ..stores.opening import open_store, store_url
+
+        if given is None or isinstance(given, str):
+            where = store_url(given, aws["name"])
+        elif all(hasattr(given, part) for part in ("commit", "read", "query", "clock", "capabilities")):
+            where = "a store object"
+        else:
+            raise ValidationError("url_or_name", given, "must be a store URL, a stack name or a Store")
+        for field, value in aws.items():
+            if value is not None and not where.startswith("dynamodb:"):
+                raise ValidationError(field, value, f"is not supported on {where}; it is for DynamoDB only")
         if given is not None and not isinstance(given, str):
-            if not all(hasattr(given, part) for part in ("commit", "read", "query", "clock", "capabilities")):
-                raise ValidationError("url_or_name", given, "must be a store URL, a stack name or a Store")
-            _reject_options(aws, "a store object")
             return given
-        url = store_url(given, name)
-        if not url.startswith("dynamodb:"):
-            _reject_options(aws, url)
-        store = open_store(url, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
+        region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
+        store = open_store(where, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
         if stack_options is not None:
             from ..aws.deployment import check_store
 
@@ -147,6 +144,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     def get_backend_stats(self) -> BackendStats:
         """Return the calls to the store and their cost; empty for stores that do not count them."""
+        from ..core.reports import BackendStats
+
         store = self._backend.store
         return store.stats() if isinstance(store, Metered) else BackendStats()
 
@@ -189,19 +188,21 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions."""
+        from ..core.reports import Status
+
         started = perf_counter()
         schema: str | None = None
         reason: str | None = None
+        latency: float | None = None
         try:
-            deadline = self._deadline()
-            record = (await self._backend.read([keys.version(await self._backend.ns(deadline))], deadline))[0]
+            deadline, ns = await self._begin()
+            (record,) = await self._backend.read([keys.version(ns)], deadline)
             schema = None if record is None else record.get("schema_version")
+            latency = round((perf_counter() - started) * 1000, 3)
         except RateLimiterUnavailable as error:
             reason = str(error)
-        available = reason is None
-        latency = round((perf_counter() - started) * 1000, 3) if available else None
-        backend = self.capabilities.name
-        return Status(available, backend, latency, self.namespace, schema, __version__, self.clock_skew_ms, reason)
+        name, skew_ms = self.capabilities.name, self.clock_skew_ms
+        return Status(reason is None, name, latency, self.namespace, schema, __version__, skew_ms, reason)
 
     async def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
@@ -211,16 +212,8 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
         self._backend.check_usable()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def _reject_options(options: Mapping[str, object], where: str) -> None:
-    for field, value in options.items():
-        if value is not None:
-            raise ValidationError(field, value, f"is not supported on {where}; it is for DynamoDB only")
 
 
 def _measure_skew(store: Store, clock: Clock | None) -> int:
@@ -229,15 +222,9 @@ def _measure_skew(store: Store, clock: Clock | None) -> int:
         return 0
     skew = clock.now_ms() - store.clock.now_ms()
     if abs(skew) >= _SKEW_WORTH_TELLING_MS:
+        message = "clock of this process is %+d ms off the clock of the %s store; decisions follow the store"
         name = store.capabilities.name
-        tell(
-            CLOCK_SKEWED,
-            "clock of this process is %+d ms off the clock of the %s store; decisions follow the store",
-            skew,
-            name,
-            zae_backend=name,
-            zae_skew_ms=skew,
-        )
+        tell(CLOCK_SKEWED, message, skew, name, zae_backend=name, zae_skew_ms=skew)
     return skew
 
 

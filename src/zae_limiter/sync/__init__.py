@@ -4,20 +4,11 @@ A blocking store finishes inside the await without suspending, so each coroutine
 ``send``. Every method is one line; signatures are those of the async form without ``await``.
 """
 
-from ..limiter.lease import SyncLease
+from ..limiter.lease import SyncLease as SyncLease
 from .facade import (
-    BlockingRateLimiter,
-    BlockingRepository,
-    SyncRateLimiter,
-    SyncRepository,
-    SyncRepositoryBuilder,
+    BlockingRateLimiter as BlockingRateLimiter,
+    BlockingRepository as BlockingRepository,
+    SyncRateLimiter as SyncRateLimiter,
+    SyncRepository as SyncRepository,
+    SyncRepositoryBuilder as SyncRepositoryBuilder,
 )
-
-__all__ = [
-    "BlockingRateLimiter",
-    "BlockingRepository",
-    "SyncLease",
-    "SyncRateLimiter",
-    "SyncRepository",
-    "SyncRepositoryBuilder",
-]

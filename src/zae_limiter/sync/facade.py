@@ -9,25 +9,19 @@ from ..limiter.amounts import check_amounts
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
+from ..repository.buckets import MAX_RECORDS
 from ..repository.repository import Repository, RepositoryOptions
 from ..runtime.blocking import BlockingRuntime, run
 from ..stores.bounded import MAX_CACHED_KEYS
-from .operations import (
-    SyncConfigOperations,
-    SyncEntityOperations,
-    SyncHistoryOperations,
-    SyncNamespaceOperations,
-    SyncQueryOperations,
-    SyncSurveyOperations,
-)
+from .operations import SyncOperations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.values import BackendCapabilities, BackendStats, CacheStats, OnUnavailable, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
+    from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..observer import Observer
     from ..stores.port import Store
 
@@ -47,15 +41,12 @@ class BlockingRateLimiter(RateLimiter):
     _repository_type = BlockingRepository
 
 
-class SyncRepository(
-    SyncEntityOperations, SyncConfigOperations, SyncNamespaceOperations, SyncSurveyOperations, SyncHistoryOperations
-):
+class SyncRepository(SyncOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
-            store
-            object, or without ``://`` the name of a DynamoDB stack. Without it, ``$ZAE_LIMITER_URL``, else memory.
+            store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
         name: The name of a DynamoDB stack, instead of ``url_or_name``.
         region: The AWS region of the stack.
         endpoint_url: The AWS endpoint, e.g. of a local AWS.
@@ -160,6 +151,54 @@ class SyncRepository(
         """Return whether the store is available, its latency and the versions."""
         return run(self._inner.status())
 
+    def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
+        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
+        return run(self._inner.register_namespace(name, principal))
+
+    def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
+        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
+        return run(self._inner.register_namespaces(wanted, principal))
+
+    def get_namespace(self, name: str) -> Namespace:
+        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
+        return run(self._inner.get_namespace(name))
+
+    def list_namespaces(self) -> list[Namespace]:
+        """Return all active namespaces, sorted by name."""
+        return run(self._inner.list_namespaces())
+
+    def list_orphan_namespaces(self) -> list[Namespace]:
+        """Return deleted namespaces whose data still exist, to be recovered or purged."""
+        return run(self._inner.list_orphan_namespaces())
+
+    def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
+        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
+        return run(self._inner.delete_namespace(name, principal))
+
+    def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
+        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.recover_namespace(namespace_id, principal))
+
+    def purge_namespace(
+        self, namespace_id: str, principal: str | None = None, on_progress: Callable[[int], None] | None = None
+    ) -> int:
+        """Delete all data of a deleted namespace for good. Return the number of records.
+
+        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
+        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
+        """
+        return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
+
+    def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
+        """Return the present load of every bucket of a resource, or of the namespace.
+
+        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
+        """
+        return run(self._inner.survey_buckets(resource, max_records))
+
     def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
         run(self._inner.close())
@@ -168,9 +207,7 @@ class SyncRepository(
         run(self._inner.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -182,7 +219,7 @@ class SyncRepositoryBuilder(RepositoryOptions):
         return SyncRepository._of(run(self._open(BlockingRepository)))
 
 
-class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOperations, SyncHistoryOperations):
+class SyncRateLimiter(SyncOperations):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `SyncRepository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
@@ -275,6 +312,48 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
             options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
+    def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
+
+        ``limits`` are counted by instead of the stored ones; nothing is written.
+        """
+        return run(self._inner.available(entity_id, resource, limits))
+
+    def time_until_available(
+        self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
+    ) -> float:
+        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
+
+        ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
+        stored ones, from now on; nothing is written.
+        """
+        return run(self._inner.time_until_available(entity_id, resource, needed, limits))
+
+    def get_status(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+    ) -> list[LevelStatus]:
+        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
+
+        ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
+        name that ``retry_after_seconds`` waits for; one of each limit if None.
+        """
+        return run(self._inner.get_status(entity_id, resource, limits, needed))
+
+    def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
+        """Return one limit of a resource over all entities that have a bucket for it.
+
+        ``parents_only`` leaves out entities that have a parent.
+        """
+        return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
+
+    def is_available(self, timeout: float = 1.0) -> bool:
+        """Return whether the store answers within ``timeout`` seconds."""
+        return run(self._inner.is_available(timeout))
+
     def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 
@@ -286,7 +365,5 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         run(self._inner.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,43 +1,28 @@
-"""The groups of operations, blocking: one line per method."""
+"""The operations that repository and limiter share, blocking: one line per method."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core import names
+from ..core.names import DEFAULT_RESOURCE
 from ..repository.entities import UNSET, Unset
-from ..repository.survey import MAX_RECORDS
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from ..core.limit import Limit
-    from ..core.survey import Survey
-    from ..core.values import (
-        AuditEvent,
-        BucketState,
-        Entity,
-        LevelStatus,
-        Namespace,
-        OnUnavailable,
-        ResourceCapacity,
-        UsageSnapshot,
-        UsageSummary,
-    )
-    from ..limiter.queries import QueryOperations
-    from ..repository.configs import ConfigOperations
-    from ..repository.entities import EntityOperations
-    from ..repository.history import HistoryOperations
-    from ..repository.namespaces import NamespaceOperations
-    from ..repository.survey import SurveyOperations
+    from ..core.reports import BucketState, UsageSnapshot, UsageSummary
+    from ..core.values import AuditEvent, Entity, OnUnavailable
+    from ..limiter.limiter import RateLimiter
+    from ..repository.repository import Repository
 
 
-class SyncEntityOperations:
-    """`EntityOperations`, blocking."""
+class SyncOperations:
+    """Entities, limits and history, blocking."""
 
-    _inner: EntityOperations
+    _inner: Repository | RateLimiter
 
     def create_entity(
         self,
@@ -104,23 +89,11 @@ class SyncEntityOperations:
         return run(self._inner.get_buckets(entity_id, resource))
 
     def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete the bucket of an entity and a resource, damaged or not: the next one starts full.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
         return run(self._inner.reset_bucket(entity_id, resource, principal))
 
-
-class SyncConfigOperations:
-    """`ConfigOperations`, blocking."""
-
-    _inner: ConfigOperations
-
     def set_system_defaults(
-        self,
-        limits: Sequence[Limit],
-        on_unavailable: OnUnavailable | str | None = None,
-        principal: str | None = None,
+        self, limits: Sequence[Limit], on_unavailable: OnUnavailable | str | None = None, principal: str | None = None
     ) -> None:
         """Set the ``limits`` that apply where nothing more specific is stored.
 
@@ -134,14 +107,11 @@ class SyncConfigOperations:
         return run(self._inner.get_system_defaults())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` is who did it, for the audit log."""
+        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
         return run(self._inner.delete_system_defaults(principal))
 
     def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for all entities that have none of their own.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
         return run(self._inner.set_resource_defaults(resource, limits, principal))
 
     def get_resource_defaults(self, resource: str) -> list[Limit]:
@@ -149,7 +119,7 @@ class SyncConfigOperations:
         return run(self._inner.get_resource_defaults(resource))
 
     def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` is who did it, for the audit log."""
+        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
         return run(self._inner.delete_resource_defaults(resource, principal))
 
     def list_resources_with_defaults(self) -> list[str]:
@@ -157,11 +127,7 @@ class SyncConfigOperations:
         return run(self._inner.list_resources_with_defaults())
 
     def set_limits(
-        self,
-        entity_id: str,
-        limits: Sequence[Limit],
-        resource: str = names.DEFAULT_RESOURCE,
-        principal: str | None = None,
+        self, entity_id: str, limits: Sequence[Limit], resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
@@ -169,13 +135,11 @@ class SyncConfigOperations:
         """
         return run(self._inner.set_limits(entity_id, limits, resource, principal))
 
-    def get_limits(self, entity_id: str, resource: str = names.DEFAULT_RESOURCE) -> list[Limit]:
+    def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
         return run(self._inner.get_limits(entity_id, resource))
 
-    def delete_limits(
-        self, entity_id: str, resource: str = names.DEFAULT_RESOURCE, principal: str | None = None
-    ) -> None:
+    def delete_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None) -> None:
         """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
 
         ``principal`` says in the audit log who did it.
@@ -183,7 +147,7 @@ class SyncConfigOperations:
         return run(self._inner.delete_limits(entity_id, resource, principal))
 
     def list_entities_with_custom_limits(
-        self, resource: str = names.DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
         """Return one page of entities with limits of their own, and a cursor.
 
@@ -204,84 +168,6 @@ class SyncConfigOperations:
         The policy is what an acquire does when the store is unavailable, as stored; the level is one of `SOURCES`.
         """
         return run(self._inner.resolve_limits(entity_id, resource))
-
-
-class SyncNamespaceOperations:
-    """`NamespaceOperations`, blocking."""
-
-    _inner: NamespaceOperations
-
-    def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace and return it; an existing one is returned unchanged.
-
-        ``principal`` says in the audit log who did it.
-        """
-        return run(self._inner.register_namespace(name, principal))
-
-    def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them.
-
-        ``principal`` says in the audit log who did it.
-        """
-        return run(self._inner.register_namespaces(wanted, principal))
-
-    def get_namespace(self, name: str) -> Namespace:
-        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
-        return run(self._inner.get_namespace(name))
-
-    def list_namespaces(self) -> list[Namespace]:
-        """Return all active namespaces, sorted by name."""
-        return run(self._inner.list_namespaces())
-
-    def list_orphan_namespaces(self) -> list[Namespace]:
-        """Return deleted namespaces whose data still exist, to be recovered or purged."""
-        return run(self._inner.list_orphan_namespaces())
-
-    def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name and return the namespace. Its data stay until `purge_namespace`.
-
-        ``principal`` says in the audit log who did it.
-        """
-        return run(self._inner.delete_namespace(name, principal))
-
-    def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
-
-        ``principal`` says in the audit log who did it.
-        """
-        return run(self._inner.recover_namespace(namespace_id, principal))
-
-    def purge_namespace(
-        self,
-        namespace_id: str,
-        principal: str | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> int:
-        """Delete all data of a deleted namespace for good. Return the number of records.
-
-        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
-        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
-        """
-        return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
-
-
-class SyncSurveyOperations:
-    """`SurveyOperations`, blocking."""
-
-    _inner: SurveyOperations
-
-    def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
-        """Return the present load of every bucket of a resource, or of the namespace.
-
-        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
-        """
-        return run(self._inner.survey_buckets(resource, max_records))
-
-
-class SyncHistoryOperations:
-    """`HistoryOperations`, blocking."""
-
-    _inner: HistoryOperations
 
     def get_audit_events(self, entity_id: str, limit: int = 100, start_event_id: str | None = None) -> list[AuditEvent]:
         """Return at most ``limit`` changes, newest first, older than ``start_event_id`` if given.
@@ -331,69 +217,3 @@ class SyncHistoryOperations:
         The arguments are those of `get_usage_snapshots`; without ``window_type`` it is the finest kind that there is.
         """
         return run(self._inner.get_usage_summary(entity_id, resource, window_type, start_time, end_time))
-
-
-class SyncQueryOperations:
-    """`QueryOperations`, blocking."""
-
-    _inner: QueryOperations
-
-    def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
-
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
-        """
-        return run(self._inner.available(entity_id, resource, limits))
-
-    def time_until_available(
-        self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
-    ) -> float:
-        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
-
-        With ``limits`` it is counted as if the bucket had them from now on.
-
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            needed: The tokens by limit name.
-            limits: Limits to count by instead of the stored ones; nothing is written.
-        """
-        return run(self._inner.time_until_available(entity_id, resource, needed, limits))
-
-    def get_status(
-        self,
-        entity_id: str,
-        resource: str,
-        limits: Sequence[Limit] | None = None,
-        needed: Mapping[str, int] | None = None,
-    ) -> list[LevelStatus]:
-        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
-
-        Args:
-            entity_id: The entity.
-            resource: The resource.
-            limits: Limits to count by instead of the stored ones; nothing is written.
-            needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
-        """
-        return run(self._inner.get_status(entity_id, resource, limits, needed))
-
-    def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
-        """Return one limit of a resource over all entities that have a bucket for it.
-
-        Args:
-            resource: The resource.
-            limit_name: The limit.
-            parents_only: Leave out entities that have a parent.
-        """
-        return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
-
-    def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers.
-
-        Args:
-            timeout: The seconds that it has.
-        """
-        return run(self._inner.is_available(timeout))

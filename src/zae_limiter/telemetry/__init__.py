@@ -36,6 +36,6 @@ and SQLite, which are asked inside the process, none. These and ``config.cache``
 - ``result``: ``hit``, ``miss``. ``operation`` of units: ``read``, ``write``.
 """
 
-from .switching import instrument, uninstrument
+from .meter import instrument, uninstrument
 
 __all__ = ["instrument", "uninstrument"]

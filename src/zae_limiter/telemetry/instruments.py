@@ -25,6 +25,12 @@ _WAIT_SECONDS = (0.001, 0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TOKENS = (0, 1, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000)
 _RATIO = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4, 10)
 
+_HISTOGRAMS = {
+    "decision.duration": ("s", "Time to a decision, without the time in line", _SECONDS),
+    "wait.duration": ("s", "Time in line of acquires with max_wait", _WAIT_SECONDS),
+    "estimate.error": ("{token}", "Tokens by which an estimate was corrected", _TOKENS),
+    "estimate.ratio": ("1", "Tokens used for each one estimated", _RATIO),
+}
 _COUNTED = {
     "config.cache": ("{lookup}", "Look-ups of stored limits in the cache"),
     "backend.calls": ("{call}", "Requests sent to the store"),
@@ -43,30 +49,9 @@ class Instruments:
         meter = metrics.get_meter("zae_limiter", __version__, provider)
         self.tally = Tally()
         self.decisions = meter.create_counter("zae_limiter.decisions", "{decision}", "Decisions by outcome")
-        histogram = meter.create_histogram
-        self.duration = histogram(
-            "zae_limiter.decision.duration",
-            "s",
-            "Time to a decision, without the time in line",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self.wait = histogram(
-            "zae_limiter.wait.duration",
-            "s",
-            "Time in line of acquires with max_wait",
-            explicit_bucket_boundaries_advisory=_WAIT_SECONDS,
-        )
-        self.error = histogram(
-            "zae_limiter.estimate.error",
-            "{token}",
-            "Tokens by which an estimate was corrected",
-            explicit_bucket_boundaries_advisory=_TOKENS,
-        )
-        self.ratio = histogram(
-            "zae_limiter.estimate.ratio",
-            "1",
-            "Tokens used for each one estimated",
-            explicit_bucket_boundaries_advisory=_RATIO,
+        self.duration, self.wait, self.error, self.ratio = (
+            meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
+            for name, (unit, what, bounds) in _HISTOGRAMS.items()
         )
         for name, (unit, description) in _COUNTED.items():
             meter.create_observable_counter(

@@ -47,7 +47,7 @@ class Tally:
     """The sum over all sources, those that have left too."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sources: dict[int, Source] = {}
         self._past: Counter[Series] = Counter()
         self._leaving: deque[int] = deque()
@@ -56,7 +56,7 @@ class Tally:
     def join(self, owner: object, read: Callable[[], Counts]) -> int:
         """Count what ``read`` tells from now on; ``owner`` says which source it is, and ``read`` keeps it alive."""
         with self._lock:
-            self._drop_leaving()
+            self.drop_leaving()
             name = id(owner)
             source = self._sources.get(name)
             if source is None:
@@ -71,22 +71,19 @@ class Tally:
     def drop_leaving(self) -> None:
         """Count those that leave up to now, and no further."""
         with self._lock:
-            self._drop_leaving()
+            while self._leaving:
+                name = self._leaving.popleft()
+                source = self._sources[name]
+                source.users -= 1
+                if not source.users:
+                    self._past.update(source.count())
+                    del self._sources[name]
 
     def totals(self, metric: str) -> dict[Attributes, float]:
         """Return the lines of a metric; one that has counted nothing yet is not there."""
         with self._lock:
-            self._drop_leaving()
+            self.drop_leaving()
             sums = Counter(self._past)
             for source in self._sources.values():
                 sums.update(source.count())
         return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}
-
-    def _drop_leaving(self) -> None:
-        while self._leaving:
-            name = self._leaving.popleft()
-            source = self._sources[name]
-            source.users -= 1
-            if not source.users:
-                self._past.update(source.count())
-                del self._sources[name]

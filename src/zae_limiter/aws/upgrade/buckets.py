@@ -56,12 +56,12 @@ def read_rule(fields: Image, capacity: str, burst: str, amount: str, period: str
 def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: int = 0) -> Level:
     """Return a bucket as a `Level` without limits. ``owner`` has the parent that is charged with it."""
     return Level(
+        keys.bucket(ns, entity_id, resource),
         ns,
         entity_id,
         resource,
         (),
-        source="",
-        version=None,
+        {},
         lifetime_ms=lifetime_ms,
         cascade=bool(owner.get("cascade")),
         parent_id=owner.get("parent_id") or None,

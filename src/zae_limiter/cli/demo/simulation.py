@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...core.errors import RateLimitExceeded
-from ...core.values import LevelStatus
+from ...core.reports import LevelStatus
 from .ledger import Ledger
 from .scenario import ESTIMATE, KEYS, RESOURCE, Party
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...clock import Clock
-from ...core.values import LevelStatus
+from ...core.reports import LevelStatus
 from ..output import encodable, open_console
 from .bars import bar
 from .scenario import ESTIMATE, PARTIES, tree_labels

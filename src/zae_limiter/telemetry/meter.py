@@ -1,0 +1,153 @@
+"""The observer that measures a limiter: decisions, the time they took, and how far estimates were off.
+
+What the config cache counts anyway, and what stores count that count their calls, goes into a tally.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from weakref import finalize
+
+from ..core.errors import ValidationError
+from ..limiter.limiter import RateLimiter
+from ..observer import Observer
+from ..stores.provisioning import Metered
+from ..sync import SyncRateLimiter
+from .tally import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from opentelemetry.metrics import MeterProvider
+
+    from ..observer import Decision, Settlement
+    from ..repository.repository import Repository
+    from ..sync import SyncRepository
+    from .instruments import Instruments
+    from .tally import Attributes, Counts, Tally
+
+L = TypeVar("L", RateLimiter, SyncRateLimiter)
+
+LABELS = ("resource", "entity_id")
+
+
+def instrument(limiter: L, *, meter_provider: MeterProvider | None = None, labels: Collection[str] = ()) -> L:
+    """Measure a limiter from now on, and return it. Doing it again changes the options and counts nothing twice.
+
+    ``meter_provider`` is where the instruments are created, unless told otherwise the application's, which may be set
+    up later. ``labels`` adds attributes to the metrics of decisions and estimates. Each value of a label is a time
+    series of its own for every outcome, kept in memory by the SDK and, mostly, paid for where they are stored:
+
+    - ``"resource"``: one series per resource name. Fine for a few models or routes; not where names come from clients.
+    - ``"entity_id"``: one series per entity. Never for API keys or addresses; for a handful of known tenants it can be.
+    """
+    _check_limiter(limiter)
+    if not isinstance(labels, (list, tuple, set, frozenset)):
+        raise ValidationError("labels", labels, f"must be a list of names out of {', '.join(LABELS)}")
+    for label in labels:
+        if label not in LABELS:
+            raise ValidationError("labels", label, f"is no label; there are {' and '.join(LABELS)}")
+    try:
+        from .instruments import find_instruments
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise ImportError('instrument() needs OpenTelemetry: pip install "zae-limiter[otel]"') from None
+    instruments = find_instruments(meter_provider)
+    uninstrument(limiter)
+    limiter.observers = (*limiter.observers, Meter(limiter.repository, instruments, frozenset(labels)))
+    return limiter
+
+
+def uninstrument(limiter: RateLimiter | SyncRateLimiter) -> None:
+    """Measure a limiter no more; it is then as it was before. What was counted stays counted."""
+    _check_limiter(limiter)
+    meters = [observer for observer in limiter.observers if isinstance(observer, Meter)]
+    if meters:
+        limiter.observers = tuple([observer for observer in limiter.observers if observer not in meters])
+    for meter in meters:
+        meter.stop()
+
+
+def _check_limiter(limiter: object) -> None:
+    if not isinstance(limiter, (RateLimiter, SyncRateLimiter)):
+        raise ValidationError("limiter", limiter, "must be a RateLimiter or a SyncRateLimiter")
+
+
+class Meter(Observer):
+    """Measures one limiter, and lets a tally count what its cache and its store count, until it stops or goes."""
+
+    def __init__(
+        self, repository: Repository | SyncRepository, instruments: Instruments, labels: frozenset[str]
+    ) -> None:
+        self._to = instruments
+        self._where = {
+            "zae_limiter.backend": repository.capabilities.name,
+            "zae_limiter.namespace": repository.namespace,
+        }
+        self._by_resource = "resource" in labels
+        self._by_entity = "entity_id" in labels
+        self._leave = finalize(self, instruments.tally.leave, *_join(instruments.tally, repository))
+        self._leave.atexit = False
+
+    def stop(self) -> None:
+        """Let the tally count no further; what was counted stays."""
+        self._leave()
+        self._to.tally.drop_leaving()
+
+    def on_decision(self, decision: Decision) -> None:
+        """Count a decision, and record the time it took and the time in line."""
+        attributes = self._attributes(decision, {"zae_limiter.outcome": decision.outcome})
+        self._to.decisions.add(1, attributes)
+        self._to.duration.record(decision.seconds, attributes)
+        if decision.waited is not None:
+            self._to.wait.record(decision.waited, attributes)
+
+    def on_settlement(self, settlement: Settlement) -> None:
+        """Record how far each estimate was off. A histogram takes nothing below zero: the direction is an attribute."""
+        for limit, amount in settlement.correction.items():
+            attributes = self._attributes(settlement, {"zae_limiter.limit": limit})
+            direction = "under" if amount > 0 else "over" if amount < 0 else "exact"
+            self._to.error.record(abs(amount), {**attributes, "zae_limiter.direction": direction})
+            estimated = settlement.estimated[limit]
+            if estimated:
+                self._to.ratio.record((estimated + amount) / estimated, attributes)
+
+    def _attributes(self, told: Decision | Settlement, more: dict[str, str]) -> dict[str, str]:
+        attributes = {**self._where, **more}
+        if self._by_resource:
+            attributes["zae_limiter.resource"] = told.resource
+        if self._by_entity:
+            attributes["zae_limiter.entity_id"] = told.entity_id
+        return attributes
+
+
+def _join(tally: Tally, repository: Repository | SyncRepository) -> list[int]:
+    """Let a tally count what a repository's cache and store count; return what `Tally.leave` needs."""
+    store = repository.store
+    name = ("backend", repository.capabilities.name)
+    where = (name, ("namespace", repository.namespace))
+    joined = [tally.join(repository, partial(_read_cache, repository, where))]
+    if isinstance(store, Metered):
+        joined.append(tally.join(store, partial(_read_store, store, (name,))))
+    return joined
+
+
+def _read_cache(repository: Repository | SyncRepository, where: Attributes) -> Counts:
+    stats = repository.get_cache_stats()
+    counts = {"hit": stats.hits, "miss": stats.misses}
+    return {Series("config.cache", (*where, ("result", result))): count for result, count in counts.items()}
+
+
+def _read_store(store: Metered, where: Attributes) -> Counts:
+    stats = store.stats()
+    plain = {"conflicts": stats.conflicts, "retries": stats.retries, "throttled": stats.throttled}
+    return {
+        **{Series("backend.calls", (*where, ("operation", name))): count for name, count in stats.calls.items()},
+        **{Series(f"backend.{name}", where): count for name, count in plain.items()},
+        Series("backend.bytes", (*where, ("direction", "sent"))): stats.bytes_sent,
+        Series("backend.bytes", (*where, ("direction", "received"))): stats.bytes_received,
+        Series("backend.units", (*where, ("operation", "read"))): stats.read_units,
+        Series("backend.units", (*where, ("operation", "write"))): stats.write_units,
+    }
