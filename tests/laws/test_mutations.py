@@ -263,8 +263,8 @@ MUTATIONS = [
     Mutation("records.reshaping.keep_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation(
         "records.charging.charge",
-        "expires_ms = now_ms + level.lifetime_ms",
-        "expires_ms = now_ms + 1",
+        "expires_ms := now_ms + level.lifetime_ms",
+        "expires_ms := now_ms + 1",
         "leases.default_buckets_expire",
     ),
     # Usage.

@@ -182,10 +182,8 @@ def charge(
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
         expires_ms = NEVER if TTL in image else None
-    else:
-        expires_ms = now_ms + level.lifetime_ms
-        if expires_ms <= image.get(TTL, 0) * MILLI:
-            expires_ms = None  # it stays as it is
+    elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
+        expires_ms = None  # it stays as it is
     return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
