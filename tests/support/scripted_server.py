@@ -217,7 +217,7 @@ def driven(mode: str, url: str, *, chance: Chance | None = None, **options: Any)
     """A client of the server at ``url``, in ``mode``."""
     client = open_client("t", blocking=mode == "blocking", region="eu-west-1", endpoint_url=url, **options)
     if chance is not None:
-        client = Client(client._options, client.connections, client.clock, chance)
+        client = Client(client.options, client.connections, client.clock, chance)
     subject = Driven(mode, client)
     try:
         yield subject

@@ -119,7 +119,7 @@ def test_the_next_address_is_tried(server: ScriptedServer, subject: Driven, monk
     with ScriptedServer() as gone:
         dead = gone.port
 
-    async def resolve(host: str, port: int, timeout: float) -> list[Address]:
+    async def resolve(host: str, port: int, deadline: float) -> list[Address]:
         return [(socket.AF_INET, ("127.0.0.1", dead)), (socket.AF_INET, ("127.0.0.1", port))]
 
     monkeypatch.setattr(subject.client.connections.sockets, "resolve", resolve)
@@ -340,7 +340,7 @@ def test_a_plain_proxy(mode: str, server: ScriptedServer, monkeypatch: pytest.Mo
 def test_a_blocking_client_needs_no_event_loop(server: ScriptedServer) -> None:
     client = open_client("t", blocking=True, region="eu-west-1", endpoint_url=server.url)
     assert blocking.run(client.call("GetItem", {})) == {}
-    assert (client.table, client.region, client.endpoint) == ("t", "eu-west-1", server.url)
+    assert (client.table, client.region, client.settings.url) == ("t", "eu-west-1", server.url)
 
 
 def test_opening_a_client_looks_nothing_up() -> None:

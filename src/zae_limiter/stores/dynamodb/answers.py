@@ -1,10 +1,10 @@
-"""What DynamoDB's answers mean: the one table from its error codes to our errors and to what may be done next."""
+"""The meaning of DynamoDB's answers: the one table from its error codes to our errors and to what may be done next."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 from ...core.errors import (
@@ -21,6 +21,9 @@ from .wire import Answer
 OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
 """What to try where a table or a stack is not found: it belongs to one region."""
 
+REQUEST_ID = "x-amzn-requestid"
+"""The header with the id under which the service knows a request."""
+
 
 class Refused(Exception):
     """A guard of the request did not hold; nothing was changed. Internal: the store turns it into a conflict."""
@@ -32,7 +35,7 @@ class Refused(Exception):
 
 
 class ServiceError(Exception):
-    """What the service itself said; the cause of the error that users see."""
+    """The service's own words; the cause of the error that users see."""
 
     def __init__(self, code: str, message: str, status: int, request_id: str | None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -63,68 +66,24 @@ _FOREIGN = Meaning(
     "it is not a zae-limiter table; `zae-limiter create-table` lists the differences and changes nothing",
 )
 _OTHER = Meaning(InfrastructureError, Remedy.NONE, "the request was refused")
+_UNREADABLE = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the answer cannot be read")
 
-MEANINGS: dict[str, Meaning] = {
-    **dict.fromkeys(
-        (
-            "ProvisionedThroughputExceededException",
-            "ProvisionedThroughputExceeded",
-            "ThrottlingException",
-            "ThrottledException",
-            "ThrottlingError",
-            "Throttling",
-            "RequestLimitExceeded",
-            "RequestThrottled",
-            "RequestThrottledException",
-            "TooManyRequestsException",
-            "TooManyRequests",
-            "BandwidthLimitExceeded",
-            "SlowDown",
-        ),
-        _THROTTLED,
-    ),
-    **dict.fromkeys(
-        ("TransactionConflictException", "TransactionConflict", "ReplicatedWriteConflictException"), _CONFLICT
-    ),
-    **dict.fromkeys(
-        (
-            "TransactionInProgressException",
-            "InternalServerError",
-            "InternalServerErrorException",
-            "InternalFailure",
-            "InternalError",
-            "ServiceUnavailable",
-            "ServiceUnavailableException",
-        ),
-        _FAILED,
-    ),
-    **dict.fromkeys(
-        (
-            "ExpiredTokenException",
-            "ExpiredToken",
-            "TokenRefreshRequired",
-            "UnrecognizedClientException",
-            "InvalidClientTokenId",
-        ),
-        _UNKNOWN_KEY,
-    ),
-    **dict.fromkeys(
-        (
-            "InvalidSignatureException",
-            "SignatureDoesNotMatch",
-            "IncompleteSignature",
-            "IncompleteSignatureException",
-            "MissingAuthenticationToken",
-            "MissingAuthenticationTokenException",
-        ),
-        _BAD_SIGNATURE,
-    ),
-    **dict.fromkeys(("RequestExpired", "RequestTimeTooSkewed"), _SKEWED),
-    **dict.fromkeys(
-        ("AccessDeniedException", "AccessDenied", "NotAuthorized", "OptInRequired", "KMSAccessDeniedException"), _DENIED
-    ),
-    **dict.fromkeys(("ResourceNotFoundException", "TableNotFoundException"), _MISSING),
+_CODES = {
+    _THROTTLED: "ProvisionedThroughputExceededException ProvisionedThroughputExceeded ThrottlingException "
+    "ThrottledException ThrottlingError Throttling RequestLimitExceeded RequestThrottled RequestThrottledException "
+    "TooManyRequestsException TooManyRequests BandwidthLimitExceeded SlowDown",
+    _CONFLICT: "TransactionConflictException TransactionConflict ReplicatedWriteConflictException",
+    _FAILED: "TransactionInProgressException InternalServerError InternalServerErrorException InternalFailure "
+    "InternalError ServiceUnavailable ServiceUnavailableException",
+    _UNKNOWN_KEY: "ExpiredTokenException ExpiredToken TokenRefreshRequired UnrecognizedClientException "
+    "InvalidClientTokenId",
+    _BAD_SIGNATURE: "InvalidSignatureException SignatureDoesNotMatch IncompleteSignature IncompleteSignatureException "
+    "MissingAuthenticationToken MissingAuthenticationTokenException",
+    _SKEWED: "RequestExpired RequestTimeTooSkewed",
+    _DENIED: "AccessDeniedException AccessDenied NotAuthorized OptInRequired KMSAccessDeniedException",
+    _MISSING: "ResourceNotFoundException TableNotFoundException",
 }
+MEANINGS: dict[str, Meaning] = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 """By the code of the answer; a status of 500 and above means `_FAILED` whatever the code, any other code `_OTHER`."""
 
 _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
@@ -143,20 +102,24 @@ _REFUSED = "ConditionalCheckFailed"
 
 def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
     """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
-    content = _content(answer, where)
+    content = _parse_content(answer, where)
     if answer.status == 200:
         return content
-    code = _code(answer, content)
-    if code == f"{_REFUSED}Exception":
-        raise Refused(code, content)
+    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
+    code = str(said).rpartition("#")[2].partition(":")[0]
     message = str(content.get("message") or content.get("Message") or "")
-    if code == "TransactionCanceledException":
-        reasons = _reasons(content)
-        if _REFUSED in (reason for reason, _ in reasons):
-            raise Refused(code, content)
-        code, message = next(((found, text) for found, text in reasons if found != "None"), (code, message))
-    error = ServiceError(code, message, answer.status, request_id(answer))
-    raise failure(_meaning(code, message, answer.status), where, error)
+    refused = code == f"{_REFUSED}Exception"
+    if code == "TransactionCanceledException":  # one reason for each write
+        given = content.get("CancellationReasons")
+        reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
+        told = [(str(each.get("Code")), str(each.get("Message") or "")) for each in reasons if each.get("Code")]
+        refused = any(reason == _REFUSED for reason, _ in told)
+        if not refused:
+            code, message = next((each for each in told if each[0] != "None"), (code, message))
+    if refused:
+        raise Refused(code, content)
+    error = ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID))
+    raise failure(_find_meaning(code, message, answer.status), where, error)
 
 
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
@@ -166,45 +129,24 @@ def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     return Failure(meaning.error(where, details, cause), meaning)
 
 
-def request_id(answer: Answer) -> str | None:
-    """Return the id under which the service knows the request, or None."""
-    return answer.headers.get("x-amzn-requestid")
-
-
-def _meaning(code: str, message: str, status: int) -> Meaning:
+def _find_meaning(code: str, message: str, status: int) -> Meaning:
     for known, part, meaning in _BY_MESSAGE:
         if code == known and part in message.lower():
             return meaning
     return MEANINGS.get(code) or (_FAILED if status >= 500 else _THROTTLED if status == 429 else _OTHER)
 
 
-def _content(answer: Answer, where: str) -> dict[str, Any]:
+def _parse_content(answer: Answer, where: str) -> dict[str, Any]:
     """Return the JSON object of an answer. Raise `Failure` if it is incomplete or something else."""
     checksum = answer.headers.get("x-amz-crc32")
-    if checksum is not None and checksum != str(zlib.crc32(answer.body)):
-        raise _unreadable(answer, where, "its checksum is wrong")
-    try:
-        content = json.loads(answer.body)
-    except ValueError:
-        raise _unreadable(answer, where, f"it is not JSON but {answer.body[:60]!r}") from None
+    content: Any = None
+    if checksum is None or checksum == str(zlib.crc32(answer.body)):
+        reason = f"it is not a JSON object but {answer.body[:60]!r}"
+        with contextlib.suppress(ValueError):
+            content = json.loads(answer.body)
+    else:
+        reason = "its checksum is wrong"
     if not isinstance(content, dict):
-        raise _unreadable(answer, where, f"it is not a JSON object but {answer.body[:60]!r}")
+        error = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
+        raise failure(_UNREADABLE, where, error)
     return content
-
-
-def _unreadable(answer: Answer, where: str, reason: str) -> Failure:
-    error = ServiceError(f"status {answer.status}", reason, answer.status, request_id(answer))
-    return failure(Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the answer cannot be read"), where, error)
-
-
-def _code(answer: Answer, content: Mapping[str, Any]) -> str:
-    """Return the name of the error, from the body or from the header."""
-    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
-    return str(said).rpartition("#")[2].partition(":")[0]
-
-
-def _reasons(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the code and the message for each write of a cancelled transaction."""
-    given = content.get("CancellationReasons")
-    reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
-    return [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]

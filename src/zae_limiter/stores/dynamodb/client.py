@@ -13,12 +13,14 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import Refused, failure, parse_answer, request_id
+from .answers import REQUEST_ID, Refused, failure, parse_answer
 from .connections import Connections
 from .credentials import CredentialSource, open_session
 from .date_clock import DateClock
@@ -26,7 +28,7 @@ from .settings import Settings, resolve
 from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets
 from .stats import Stats
-from .wire import Answer, request_bytes
+from .wire import request_bytes
 
 _API = "DynamoDB_20120810"
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -40,7 +42,7 @@ _UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no complete answer ca
 
 
 class Options(NamedTuple):
-    """What a client is told at its birth; nothing is looked up before the first call."""
+    """The options of a client; nothing is looked up before the first call."""
 
     table: str
     region: str | None = None
@@ -56,32 +58,30 @@ class Chance(NamedTuple):
     random: Callable[[], float] = random.random
 
 
+@dataclass(slots=True)
 class _Retry:
     """What one call has tried so far, and whether it may try again."""
 
-    __slots__ = ("_repeatable", "_spent", "_tries", "refused", "signed_with")
-
-    def __init__(self, repeatable: bool) -> None:
-        self._repeatable = repeatable
-        self._tries = 1
-        self._spent: set[Remedy] = set()
-        self.signed_with: Credentials | None = None
-        self.refused: Credentials | None = None
+    repeatable: bool
+    tries: int = 1
+    spent: set[Remedy] = field(default_factory=set)
+    signed_with: Credentials | None = None
+    refused: Credentials | None = None
 
     def pause(self, remedy: Remedy, chance: Callable[[], float]) -> float | None:
-        """Seconds until the next try, with full jitter; None when there is none."""
+        """Return the seconds until the next try, with full jitter, or None if there is none."""
         self.refused = self.signed_with if remedy is Remedy.RENEW else None
-        if remedy is Remedy.NONE or (remedy is Remedy.REPEAT and not self._repeatable):
+        if remedy is Remedy.NONE or (remedy is Remedy.REPEAT and not self.repeatable):
             return None
         if remedy in (Remedy.RENEW, Remedy.RESYNC):
-            if remedy in self._spent:
+            if remedy in self.spent:
                 return None
-            self._spent.add(remedy)
+            self.spent.add(remedy)
             return 0.0
-        self._tries += 1
-        if self._tries > _MAX_TRIES and remedy is not Remedy.TURN:
+        self.tries += 1
+        if self.tries > _MAX_TRIES and remedy is not Remedy.TURN:
             return None
-        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self._tries, 10) - 2))
+        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self.tries, 10) - 2))
 
 
 class Client:
@@ -90,13 +90,14 @@ class Client:
     def __init__(
         self, options: Options, connections: Connections, clock: DateClock, chance: Chance | None = None
     ) -> None:
+        self.options = options
         self.table = options.table
         self.timeout = options.timeout
         self.clock = clock
         self.stats = Stats()
         self.connections = connections
-        self._options = options
         self._chance = chance or Chance()
+        self._session = partial(open_session, options.profile)
         self._settings: Settings | None = None
         self._credentials = CredentialSource(
             self._session, local=lambda: self.settings.is_local, timer=self._chance.timer
@@ -107,23 +108,13 @@ class Client:
         """Region and endpoint, resolved on first use."""
         found = self._settings
         if found is None:
-            found = self._settings = resolve(self._options.region, self._options.endpoint_url, self._session)
+            found = self._settings = resolve(self.options.region, self.options.endpoint_url, self._session)
         return found
-
-    @property
-    def options(self) -> Options:
-        """Return the options that the client was made with."""
-        return self._options
 
     @property
     def region(self) -> str:
         """Return the region that requests are signed for."""
         return self.settings.region
-
-    @property
-    def endpoint(self) -> str:
-        """Return the URL that requests are sent to."""
-        return self.settings.url
 
     async def call(
         self, operation: str, request: Mapping[str, Any], *, timeout: float | None = None, repeatable: bool = False
@@ -140,11 +131,11 @@ class Client:
                 raise
             except Failure as failed:
                 if failed.throttled:
-                    self.stats.count("throttled")
+                    self.stats.count(throttled=1)
                 pause = retry.pause(failed.remedy, self._chance.random)
                 if pause is None or self._chance.timer() + pause >= deadline:
                     raise failed.error from failed.error.__cause__
-            self.stats.count("retries")
+            self.stats.count(retries=1)
             if pause:
                 await self.pause(pause)
 
@@ -157,62 +148,49 @@ class Client:
         self.connections.close()
 
     async def _attempt(self, operation: str, body: bytes, deadline: float, retry: _Retry) -> dict[str, Any]:
-        """Send the request once."""
-        retry.signed_with = credentials = await self._signer(deadline, retry.refused)
-        settings = self.settings
+        """Send the request once. Return the content of a good answer; learn the service's time from any."""
+        retry.signed_with = credentials = await self._find_credentials(deadline, retry.refused)
+        settings, clock = self.settings, self.clock
+        where = f"DynamoDB table {self.table!r} in {settings.region}"
+        sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
-        headers = signed_headers(origin, self.clock.now_ms() // 1000, f"{_API}.{operation}", body)
-        data = request_bytes(settings.endpoint.target, headers | settings.endpoint.headers, body)
-        answer = await self._exchange(operation, data, deadline)
-        content = parse_answer(answer, self._where())
+        headers = signed_headers(origin, (sent_ms - clock.skew_ms) // 1000, f"{_API}.{operation}", body)
+        data = request_bytes(settings.target, headers | settings.proxy_headers, body)
+        self.stats.count_call(operation, len(data))
+        try:
+            answer = await self.connections.post(settings.endpoint, data, deadline - self._chance.timer())
+        except NotSent as error:
+            raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
+        except Unknown as error:
+            raise failure(_UNKNOWN, where, error) from error
+        self.stats.count(bytes_received=len(answer.body))
+        if REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time
+            clock.observe(answer.headers.get("date"), sent_ms, clock.host.now_ms())
+        content = parse_answer(answer, where)
         self.stats.count_capacity(operation, content)
         return content
 
-    async def _exchange(self, operation: str, data: bytes, deadline: float) -> Answer:
-        """Send a request and return its answer, good or bad; learn the service's time from it."""
-        self.stats.count_call(operation, len(data))
-        host = self.clock.host
-        sent_ms = host.now_ms()
-        try:
-            answer = await self.connections.post(self.settings.endpoint, data, deadline - self._chance.timer())
-        except NotSent as error:
-            meaning = _NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT
-            raise failure(meaning, self._where(), error) from error
-        except Unknown as error:
-            raise failure(_UNKNOWN, self._where(), error) from error
-        self.stats.count_received(len(answer.body))
-        if request_id(answer) is not None:  # an answer of a proxy's own does not tell the service's time
-            self.clock.observe(answer.headers.get("date"), sent_ms, host.now_ms())
-        return answer
-
-    async def _signer(self, deadline: float, refused: Credentials | None) -> Credentials:
+    async def _find_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
         """Return the credentials to sign with; wait for them only in the first call, or after a refusal."""
-        source = self._credentials
-        found = source.at_hand
+        source, sockets = self._credentials, self.connections.sockets
+        found = source.cached
         if found is not None and refused is None:
             if source.due:
-                self.connections.sockets.start(source.ask)
+                sockets.start(source.ask)
             return found
+
+        def find() -> Credentials:
+            _ = self.settings  # all that may read files or the network before a request can be signed
+            return source.ask(refused)
+
         left = deadline - self._chance.timer()
-        aside = self.connections.sockets.aside
         try:
-            found = await aside(lambda: self._prepare(refused), left)
+            found = await sockets.aside(find, left)
             if found == refused:  # a run that was under way answered, and had not heard of the refusal
-                found = await aside(lambda: self._prepare(refused), left)
+                found = await sockets.aside(find, left)
             return found
         except TimeoutError as error:
             raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
-
-    def _prepare(self, refused: Credentials | None) -> Credentials:
-        """Return credentials, after all that may read files or the network before a request can be signed."""
-        _ = self.settings
-        return self._credentials.ask(refused)
-
-    def _session(self) -> Any:
-        return open_session(self._options.profile)
-
-    def _where(self) -> str:
-        return f"DynamoDB table {self.table!r} in {self.region}"
 
 
 def open_client(

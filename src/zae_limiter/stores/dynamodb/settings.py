@@ -25,8 +25,12 @@ class Settings(NamedTuple):
 
     region: str
     url: str
-    host_header: str
     endpoint: Endpoint
+    host_header: str
+    target: str
+    """The request target: the whole URL for a proxy without a tunnel."""
+    proxy_headers: dict[str, str]
+    """Headers for a proxy without a tunnel; they are not signed."""
     is_local: bool
     """A plain connection to this host: an engine for tests, which takes any credentials."""
 
@@ -99,11 +103,17 @@ def _build(region: str, url: str, session: Callable[[], Any]) -> Settings:
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     shown = f"[{host}]" if ":" in host else host
     tls = _tls_context(session()) if parts.scheme == "https" else None
+    proxy = _find_proxy(parts.scheme, host, port)
+    plain_proxy = proxy if tls is None else None
     return Settings(
         region=region,
         url=url,
+        endpoint=Endpoint(host, port, tls, proxy),
         host_header=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
-        endpoint=Endpoint(host, port, tls, _find_proxy(parts.scheme, host, port)),
+        target="/" if plain_proxy is None else f"http://{shown}:{port}/",
+        proxy_headers={"proxy-authorization": plain_proxy.authorization}
+        if plain_proxy and plain_proxy.authorization
+        else {},
         is_local=tls is None and _is_loopback(host),
     )
 

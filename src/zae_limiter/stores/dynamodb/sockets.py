@@ -1,7 +1,8 @@
 """The two sockets: all that differs between blocking and async calls.
 
-Everything above is written once, as coroutines over these verbs; the blocking ones never suspend. The sockets are
-plain ones that belong to us and not to an event loop, so a loop that is closed leaves nothing behind.
+Everything above is written once, as coroutines over these verbs; the blocking ones never suspend. A deadline is an
+instant of `time.monotonic`. The sockets are plain ones that belong to us and not to an event loop, so a loop that is
+closed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ _PIECE = 256 * 1024
 Address = tuple[socket.AddressFamily, Any]
 
 
-def _addresses(found: list[Any]) -> list[Address]:
-    return [(family, address) for family, _, _, _, address in found]
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until an instant of `time.monotonic`. Raise `TimeoutError` if it is over."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 class BlockingSockets:
@@ -40,23 +45,24 @@ class BlockingSockets:
         """Do nothing: threads share the connections to the end."""
         return None
 
-    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host; the system's resolver has timeouts of its own."""
-        return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in found]
 
-    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+    async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         sock.connect(address)
 
-    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+    async def send(self, sock: socket.socket, data: bytes, deadline: float) -> None:
         """Send everything."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         sock.sendall(data)
 
-    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+    async def receive(self, sock: socket.socket, deadline: float) -> bytes:
         """Return the next bytes."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         return sock.recv(_PIECE)
 
     async def pause(self, seconds: float) -> None:
@@ -89,29 +95,30 @@ class AsyncSockets:
         """Do nothing: the sockets are not the loop's, and need not be closed with it."""
         return None
 
-    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host."""
-        found = asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return _addresses(await _within(found, timeout))
+        found = await _within(asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
+        return [(family, address) for family, _, _, _, address in found]
 
-    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+    async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""
         sock.setblocking(False)
-        await _within(asyncio.get_running_loop().sock_connect(sock, address), timeout)
+        await _within(asyncio.get_running_loop().sock_connect(sock, address), deadline)
 
-    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+    async def send(self, sock: socket.socket, data: bytes, deadline: float) -> None:
         """Send everything; what fits into the socket's buffer leaves at once."""
+        seconds_left(deadline)
         try:
             sent = sock.send(data)
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), timeout)
+            await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), deadline)
 
-    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+    async def receive(self, sock: socket.socket, deadline: float) -> bytes:
         """Return the next bytes. A timer closes the connection: cheaper than a cancellation, and never lost."""
         loop = asyncio.get_running_loop()
-        alarm = loop.call_later(timeout, _hang_up, sock)
+        alarm = loop.call_later(seconds_left(deadline), _hang_up, sock)
         try:
             data = await loop.sock_recv(sock, _PIECE)
         finally:
@@ -153,11 +160,11 @@ class AsyncSockets:
             job.exception()
 
 
-async def _within(work: Coroutine[Any, Any, T], timeout: float) -> T:
+async def _within(work: Coroutine[Any, Any, T], deadline: float) -> T:
     """Wait for ``work``; raise `TimeoutError` when the time is up. The running task is not cancelled for that."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait((task,), timeout=timeout)
+        await asyncio.wait((task,), timeout=deadline - time.monotonic())
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))  # until the loop has let go of the socket
@@ -167,11 +174,6 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float) -> T:
     if task.cancelled():
         raise TimeoutError
     return task.result()
-
-
-def _positive(timeout: float) -> float:
-    """Return ``timeout`` if it is above 0, else raise `TimeoutError`: a socket takes 0 for "do not block"."""
-    return max(timeout, 0.001)
 
 
 def _hang_up(sock: socket.socket) -> None:

@@ -7,9 +7,8 @@ empty key, very deep nesting) is stored as a binary one with its JSON.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ...core.errors import CorruptRecordError
@@ -34,16 +33,23 @@ class _Inexact(Exception):
 
 def encode(value: Any) -> Typed:
     """Return a value with its type."""
-    kind = type(value)
-    if kind is int and -_EXACT < value < _EXACT:
-        return {"N": str(value)}
-    if kind is str:
-        return {"S": value}
     try:
         return _exact(value, 0)
     except _Inexact:
         text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
         return {"B": base64.b64encode(text.encode()).decode()}
+
+
+def encode_all(values: Iterable[Any]) -> list[Typed]:
+    """Return values with their types; most are whole numbers and texts."""
+    return [
+        {"N": str(value)}
+        if type(value) is int and -_EXACT < value < _EXACT
+        else {"S": value}
+        if type(value) is str
+        else encode(value)
+        for value in values
+    ]
 
 
 def encode_key(key: Key) -> Item:
@@ -53,10 +59,7 @@ def encode_key(key: Key) -> Item:
 
 def encode_item(key: Key, image: Image) -> Item:
     """Return a whole record as DynamoDB takes it."""
-    item = encode_key(key)
-    for name, value in image.items():
-        item[name] = encode(value)
-    return item
+    return encode_key(key) | dict(zip(image, encode_all(image.values()), strict=True))
 
 
 def decode(item: Mapping[str, Typed]) -> Image:
@@ -65,13 +68,10 @@ def decode(item: Mapping[str, Typed]) -> Image:
     try:
         for name, typed in item.items():
             for kind, value in typed.items():
-                if kind == "N":
-                    try:
-                        image[name] = int(value)
-                    except ValueError:
-                        image[name] = _number(value)
-                elif kind == "S":
+                if kind in ("S", "BOOL"):
                     image[name] = value
+                elif kind == "N" and value.lstrip("-").isdigit():
+                    image[name] = int(value)
                 else:
                     image[name] = _DECODERS[kind](value)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
@@ -120,22 +120,15 @@ def _decode_value(typed: Typed) -> Any:
     return _DECODERS[kind](value)
 
 
-def _from_json(text: str) -> Any:
-    try:
-        return json.loads(base64.b64decode(text, validate=True))
-    except (binascii.Error, UnicodeDecodeError) as error:
-        raise ValueError(str(error)) from None
-
-
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "N": lambda text: _number(text),
+    "N": _number,
     "S": lambda text: text,
     "BOOL": lambda truth: truth,
     "NULL": lambda _: None,
     "M": lambda fields: {name: _decode_value(typed) for name, typed in fields.items()},
     "L": lambda items: [_decode_value(typed) for typed in items],
-    "B": _from_json,
+    "B": lambda text: json.loads(base64.b64decode(text, validate=True)),
     "SS": sorted,
-    "NS": lambda texts: sorted(_number(text) for text in texts),
+    "NS": lambda texts: sorted(map(_number, texts)),
     "BS": sorted,
 }
