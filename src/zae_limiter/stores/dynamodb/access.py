@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...records.algebra import Image, Key, is_live
-from .values import decode, encode_key, key_of
+from .values import decode, encode_keys, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class Access(NamedTuple):
     ends: float
 
     async def call(self, operation: str, request: Mapping[str, Any], *, repeatable: bool = False) -> dict[str, Any]:
-        """Call ``operation`` and ask for the capacity that it consumes. Raise `RateLimiterUnavailable` when too late."""
+        """Call ``operation``, asking for the capacity it consumes. Raise `RateLimiterUnavailable` if the time is up."""
         left = self.ends - time.monotonic()
         if left <= 0:
             raise RateLimiterUnavailable(f"DynamoDB: no answer within {self.timeout:.3g} s")
@@ -61,7 +61,7 @@ class Access(NamedTuple):
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image]:
         """Return the live images of those keys that have one."""
-        wanted = [encode_key(key) for key in dict.fromkeys(keys)]
+        wanted = encode_keys(dict.fromkeys(keys))
         table = self.client.table
         if len(wanted) == 1:
             request = {"TableName": table, "Key": wanted[0], "ConsistentRead": True}

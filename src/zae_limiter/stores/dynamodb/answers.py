@@ -97,47 +97,9 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
     ("ValidationException", "does not have the specified index", _FOREIGN),
 )
 
-_REFUSED = "ConditionalCheckFailed"
-
 
 def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
     """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
-    content = _parse_content(answer, where)
-    if answer.status == 200:
-        return content
-    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
-    code = str(said).rpartition("#")[2].partition(":")[0]
-    message = str(content.get("message") or content.get("Message") or "")
-    refused = code == f"{_REFUSED}Exception"
-    if code == "TransactionCanceledException":  # one reason for each write
-        given = content.get("CancellationReasons")
-        reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
-        told = [(str(each.get("Code")), str(each.get("Message") or "")) for each in reasons if each.get("Code")]
-        refused = any(reason == _REFUSED for reason, _ in told)
-        if not refused:
-            code, message = next((each for each in told if each[0] != "None"), (code, message))
-    if refused:
-        raise Refused(code, content)
-    error = ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID))
-    raise failure(_find_meaning(code, message, answer.status), where, error)
-
-
-def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
-    """Return the failure that a row of the table describes."""
-    said = getattr(cause, "request_id", None)
-    details = f"{cause}; request {said}" if said else str(cause)
-    return Failure(meaning.error(where, details, cause), meaning)
-
-
-def _find_meaning(code: str, message: str, status: int) -> Meaning:
-    for known, part, meaning in _BY_MESSAGE:
-        if code == known and part in message.lower():
-            return meaning
-    return MEANINGS.get(code) or (_FAILED if status >= 500 else _THROTTLED if status == 429 else _OTHER)
-
-
-def _parse_content(answer: Answer, where: str) -> dict[str, Any]:
-    """Return the JSON object of an answer. Raise `Failure` if it is incomplete or something else."""
     checksum = answer.headers.get("x-amz-crc32")
     content: Any = None
     if checksum is None or checksum == str(zlib.crc32(answer.body)):
@@ -149,4 +111,33 @@ def _parse_content(answer: Answer, where: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         error = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
         raise failure(_UNREADABLE, where, error)
+    if answer.status != 200:
+        raise _find_error(answer, content, where)
     return content
+
+
+def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused | Failure:
+    """Return the error for a bad answer with this content."""
+    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
+    code = str(said).rpartition("#")[2].partition(":")[0]
+    if code == "ConditionalCheckFailedException":
+        return Refused(code, content)
+    message = str(content.get("message") or content.get("Message") or "")
+    if code == "TransactionCanceledException":  # with a reason for each write
+        given = content.get("CancellationReasons")
+        reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
+        told = [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]
+        if any(each == "ConditionalCheckFailed" for each, _ in told):
+            return Refused(code, content)
+        code, message = next((each for each in told if each[0] != "None"), (code, message))
+    other = _FAILED if answer.status >= 500 else _THROTTLED if answer.status == 429 else _OTHER
+    said_so = [meaning for known, part, meaning in _BY_MESSAGE if code == known and part in message.lower()]
+    meaning = said_so[0] if said_so else MEANINGS.get(code, other)
+    return failure(meaning, where, ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID)))
+
+
+def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
+    """Return the failure that a row of the table describes."""
+    said = getattr(cause, "request_id", None)
+    details = f"{cause}; request {said}" if said else str(cause)
+    return Failure(meaning.error(where, details, cause), meaning)

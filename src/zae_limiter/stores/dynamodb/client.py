@@ -149,7 +149,12 @@ class Client:
 
     async def _attempt(self, operation: str, body: bytes, deadline: float, retry: _Retry) -> dict[str, Any]:
         """Send the request once. Return the content of a good answer; learn the service's time from any."""
-        retry.signed_with = credentials = await self._find_credentials(deadline, retry.refused)
+        credentials = self._credentials.cached
+        if credentials is None or retry.refused is not None:
+            credentials = await self._find_credentials(deadline, retry.refused)
+        elif self._credentials.due:
+            self.connections.sockets.start(self._credentials.ask)
+        retry.signed_with = credentials
         settings, clock = self.settings, self.clock
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
@@ -163,31 +168,28 @@ class Client:
             raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
         except Unknown as error:
             raise failure(_UNKNOWN, where, error) from error
-        self.stats.count(bytes_received=len(answer.body))
         if REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time
             clock.observe(answer.headers.get("date"), sent_ms, clock.host.now_ms())
-        content = parse_answer(answer, where)
-        self.stats.count_capacity(operation, content)
-        return content
+        content: dict[str, Any] = {}
+        try:
+            content = parse_answer(answer, where)
+            return content
+        finally:
+            self.stats.count_answer(operation, len(answer.body), content)
 
     async def _find_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
-        """Return the credentials to sign with; wait for them only in the first call, or after a refusal."""
-        source, sockets = self._credentials, self.connections.sockets
-        found = source.cached
-        if found is not None and refused is None:
-            if source.due:
-                sockets.start(source.ask)
-            return found
+        """Wait for the credentials to sign with: in the first call, and after a refusal."""
 
         def find() -> Credentials:
             _ = self.settings  # all that may read files or the network before a request can be signed
-            return source.ask(refused)
+            return self._credentials.ask(refused)
 
         left = deadline - self._chance.timer()
+        aside = self.connections.sockets.aside
         try:
-            found = await sockets.aside(find, left)
+            found = await aside(find, left)
             if found == refused:  # a run that was under way answered, and had not heard of the refusal
-                found = await sockets.aside(find, left)
+                found = await aside(find, left)
             return found
         except TimeoutError as error:
             raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error

@@ -61,14 +61,16 @@ class _Connection:
 
     async def exchange(self, data: bytes, deadline: float, *, tunnel: bool = False) -> tuple[Answer, bool]:
         """Send a request; return its answer, and whether the connection may be used again."""
-        if self._tls is None:
+        tls = self._tls
+        if tls is None:
             await self._sockets.send(self._sock, data, deadline)
         else:
-            self._tls.write(data)
+            tls.write(data)
             await self._flush(deadline)
         reader = Reader(tunnel)
         while True:
-            answer = reader.feed(await self._receive(deadline))
+            receive = self._sockets.receive(self._sock, deadline) if tls is None else self._decrypt(tls, deadline)
+            answer = reader.feed(await receive)
             if answer is not None:
                 return answer, reader.keep_alive
 
@@ -90,12 +92,11 @@ class _Connection:
         await self._flush(deadline)
         self._tls = tls
 
-    async def _receive(self, deadline: float) -> bytes:
-        if self._tls is None:
-            return await self._sockets.receive(self._sock, deadline)
+    async def _decrypt(self, tls: ssl.SSLObject, deadline: float) -> bytes:
+        """Return the next bytes that came over TLS; none at the end."""
         while True:
             try:
-                return self._tls.read(1 << 18)
+                return tls.read(1 << 18)
             except ssl.SSLWantReadError:
                 if not await self._fill(deadline):
                     return b""

@@ -35,12 +35,13 @@ class Stats:
             self._calls[operation] += 1
             self._sums["bytes_sent"] += sent
 
-    def count_capacity(self, operation: str, content: Mapping[str, Any]) -> None:
-        """Add the capacity that a successful answer reports."""
+    def count_answer(self, operation: str, received: int, content: Mapping[str, Any]) -> None:
+        """Count the bytes of an answer, and the capacity that a good one reports in its content."""
         consumed = content.get("ConsumedCapacity")
         parts = consumed if isinstance(consumed, list) else [consumed]
         units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
         with self._lock:
+            self._sums["bytes_received"] += received
             self._sums["read_units" if operation in _READS else "write_units"] += sum(
                 [float(each) for each in units if isinstance(each, (int, float))], 0.0
             )

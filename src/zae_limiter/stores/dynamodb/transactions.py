@@ -15,7 +15,7 @@ from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
 from .access import Access, live_image
 from .answers import Refused
 from .expressions import Form, changes_nothing, first_form, next_form, write_request
-from .values import decode, encode_key
+from .values import decode, encode_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ async def _read_back(
 
 
 async def _delete_all(access: Access, keys: Sequence[Key]) -> Committed:
-    requests = [{"DeleteRequest": {"Key": encode_key(key)}} for key in dict.fromkeys(keys)]
+    requests = [{"DeleteRequest": {"Key": key}} for key in encode_keys(dict.fromkeys(keys))]
     for start in range(0, len(requests), _DELETES):
         pending = {access.client.table: requests[start : start + _DELETES]}
         await access.call_batch("BatchWriteItem", pending, "UnprocessedItems")
