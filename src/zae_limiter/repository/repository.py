@@ -16,7 +16,7 @@ from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opening import open_store, store_url
-from ..stores.provisioning import Metered, Provisioned
+from ..stores.port import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
 from .configs import ConfigOperations
 from .entities import EntityOperations

@@ -1,14 +1,14 @@
-"""The store port: four verbs, and two extra abilities."""
+"""The store port: four verbs, and extra abilities that only some stores have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVarTuple, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..clock import Clock
-    from ..core.values import BackendCapabilities
+    from ..core.values import BackendCapabilities, BackendStats
     from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 
 Ts = TypeVarTuple("Ts")
@@ -74,4 +74,28 @@ class UpdatesInPlace(Protocol):
         ``change`` gets None where there is no bucket, and what it makes then is a new one. It returns None to leave
         the bucket as it is.
         """
+        ...
+
+
+@runtime_checkable
+class Provisioned(Protocol):
+    """A store whose table must exist before it can be used. It is only created on request."""
+
+    async def create_table(
+        self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
+    ) -> None:
+        """Create the table. A suitable one is left alone."""
+        ...
+
+    async def check_table(self) -> None:
+        """Raise an error if the table is missing or unsuitable. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A store that counts its calls and what they cost."""
+
+    def stats(self) -> BackendStats:
+        """Return the counters as of now."""
         ...

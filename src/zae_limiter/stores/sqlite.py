@@ -1,13 +1,14 @@
 """The SQLite store: one file shared by many processes of a machine.
 
 WAL journal and `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write lock.
-`SqliteFile` does the work and blocks; `SqliteStore` calls it directly for blocking code, `AsyncSqliteStore` from a
-thread, so that an event loop never waits for the disk or for another process.
+A record is a row with its attributes as JSON. `SqliteFile` does the work and blocks; `SqliteStore` calls it directly
+for blocking code, `AsyncSqliteStore` from a thread, so that an event loop never waits for the disk or another process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
@@ -18,17 +19,22 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
-from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds
+from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
 from ..records.usage import USAGE_RETENTION_DAYS
-from . import sqlite_rows as rows
-from .ranges import cursor_of
+from .ranges import INDEXES, cursor_of, index_entry
+
+if TYPE_CHECKING:
+    import asyncio
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     name="sqlite",
@@ -40,22 +46,15 @@ CAPABILITIES = BackendCapabilities(
     usage_retention_days=USAGE_RETENTION_DAYS,
 )
 
-if TYPE_CHECKING:
-    import asyncio
-
-A = TypeVar("A")
-T = TypeVar("T")
-
 _APPLICATION = 0x5A41454C  # "ZAEL": marks a file as ours
 _LAYOUT = 1
 _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
-_REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
-    sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; choose another path"),
-    sqlite3.SQLITE_CORRUPT: (CorruptRecordError, "it is damaged; restore it from a backup or move it away"),
-}
-_OUTAGES = {
+_DAMAGED = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
+_REASONS = {
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database; choose another path",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup or move it away",
     sqlite3.SQLITE_BUSY: "it is locked by another process; raise ?timeout= or find the holder",
     sqlite3.SQLITE_LOCKED: "a table is locked by another connection of this process",
     sqlite3.SQLITE_READONLY: "it is read-only; check the permissions of file and directory",
@@ -93,30 +92,29 @@ class SqliteFile:
         """Return the current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
         with self._connect(timeout) as db:
-            return [rows.load(db, key, now_ms) for key in keys]
+            return [_load(db, key, now_ms) for key in keys]
 
     def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         with self._connect(timeout) as db:
             db.execute("BEGIN IMMEDIATE")
             now_ms = self.clock.now_ms()
-            before = [None if write.blind else rows.load(db, write.key, now_ms) for write in writes]
-            if not all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
-                db.execute("ROLLBACK")
-                return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
-            images = tuple(rows.apply(db, write, old) for old, write in zip(before, writes, strict=True))
+            pairs = [(write, None if write.blind else _load(db, write.key, now_ms)) for write in writes]
+            if not all(holds(old, write.guards) for write, old in pairs):
+                return Conflict({write.key: old for write, old in pairs})
+            images = tuple(_apply(db, write, old) for write, old in pairs)
             self._sweep(db, now_ms)
             db.execute("COMMIT")
             return Committed(images)
 
     def query(self, query: Query, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        sql, values = rows.select(query, self.clock.now_ms() // 1000)
+        sql, values = _select(query, self.clock.now_ms() // 1000)
         with self._connect(timeout) as db:
             found = db.execute(sql, values).fetchall()
         page = found[: query.limit]
         more = len(found) > len(page)
-        items = tuple((Key(pk, sk), rows.parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
+        items = tuple((Key(pk, sk), _parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
@@ -196,8 +194,15 @@ class SqliteFile:
             db.execute("COMMIT")
             if application == 0 and tables == 0:
                 self._create_schema(db, deadline)
-            else:
-                self._check(application, layout)
+            elif application != _APPLICATION:
+                raise IncompatibleSchemaError(
+                    f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
+                    "nothing was changed. Choose another path."
+                )
+            elif layout > _LAYOUT:
+                raise IncompatibleSchemaError(
+                    f"SQLite file {self.path!r} has layout {layout}, this version reads {_LAYOUT}. Upgrade zae-limiter."
+                )
             db.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
             db.close()
@@ -215,17 +220,6 @@ class SqliteFile:
         db.execute(f"PRAGMA user_version = {_LAYOUT}")
         db.execute("COMMIT")
 
-    def _check(self, application: int, layout: int) -> None:
-        if application != _APPLICATION:
-            raise IncompatibleSchemaError(
-                f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
-                "nothing was changed. Choose another path."
-            )
-        if layout > _LAYOUT:
-            raise IncompatibleSchemaError(
-                f"SQLite file {self.path!r} has layout {layout}, this version reads {_LAYOUT}. Upgrade zae-limiter."
-            )
-
     def _sweep(self, db: sqlite3.Connection, now_ms: int) -> None:
         """Delete some expired records inside the running commit, every ten seconds."""
         if 0 <= now_ms - self._swept_ms < _SWEEP_EVERY_MS:
@@ -238,11 +232,8 @@ class SqliteFile:
 
     def _translate(self, error: sqlite3.Error) -> InfrastructureError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _REASONS:
-            kind, reason = _REASONS[code]
-            return kind(f"SQLite file {self.path!r}: {reason} ({error})")
-        reason = _OUTAGES.get(code, str(error))
-        return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason} ({error})", error)
+        message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
+        return CorruptRecordError(message) if code in _DAMAGED else RateLimiterUnavailable(message, error)
 
 
 def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
@@ -255,6 +246,65 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
+
+
+def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
+    """Return the record as of an instant, or None if there is none."""
+    row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
+    if row is None:
+        return None
+    image = _parse(key, row[0])
+    return image if is_live(image, now_ms) else None
+
+
+def _parse(key: Key, attrs: str) -> Image:
+    """Return the image of a row. Raise `CorruptRecordError` if it is not a record."""
+    try:
+        image = json.loads(attrs)
+    except ValueError:
+        image = None
+    if not isinstance(image, dict):
+        raise CorruptRecordError(
+            f"The record {key.pk} {key.sk} is damaged: {attrs[:40]!r}. Delete it, or reset it if it is a bucket."
+        )
+    return image
+
+
+def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
+    """Apply a write to a record and return the new image."""
+    if write.is_check:
+        return old
+    new = applied(old, write)
+    if new is None:
+        db.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
+        return None
+    attrs = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+    if old is not None and not write.remove and not any(attr.startswith("GSI") for attr in write.put):
+        db.execute("UPDATE items SET attrs = ?, ttl = ? WHERE pk = ? AND sk = ?", (attrs, new.get(TTL), *write.key))
+    else:
+        entries = [part for name in INDEXES for part in (index_entry(name, new) or (None, None))]
+        values = (*write.key, attrs, new.get(TTL), *entries)
+        db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    return new
+
+
+def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
+    """Return the statement for one page of a range and one more row, with its values."""
+    partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
+    conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
+    values: list[Any] = [query.pk, len(query.prefix), query.prefix, max(query.prefix, query.start or ""), now_s]
+    if query.end is not None:
+        conditions.append(f"{sort} <= ?")
+        values.append(query.end)
+    if query.after is not None:
+        conditions.append(f"({sort}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
+        values += query.after.split("\x00")
+    order = "DESC" if query.descending else "ASC"
+    sql = (
+        f"SELECT {sort}, pk, sk, attrs FROM items WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {sort} {order}, pk {order}, sk {order} LIMIT ?"
+    )
+    return sql, [*values, query.limit + 1]
 
 
 class SqliteStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..stores.provisioning import Metered
+from ..stores.port import Metered
 from .tally import Series
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import ValidationError
 from ...records.algebra import Image, Key, Page, Query
-from ..ranges import cursor_of, index_entry, within
+from ..ranges import cursor_of, first_page, index_entry, within
 from .values import PK, SK, encode_key, key_of
 
 if TYPE_CHECKING:
@@ -34,13 +34,11 @@ async def query(access: Access, wanted: Query) -> Page:
         request["ExclusiveStartKey"] = answer.get("LastEvaluatedKey")
         if not request["ExclusiveStartKey"] or len(rows) > wanted.limit:
             break
-    page = rows[: wanted.limit]
-    more = len(rows) > len(page)
-    return Page(tuple((key, image) for _, key, image in page), cursor_of(*page[-1][:2]) if more and page else None)
+    return first_page(rows, wanted.limit)
 
 
 async def _rows(access: Access, wanted: Query, items: Sequence[Item]) -> list[tuple[str, Key, Image]]:
-    """Return sort key, key and image of the records of an answer that are live and still in the range."""
+    """Return cursor, key and image of the records of an answer that are live and still in the range."""
     sorts = {key_of(item): item[_key_names(wanted)[1]]["S"] for item in items}
     if not sorts:
         return []
@@ -49,7 +47,9 @@ async def _rows(access: Access, wanted: Query, items: Sequence[Item]) -> list[tu
     else:
         read = await access.read(list(sorts))
         found = {key: image for key, image in read.items() if index_entry(wanted.gsi, image) == (wanted.pk, sorts[key])}
-    return [(sort, key, found[key]) for key, sort in sorts.items() if key in found and within(sort, wanted)]
+    return [
+        (cursor_of(sort, key), key, found[key]) for key, sort in sorts.items() if key in found and within(sort, wanted)
+    ]
 
 
 def _key_names(wanted: Query) -> tuple[str, str]:
