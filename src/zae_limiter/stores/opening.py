@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from .port import Store
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
-EXTRA = 'pip install "zae-limiter[{}]"'
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_DYNAMODB_OPTIONS = {
+    "region": str,
+    "endpoint_url": str,
+    "profile": str,
+    "timeout": float,
+    "connect_timeout": float,
+    "max_connections": int,
+}
 _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
 
@@ -96,42 +103,36 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
         raise ValidationError(
             "url", mask_url(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
         )
-    options = parse_options(url, parts, _DYNAMODB)
+    options = parse_options(url, parts, _DYNAMODB_OPTIONS)
     for name, value in aws.items():
         if options.setdefault(name, value) != value:
             raise ValidationError(name, value, f"contradicts {options[name]!r} in {mask_url(url)!r}; pass one of them")
-    if find_spec("botocore") is None:
-        raise ValidationError(
-            "url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('dynamodb')}"
-        )
+    _check_installed(url, "botocore", "dynamodb")
     from .dynamodb.client import open_client
     from .dynamodb.settings import check_endpoint, check_region
     from .dynamodb.store import DynamoStore
 
-    for name, check in (("region", check_region), ("endpoint_url", check_endpoint)):
-        if name in options:
-            check(options[name])
+    if "region" in options:
+        check_region(options["region"])
+    if "endpoint_url" in options:
+        check_endpoint(options["endpoint_url"])
     return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
 
 
 def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
     """Open a Redis store. Does not connect; ``clock`` is the host's clock, corrected by the server's."""
     settings = parse(url)
-    if find_spec("redis") is None:
-        raise ValidationError("url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
+    _check_installed(url, "redis", "redis")
     from .redis.store import open_redis
 
     return open_redis(settings, blocking=blocking, host_clock=clock)
 
 
-_DYNAMODB = {
-    "region": str,
-    "endpoint_url": str,
-    "profile": str,
-    "timeout": float,
-    "connect_timeout": float,
-    "max_connections": int,
-}
+def _check_installed(url: str, package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        install = f'pip install "zae-limiter[{extra}]"'
+        raise ValidationError("url", mask_url(url), f"needs packages that are not installed: {install}")
+
 
 _OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {
     "memory": _open_memory,

@@ -1,12 +1,19 @@
-"""The meaning of DynamoDB's answers: the one table from its error codes to our errors and to what may be done next."""
+"""The meaning of DynamoDB's answers: the one table from its error codes to our errors and to what may be done next.
+
+Their ``Date`` headers tell the service's time, in whole seconds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import zlib
+from calendar import timegm
+from email.utils import parsedate
+from functools import lru_cache
 from typing import Any
 
+from ...clock import Clock
 from ...core.errors import (
     AccessDeniedError,
     CorruptRecordError,
@@ -16,6 +23,7 @@ from ...core.errors import (
     RateLimiterUnavailable,
 )
 from ..outcomes import Failure, Meaning, Remedy
+from ..server_clock import ServerClock
 from .wire import Answer
 
 OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
@@ -141,3 +149,26 @@ def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     said = getattr(cause, "request_id", None)
     details = f"{cause}; request {said}" if said else str(cause)
     return Failure(meaning.error(where, details, cause), meaning)
+
+
+class DateClock(ServerClock):
+    """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are."""
+
+    def __init__(self, host_clock: Clock | None = None) -> None:
+        super().__init__("DynamoDB", host_clock)
+
+    def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
+        """Learn from the ``Date`` of an answer. Both instants are of the host's clock."""
+        date_ms = None if date is None else _date_ms(date)
+        if date_ms is not None:
+            self.learn(date_ms, date_ms + 1000, sent_ms, received_ms)
+
+
+@lru_cache(maxsize=8)
+def _date_ms(date: str) -> int | None:
+    """Return an HTTP date in milliseconds, or None. The same text comes for a whole second, so it is cached."""
+    try:
+        parsed = parsedate(date)
+        return None if parsed is None else timegm(parsed) * 1000
+    except (ValueError, IndexError, OverflowError):
+        return None

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import REQUEST_ID, Refused, failure, parse_answer
+from .answers import REQUEST_ID, DateClock, Refused, failure, parse_answer
 from .connections import Connections
 from .credentials import CredentialSource, open_session
-from .date_clock import DateClock
 from .settings import Settings, resolve
 from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets

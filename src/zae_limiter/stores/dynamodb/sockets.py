@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
+from ..connection_slots import LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 
@@ -32,18 +32,19 @@ def seconds_left(deadline: float) -> float:
     return left
 
 
-class BlockingSockets:
+class _OwnedSockets:
+    """Sockets that no event loop owns."""
+
+    def on_scope_end(self, close: Callable[[], None]) -> object:
+        """Do nothing: the connections need not be closed with a loop."""
+        return None
+
+
+class BlockingSockets(_OwnedSockets):
     """Blocks the calling thread."""
 
     per_loop = False
-
-    def slots(self, count: int) -> ConnectionSlots:
-        """Return ``count`` slots for all threads."""
-        return ThreadSlots(count)
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: threads share the connections to the end."""
-        return None
+    slots = ThreadSlots
 
     async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host; the system's resolver has timeouts of its own."""
@@ -79,21 +80,14 @@ class BlockingSockets:
             work()
 
 
-class AsyncSockets:
+class AsyncSockets(_OwnedSockets):
     """Suspends the running task; serves several loops at once."""
 
     per_loop = True
+    slots = LoopSlots
 
     def __init__(self) -> None:
         self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
-
-    def slots(self, count: int) -> ConnectionSlots:
-        """Return ``count`` slots for the tasks of the running loop."""
-        return LoopSlots(count)
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: the sockets are not the loop's, and need not be closed with it."""
-        return None
 
     async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host."""
@@ -133,17 +127,14 @@ class AsyncSockets:
 
     async def aside(self, work: Callable[[], T], timeout: float) -> T:
         """Run it in a thread; the tasks of a loop share one run, and a cancelled one does not end it."""
-        job = self._job(work)
+        job = self.start(work)
         await asyncio.wait((job,), timeout=timeout)
         if not job.done():
             raise TimeoutError
         return job.result()
 
-    def start(self, work: Callable[[], object]) -> None:
-        """Run it in a thread, unless a run is under way."""
-        self._job(work)
-
-    def _job(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run it in a thread, unless a run is under way; return the run."""
         loop = asyncio.get_running_loop()
         job: asyncio.Future[T] | None = self._jobs.get(loop)
         if job is None or job.done():
