@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.modes import Mode
 from tests.support.paths import CERTIFICATE
-from zae_limiter.stores.dynamodb.client import Chance, Client, open_client
+from zae_limiter.stores.dynamodb.client import Chance, Client, Options
 
 T = TypeVar("T")
 
@@ -215,10 +215,8 @@ class Driven(Mode):
 @contextlib.contextmanager
 def driven(mode: str, url: str, *, chance: Chance | None = None, **options: Any) -> Iterator[Driven]:
     """A client of the server at ``url``, in ``mode``."""
-    client = open_client("t", blocking=mode == "blocking", region="eu-west-1", endpoint_url=url, **options)
-    if chance is not None:
-        client = Client(client.options, client.connections, client.clock, chance)
-    subject = Driven(mode, client)
+    told = Options("t", region="eu-west-1", endpoint_url=url, **options)
+    subject = Driven(mode, Client(told, blocking=mode == "blocking", chance=chance))
     try:
         yield subject
     finally:

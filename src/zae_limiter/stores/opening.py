@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from ..core import names
 from ..core.errors import ValidationError
 from .redis.settings import SCHEMES, parse
-from .urls import USAGE, mask_url, parse_options, split_url
+from .urls import USAGE, mask_url, parse_options, split_url, url_error
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -45,12 +45,7 @@ def store_url(url_or_name: str | None, name: str | None = None) -> str:
 
 
 def open_store(
-    url: str,
-    *,
-    blocking: bool,
-    clock: Clock | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
+    url: str, *, blocking: bool, clock: Clock | None = None, region: str | None = None, endpoint_url: str | None = None
 ) -> Store:
     """Open the store that ``url`` names. Raise `ValidationError` for an invalid URL.
 
@@ -65,7 +60,7 @@ def open_store(
     opener = _OPENERS.get(scheme.lower()) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ValidationError("url", mask_url(url), f"has an unknown scheme; use one of {known}")
+        raise url_error(url, f"has an unknown scheme; use one of {known}")
     aws = {"region": region, "endpoint_url": endpoint_url}
     return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
 
@@ -89,9 +84,7 @@ def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
     parts = split_url(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or "\x00" in path:
-        raise ValidationError(
-            "url", mask_url(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
-        )
+        raise url_error(url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute")
     file = SqliteFile(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
     return SqliteStore(file) if blocking else AsyncSqliteStore(file)
 
@@ -100,9 +93,7 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
     """Open a DynamoDB table. Makes no call; ``clock`` is the host's clock, corrected by DynamoDB's."""
     parts = split_url(url)
     if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
-        raise ValidationError(
-            "url", mask_url(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
-        )
+        raise url_error(url, "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'")
     options = parse_options(url, parts, _DYNAMODB_OPTIONS)
     for name, value in aws.items():
         if options.setdefault(name, value) != value:
@@ -130,8 +121,7 @@ def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str,
 
 def _check_installed(url: str, package: str, extra: str) -> None:
     if find_spec(package) is None:
-        install = f'pip install "zae-limiter[{extra}]"'
-        raise ValidationError("url", mask_url(url), f"needs packages that are not installed: {install}")
+        raise url_error(url, f'needs packages that are not installed: pip install "zae-limiter[{extra}]"')
 
 
 _OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {

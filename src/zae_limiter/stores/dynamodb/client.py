@@ -41,13 +41,15 @@ _UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no complete answer ca
 
 
 class Options(NamedTuple):
-    """The options of a client; nothing is looked up before the first call."""
+    """The options of a client. A ``region`` or ``endpoint_url`` of None is looked up in the first call."""
 
     table: str
     region: str | None = None
     endpoint_url: str | None = None
-    timeout: float = 5.0
     profile: str | None = None
+    timeout: float = 5.0
+    connect_timeout: float = 2.0
+    max_connections: int = 50
 
 
 class Chance(NamedTuple):
@@ -84,17 +86,19 @@ class _Retry:
 
 
 class Client:
-    """Calls DynamoDB's JSON API for one table."""
+    """Calls DynamoDB's JSON API for one table. Looks up, reads and imports nothing before the first call."""
 
     def __init__(
-        self, options: Options, connections: Connections, clock: DateClock, chance: Chance | None = None
+        self, options: Options, *, blocking: bool, host_clock: Clock | None = None, chance: Chance | None = None
     ) -> None:
         self.options = options
         self.table = options.table
         self.timeout = options.timeout
-        self.clock = clock
+        self.clock = DateClock(host_clock)
         self.stats = Stats()
-        self.connections = connections
+        self.connections = Connections(
+            BlockingSockets() if blocking else AsyncSockets(), options.connect_timeout, options.max_connections
+        )
         self._chance = chance or Chance()
         self._session = partial(open_session, options.profile)
         self._settings: Settings | None = None
@@ -194,20 +198,6 @@ class Client:
             raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
 
 
-def open_client(
-    table: str,
-    *,
-    blocking: bool,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    host_clock: Clock | None = None,
-    timeout: float = 5.0,
-    connect_timeout: float = 2.0,
-    max_connections: int = 50,
-    profile: str | None = None,
-) -> Client:
-    """Return a client for ``table``. Looks up, reads and imports nothing before the first call."""
-    connections = Connections(
-        BlockingSockets() if blocking else AsyncSockets(), connect_timeout=connect_timeout, limit=max_connections
-    )
-    return Client(Options(table, region, endpoint_url, timeout, profile), connections, DateClock(host_clock))
+def open_client(table: str, *, blocking: bool, host_clock: Clock | None = None, **options: Any) -> Client:
+    """Return a client for ``table`` with these `Options`."""
+    return Client(Options(table, **options), blocking=blocking, host_clock=host_clock)

@@ -119,7 +119,7 @@ class _Connection:
 class Connections:
     """The connections of a client to its endpoint, per event loop or for all threads."""
 
-    def __init__(self, sockets: Sockets, *, connect_timeout: float, limit: int) -> None:
+    def __init__(self, sockets: Sockets, connect_timeout: float, limit: int) -> None:
         self.sockets = sockets
         self.opened = 0
         self._connect_timeout = connect_timeout

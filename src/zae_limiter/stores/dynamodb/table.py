@@ -159,7 +159,7 @@ def _key_differences(
 
 def _index_differences(description: Mapping[str, Any], name: str) -> list[str]:
     """Return what is wrong with one index of a table."""
-    found = _find_index(description, name)
+    found = _indexes(description).get(name)
     if found is None:
         return [f"index {name} is missing"]
     wrong = _key_differences(description, name, found)
@@ -170,9 +170,8 @@ def _index_differences(description: Mapping[str, Any], name: str) -> list[str]:
     return wrong
 
 
-def _find_index(description: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    indexes = description.get("GlobalSecondaryIndexes") or ()
-    return next((each for each in indexes if each["IndexName"] == name), None)
+def _indexes(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {each["IndexName"]: each for each in description.get("GlobalSecondaryIndexes") or ()}
 
 
 def plan_changes(description: Mapping[str, Any]) -> list[TableChange]:
@@ -183,7 +182,7 @@ def plan_changes(description: Mapping[str, Any]) -> list[TableChange]:
     found: list[TableChange] = []
     for name in INDEXES:
         if _index_differences(description, name):
-            if _find_index(description, name) is not None:
+            if name in _indexes(description):
                 deletion = {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
                 found.append(TableChange(f"delete index {name}", deletion))
             found.append(TableChange(f"create index {name}", _index_creation(description, name)))
@@ -214,7 +213,8 @@ async def reshape(client: Client, progress: Callable[[str], object] | None = Non
     for _ in range(_CHANGE_POLLS):
         found = await _describe_existing(client)
         wanted = plan_changes(found)
-        if not _is_changing(found):
+        states = [found.get("TableStatus"), *(each.get("IndexStatus") for each in _indexes(found).values())]
+        if all(state in ("ACTIVE", None) for state in states):
             if not wanted:
                 return [*taken, _EXPIRY_STEP] if await _enable_expiry(client) else taken
             if progress is not None:
@@ -224,13 +224,6 @@ async def reshape(client: Client, progress: Callable[[str], object] | None = Non
                 continue
         await client.pause(_CHANGE_POLL_SECONDS)
     raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being changed; rerun to keep waiting.")
-
-
-def _is_changing(description: Mapping[str, Any]) -> bool:
-    """Return whether the table or one of its indexes is not ready."""
-    indexes = description.get("GlobalSecondaryIndexes") or ()
-    states = [description.get("TableStatus", "ACTIVE"), *(each.get("IndexStatus", "ACTIVE") for each in indexes)]
-    return any(state != "ACTIVE" for state in states)
 
 
 async def _make_change(client: Client, step: TableChange) -> bool:

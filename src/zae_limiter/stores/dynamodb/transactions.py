@@ -24,8 +24,7 @@ MOST_WRITES = 100
 _DELETES = 25
 _TRIES = 12
 
-_SINGLE = {Form.CHANGE: "UpdateItem", Form.KEEP: "UpdateItem", Form.CREATE: "PutItem", Form.DELETE: "DeleteItem"}
-_IN_TRANSACTION = {Form.CHANGE: "Update", Form.KEEP: "Update", Form.CREATE: "Put", Form.DELETE: "Delete"}
+_OPERATIONS = {Form.CHANGE: "UpdateItem", Form.KEEP: "UpdateItem", Form.CREATE: "PutItem", Form.DELETE: "DeleteItem"}
 _PASSING = frozenset(("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"))
 
 
@@ -54,7 +53,7 @@ async def _commit_one(access: Access, write: Write, form: Form) -> Committed | C
         if "UpdateExpression" in request:
             request["ReturnValues"] = "ALL_NEW"
         try:
-            answer = await access.call(_SINGLE[form], request, repeatable=write.blind)
+            answer = await access.call(_OPERATIONS[form], request, repeatable=write.blind)
         except Refused as refused:
             image = live_image(refused.body.get("Item"), now_ms)
             following = next_form(write, image)
@@ -77,7 +76,11 @@ async def _commit_several(access: Access, writes: Sequence[Write], forms: list[F
             write_request(access.client.table, *each, now_ms // 1000) for each in zip(writes, forms, strict=True)
         ]
         sent = {  # by its place: all but checks without a condition
-            place: {"ConditionCheck" if changes_nothing(writes[place], form) else _IN_TRANSACTION[form]: request}
+            place: {
+                "ConditionCheck"
+                if changes_nothing(writes[place], form)
+                else _OPERATIONS[form].removesuffix("Item"): request
+            }
             for place, (form, request) in enumerate(zip(forms, requests, strict=True))
             if form is not Form.CHECK or "ConditionExpression" in request
         }
