@@ -16,7 +16,7 @@ from typing import Any
 
 from zae_limiter.stores.dynamodb.client import Options
 from zae_limiter.stores.redis.settings import Settings
-from zae_limiter.stores.sqlite import SqliteFile
+from zae_limiter.stores.sqlite import SqliteStore
 
 PATIENCE = 60.0
 """Seconds."""
@@ -26,7 +26,7 @@ def lengthen() -> None:
     """Give each call of a store that is opened in this process `PATIENCE`, unless whoever opens it says otherwise."""
     _change_defaults(Options.__new__, timeout=PATIENCE, connect_timeout=PATIENCE)
     _change_defaults(Settings.__new__, timeout=PATIENCE, connect_timeout=PATIENCE)
-    _change_defaults(SqliteFile.__init__, timeout=PATIENCE)
+    _change_defaults(SqliteStore.__init__, timeout=PATIENCE)
 
 
 class Hangs(BaseException):

@@ -79,14 +79,14 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
 
 
 def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
-    from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
+    from .sqlite import AsyncSqliteStore, SqliteStore
 
     parts = split_url(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or "\x00" in path:
         raise url_error(url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute")
-    file = SqliteFile(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
-    return SqliteStore(file) if blocking else AsyncSqliteStore(file)
+    kind = SqliteStore if blocking else AsyncSqliteStore
+    return kind(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
 
 
 def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:

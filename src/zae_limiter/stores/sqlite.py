@@ -1,8 +1,8 @@
 """The SQLite store: one file shared by many processes of a machine.
 
 WAL journal and `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write lock.
-A record is a row with its attributes as JSON. `SqliteFile` does the work and blocks; `SqliteStore` calls it directly
-for blocking code, `AsyncSqliteStore` from a thread, so that an event loop never waits for the disk or another process.
+A record is a row with its attributes as JSON. `SqliteStore` blocks; `AsyncSqliteStore` does the same in a thread, so
+that an event loop never waits for the disk or for another process.
 """
 
 from __future__ import annotations
@@ -65,8 +65,15 @@ _REASONS = {
 }
 
 
-class SqliteFile:
-    """The file and its one connection. Every method blocks; only one thread at a time uses the connection."""
+class SqliteStore:
+    """A SQLite file for blocking code: the coroutines never suspend. Only one thread at a time uses its one connection.
+
+    Args:
+        path: The file. It is created with the first call.
+        clock: Replaces the clock of the host, e.g. in tests.
+        timeout: The seconds that a call may take unless it says otherwise.
+        usage_retention_days: The days for which usage is kept, 0 for none.
+    """
 
     def __init__(
         self,
@@ -88,14 +95,35 @@ class SqliteFile:
         protect(self._lock)
         before_fork(self._disconnect)  # SQLite's locks belong to the process that took them
 
-    def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
+        return await self._run(self._read, keys, timeout)
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Apply all writes if all guards hold, else none."""
+        return await self._run(self._commit, writes, timeout)
+
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
+        """Return one page of a range."""
+        return await self._run(self._query, query, timeout)
+
+    async def close(self) -> None:
+        """Close the connection. The next use opens it again."""
+        self._close()
+
+    def on_replaced(self, forget: Callable[[], None]) -> None:
+        """Call ``forget`` whenever the file turns out to have been replaced. Keeps a weak reference to it."""
+        self._watchers.append(weakref.WeakMethod(forget))
+
+    async def _run(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        return work(argument, timeout)
+
+    def _read(self, keys: Sequence[Key], timeout: float | None) -> list[Image | None]:
         now_ms = self.clock.now_ms()
         with self._connect(timeout) as db:
             return [_load(db, key, now_ms) for key in keys]
 
-    def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
-        """Apply all writes if all guards hold, else none."""
+    def _commit(self, writes: Sequence[Write], timeout: float | None) -> Committed | Conflict:
         with self._connect(timeout) as db:
             db.execute("BEGIN IMMEDIATE")
             now_ms = self.clock.now_ms()
@@ -107,8 +135,7 @@ class SqliteFile:
             db.execute("COMMIT")
             return Committed(images)
 
-    def query(self, query: Query, timeout: float | None = None) -> Page:
-        """Return one page of a range."""
+    def _query(self, query: Query, timeout: float | None) -> Page:
         sql, values = _select(query, self.clock.now_ms() // 1000)
         with self._connect(timeout) as db:
             found = db.execute(sql, values).fetchall()
@@ -117,12 +144,7 @@ class SqliteFile:
         items = tuple((Key(pk, sk), _parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
         return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
 
-    def on_replaced(self, forget: Callable[[], None]) -> None:
-        """Call ``forget`` whenever the file turns out to have been replaced. Keeps a weak reference to it."""
-        self._watchers.append(weakref.WeakMethod(forget))
-
-    def close(self) -> None:
-        """Close the connection. The next use opens it again."""
+    def _close(self) -> None:
         with self._lock:
             self._disconnect()
 
@@ -236,6 +258,41 @@ class SqliteFile:
         return CorruptRecordError(message) if code in _DAMAGED else RateLimiterUnavailable(message, error)
 
 
+class AsyncSqliteStore(SqliteStore):
+    """A SQLite file for async code. Every call runs in a thread beside the event loop."""
+
+    _pool: ThreadPoolExecutor | None = None
+    _pid = 0
+
+    async def close(self) -> None:
+        """Close the connection and end the thread."""
+        await self._submit(self._close)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    async def _run(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        """Do ``work`` in the thread with the seconds that are left when it starts."""
+        import asyncio
+
+        patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        job = self._submit(lambda: work(argument, max(0.0, deadline - time.monotonic())))
+        try:
+            return await asyncio.wait_for(job, patience)
+        except TimeoutError as error:
+            message = f"SQLite file {self.path!r}: no answer within {patience:.3g} s"
+            raise RateLimiterUnavailable(message, error) from error
+
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        import asyncio
+
+        if self._pool is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
 def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
     """Switch the journal to WAL. SQLite does not wait itself if another process is doing the same."""
     while True:
@@ -305,69 +362,3 @@ def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
         f"ORDER BY {sort} {order}, pk {order}, sk {order} LIMIT ?"
     )
     return sql, [*values, query.limit + 1]
-
-
-class SqliteStore:
-    """A SQLite file for blocking code. Its coroutines never suspend."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self.capabilities = file.capabilities
-        self.clock = file.clock
-        self.on_replaced = file.on_replaced
-
-    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """Return the current images, in the order of the keys."""
-        return await self._call(self._file.read, keys, timeout)
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """Apply all writes if all guards hold, else none."""
-        return await self._call(self._file.commit, writes, timeout)
-
-    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """Return one page of a range."""
-        return await self._call(self._file.query, query, timeout)
-
-    async def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
-        return work(argument, timeout)
-
-
-class AsyncSqliteStore(SqliteStore):
-    """A SQLite file for async code. Every call runs in a thread beside the event loop."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        super().__init__(file)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
-
-    async def close(self) -> None:
-        """Close the file and end the thread."""
-        await self._submit(self._file.close)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-
-    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
-        """Do ``work`` in the thread with the seconds that are left when it starts."""
-        import asyncio
-
-        patience = self._file.timeout if timeout is None else timeout
-        deadline = time.monotonic() + patience
-        job = self._submit(lambda: work(argument, max(0.0, deadline - time.monotonic())))
-        try:
-            return await asyncio.wait_for(job, patience)
-        except TimeoutError as error:
-            message = f"SQLite file {self._file.path!r}: no answer within {patience:.3g} s"
-            raise RateLimiterUnavailable(message, error) from error
-
-    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        import asyncio
-
-        if self._pool is None or self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)

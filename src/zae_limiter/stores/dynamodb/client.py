@@ -52,13 +52,6 @@ class Options(NamedTuple):
     max_connections: int = 50
 
 
-class Chance(NamedTuple):
-    """Time and chance, so that tests own them."""
-
-    timer: Callable[[], float] = time.monotonic
-    random: Callable[[], float] = random.random
-
-
 @dataclass(slots=True)
 class _Retry:
     """What one call has tried so far, and whether it may try again."""
@@ -86,10 +79,19 @@ class _Retry:
 
 
 class Client:
-    """Calls DynamoDB's JSON API for one table. Looks up, reads and imports nothing before the first call."""
+    """Calls DynamoDB's JSON API for one table. Looks up, reads and imports nothing before the first call.
+
+    ``timer`` measures seconds and ``chance`` chooses the length of a pause; tests have their own.
+    """
 
     def __init__(
-        self, options: Options, *, blocking: bool, host_clock: Clock | None = None, chance: Chance | None = None
+        self,
+        options: Options,
+        *,
+        blocking: bool,
+        host_clock: Clock | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.options = options
         self.table = options.table
@@ -99,12 +101,11 @@ class Client:
         self.connections = Connections(
             BlockingSockets() if blocking else AsyncSockets(), options.connect_timeout, options.max_connections
         )
-        self._chance = chance or Chance()
+        self._timer = timer
+        self._chance = chance
         self._session = partial(open_session, options.profile)
         self._settings: Settings | None = None
-        self._credentials = CredentialSource(
-            self._session, local=lambda: self.settings.is_local, timer=self._chance.timer
-        )
+        self._credentials = CredentialSource(self._session, local=lambda: self.settings.is_local, timer=self._timer)
 
     @property
     def settings(self) -> Settings:
@@ -124,7 +125,7 @@ class Client:
     ) -> dict[str, Any]:
         """Call the service within ``timeout`` seconds; ``repeatable`` says that executing it twice does no harm."""
         body = _encoded(request).encode()
-        deadline = self._chance.timer() + (self.timeout if timeout is None else timeout)
+        deadline = self._timer() + (self.timeout if timeout is None else timeout)
         retry = _Retry(repeatable)
         while True:
             try:
@@ -135,8 +136,8 @@ class Client:
             except Failure as failed:
                 if failed.throttled:
                     self.stats.count(throttled=1)
-                pause = retry.pause(failed.remedy, self._chance.random)
-                if pause is None or self._chance.timer() + pause >= deadline:
+                pause = retry.pause(failed.remedy, self._chance)
+                if pause is None or self._timer() + pause >= deadline:
                     raise failed.error from failed.error.__cause__
             self.stats.count(retries=1)
             if pause:
@@ -166,7 +167,7 @@ class Client:
         data = request_bytes(settings.target, headers | settings.proxy_headers, body)
         self.stats.count_call(operation, len(data))
         try:
-            answer = await self.connections.post(settings.endpoint, data, deadline - self._chance.timer())
+            answer = await self.connections.post(settings.endpoint, data, deadline - self._timer())
         except NotSent as error:
             raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
         except Unknown as error:
@@ -187,7 +188,7 @@ class Client:
             _ = self.settings  # all that may read files or the network before a request can be signed
             return self._credentials.ask(refused)
 
-        left = deadline - self._chance.timer()
+        left = deadline - self._timer()
         aside = self.connections.sockets.aside
         try:
             found = await aside(find, left)

@@ -121,7 +121,6 @@ class Connections:
 
     def __init__(self, sockets: Sockets, connect_timeout: float, limit: int) -> None:
         self.sockets = sockets
-        self.opened = 0
         self._connect_timeout = connect_timeout
         self._limit = limit
         self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
@@ -167,6 +166,7 @@ class Connections:
             try:
                 if endpoint.tls is not None:
                     await connection.secure(endpoint, endpoint.tls, deadline)
+                return connection
             except BaseException:
                 connection.close()
                 raise
@@ -174,8 +174,6 @@ class Connections:
             raise NotSent(f"no connection to {host}:{port} in time") from error
         except (OSError, Broken, UnicodeError) as error:
             raise NotSent(f"no connection to {host}:{port}: {_describe(error)}") from error
-        self.opened += 1
-        return connection
 
     async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
         """Connect to the first address that answers; each gets its share of the time that is left."""

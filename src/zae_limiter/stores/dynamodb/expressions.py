@@ -8,6 +8,8 @@ tells which form fits. The text of an expression depends only on the shape of a 
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -114,21 +116,6 @@ def _separate(write: Write) -> Write:
     return write._replace(put=put, add=add, remove=remove)
 
 
-class _Text:
-    """Collects the placeholders of an expression, one per attribute and value."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.slots: list[str] = []
-
-    def name(self, attr: str) -> str:
-        return self.names.setdefault(attr, f"#{len(self.names)}")
-
-    def slot(self) -> str:
-        self.slots.append(f":{len(self.slots)}")
-        return self.slots[-1]
-
-
 @lru_cache(maxsize=1024)
 def _compile(
     form: Form,
@@ -139,42 +126,47 @@ def _compile(
     expiry: str,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the constant parts of a request for writes of one shape, and the placeholders of its values in order."""
-    text = _Text()
-    conditions = [_guard(attr, op, text) for attr, op in guards]
-    sets = [f"{text.name(attr)} = {text.slot()}" for attr in put]
-    adds = [f"{text.name(attr)} {text.slot()}" for attr in add]
-    until = text.slot() if expiry in ("until", "later") else ""
+    names: defaultdict[str, str] = defaultdict(lambda: f"#{len(names)}")
+    slots: list[str] = []
+
+    def slot() -> str:
+        slots.append(f":{len(slots)}")
+        return slots[-1]
+
+    conditions = [_guard(attr, op, names, slot) for attr, op in guards]
+    sets = [f"{names[attr]} = {slot()}" for attr in put]
+    adds = [f"{names[attr]} {slot()}" for attr in add]
+    until = slot() if expiry in ("until", "later") else ""
     if expiry == "until":
-        sets.append(f"{text.name(TTL)} = {until}")
-    removes = [text.name(attr) for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
+        sets.append(f"{names[TTL]} = {until}")
+    removes = [names[attr] for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
     if form in _CHANGING or (guards and all(op != "absent" for _, op in guards)):
-        conditions.append(_liveness(expiry, until, text))
+        conditions.append(_liveness(expiry, until, names[TTL]))
     condition = " AND ".join(conditions)
     clauses = (("SET", sets), ("REMOVE", removes), ("ADD", adds))
     parts = {
         "UpdateExpression": " ".join(f"{verb} {', '.join(each)}" for verb, each in clauses if each),
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": {placeholder: attr for attr, placeholder in text.names.items()},
+        "ExpressionAttributeNames": {placeholder: attr for attr, placeholder in names.items()},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD" if condition else "",
     }
-    slots = (*text.slots, _NOW) if _NOW in condition else tuple(text.slots)
-    return {name: part for name, part in parts.items() if part}, slots
+    if _NOW in condition:
+        slots.append(_NOW)
+    return {name: part for name, part in parts.items() if part}, tuple(slots)
 
 
-def _guard(attr: str, op: str, text: _Text) -> str:
+def _guard(attr: str, op: str, names: defaultdict[str, str], slot: Callable[[], str]) -> str:
     if op == "absent":
-        return f"(attribute_not_exists({text.name(PK)}) OR {text.name(TTL)} <= {_NOW})"
+        return f"(attribute_not_exists({names[PK]}) OR {names[TTL]} <= {_NOW})"
     if op == "present":
-        return f"attribute_exists({text.name(PK)})"
-    name = text.name(attr)
+        return f"attribute_exists({names[PK]})"
     if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
-        return f"{name} >= {text.slot()} AND {name} <= {text.slot()}"
-    return f"{name} {op} {text.slot()}"
+        return f"{names[attr]} >= {slot()} AND {names[attr]} <= {slot()}"
+    return f"{names[attr]} {op} {slot()}"
 
 
-def _liveness(expiry: str, until: str, text: _Text) -> str:
+def _liveness(expiry: str, until: str, ttl: str) -> str:
     """Return the condition that the record has not expired and that its expiry is not brought nearer."""
-    ttl = text.name(TTL)
     if expiry == "later":
         return f"{ttl} > {until}"
     nearer = f" AND {ttl} <= {until}" if expiry == "until" else ""

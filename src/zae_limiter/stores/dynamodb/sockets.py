@@ -159,9 +159,8 @@ async def _within(work: Coroutine[Any, Any, T], deadline: float) -> T:
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))  # until the loop has let go of the socket
-    except BaseException:
+    finally:
         task.cancel()
-        raise
     if task.cancelled():
         raise TimeoutError
     return task.result()
