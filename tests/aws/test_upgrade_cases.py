@@ -262,11 +262,11 @@ def test_the_steps_are_ones_that_the_service_takes(billing: str) -> None:
         "BillingModeSummary": {"BillingMode": billing},
         "ProvisionedThroughput": {"ReadCapacityUnits": 7, "WriteCapacityUnits": 9},
     }
-    found = plan_changes(described)
+    found = list(plan_changes(described).values())
     assert len(found) == 5
-    for step in found:
-        assert list(complaints("UpdateTable", {"TableName": "my-app", **step.change})) == []
-    paid = found[0].change["GlobalSecondaryIndexUpdates"][0]["Create"].get("ProvisionedThroughput")
+    for change in found:
+        assert list(complaints("UpdateTable", {"TableName": "my-app", **change})) == []
+    paid = found[0]["GlobalSecondaryIndexUpdates"][0]["Create"].get("ProvisionedThroughput")
     assert paid == (None if billing == "PAY_PER_REQUEST" else {"ReadCapacityUnits": 7, "WriteCapacityUnits": 9})
 
 

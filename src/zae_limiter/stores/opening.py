@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -57,15 +57,20 @@ def open_store(
         endpoint_url: The AWS endpoint, for DynamoDB.
     """
     scheme, separator, _ = url.partition("://")
-    opener = _OPENERS.get(scheme.lower()) if separator else None
-    if opener is None:
-        known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise url_error(url, f"has an unknown scheme; use one of {known}")
-    aws = {"region": region, "endpoint_url": endpoint_url}
-    return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
+    match scheme.lower() if separator else None:
+        case "memory":
+            return _open_memory(url, clock)
+        case "sqlite":
+            return _open_sqlite(url, blocking, clock)
+        case "dynamodb":
+            return _open_dynamodb(url, blocking, clock, {"region": region, "endpoint_url": endpoint_url})
+        case name if name in SCHEMES:
+            return _open_redis(url, blocking, clock)
+    known = ", ".join(f"{name}://" for name in ("memory", "sqlite", "dynamodb", *SCHEMES))
+    raise url_error(url, f"has an unknown scheme; use one of {known}")
 
 
-def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_memory(url: str, clock: Clock | None) -> Store:
     from .memory import MemoryStore
 
     parts = split_url(url)
@@ -78,7 +83,7 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
     return shared
 
 
-def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
     from .sqlite import AsyncSqliteStore, SqliteStore
 
     parts = split_url(url)
@@ -89,14 +94,14 @@ def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
     return kind(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
 
 
-def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str | None]) -> Store:
     """Open a DynamoDB table. Makes no call; ``clock`` is the host's clock, corrected by DynamoDB's."""
     parts = split_url(url)
     if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
         raise url_error(url, "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'")
     options = parse_options(url, parts, _DYNAMODB_OPTIONS)
     for name, value in aws.items():
-        if options.setdefault(name, value) != value:
+        if value is not None and options.setdefault(name, value) != value:
             raise ValidationError(name, value, f"contradicts {options[name]!r} in {mask_url(url)!r}; pass one of them")
     _check_installed(url, "botocore", "dynamodb")
     from .dynamodb.client import open_client
@@ -110,7 +115,7 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
     return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
 
 
-def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_redis(url: str, blocking: bool, clock: Clock | None) -> Store:
     """Open a Redis store. Does not connect; ``clock`` is the host's clock, corrected by the server's."""
     settings = parse(url)
     _check_installed(url, "redis", "redis")
@@ -122,11 +127,3 @@ def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str,
 def _check_installed(url: str, package: str, extra: str) -> None:
     if find_spec(package) is None:
         raise url_error(url, f'needs packages that are not installed: pip install "zae-limiter[{extra}]"')
-
-
-_OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {
-    "memory": _open_memory,
-    "sqlite": _open_sqlite,
-    "dynamodb": _open_dynamodb,
-    **dict.fromkeys(SCHEMES, _open_redis),
-}

@@ -81,9 +81,7 @@ class UpdatesInPlace(Protocol):
 class Provisioned(Protocol):
     """A store whose table must exist before it can be used. It is only created on request."""
 
-    async def create_table(
-        self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
-    ) -> None:
+    async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the table. A suitable one is left alone."""
         ...
 

@@ -179,20 +179,17 @@ class SqliteStore:
 
     def _identify(self) -> tuple[int, int] | None:
         """Return the identity of the file at the path, or None if there is none."""
-        try:
+        with contextlib.suppress(OSError):
             found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            return found.st_dev, found.st_ino
+        return None
 
     def _drop_replaced_file(self) -> RateLimiterUnavailable:
         """Close a file that is no longer the one at the path, and return the error to raise."""
         self._disconnect()
         self._identity = None
-        for watcher in self._watchers:
-            forget = watcher()
-            if forget is not None:
-                forget()
+        for forget in filter(None, [watcher() for watcher in self._watchers]):
+            forget()
         reason = "it was deleted or replaced while it was open; the next call opens what is there, or makes a new one"
         tell(STORE_REPLACED, "SQLite file %r: %s", self.path, reason, zae_backend=self.capabilities.name)
         return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")

@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,6 @@ from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
 from zae_limiter.stores.connection_slots import ConnectionSlots
 from zae_limiter.stores.dynamodb.client import open_client
-from zae_limiter.stores.dynamodb.sockets import Address
 from zae_limiter.stores.outcomes import NotSent
 
 
@@ -119,8 +119,10 @@ def test_the_next_address_is_tried(server: ScriptedServer, subject: Driven, monk
     with ScriptedServer() as gone:
         dead = gone.port
 
-    async def resolve(host: str, port: int, deadline: float) -> list[Address]:
-        return [(socket.AF_INET, ("127.0.0.1", dead)), (socket.AF_INET, ("127.0.0.1", port))]
+    async def resolve(host: str, port: int, deadline: float) -> list[Any]:
+        return [
+            found for each in (dead, port) for found in socket.getaddrinfo("127.0.0.1", each, type=socket.SOCK_STREAM)
+        ]
 
     monkeypatch.setattr(subject.client.connections.sockets, "resolve", resolve)
     assert subject.call("UpdateItem") == {}

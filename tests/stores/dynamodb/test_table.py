@@ -132,12 +132,6 @@ def test_it_does_not_wait_for_ever() -> None:
         run(create_table(slow))  # type: ignore[arg-type]  # as much of a client as is needed
 
 
-def test_it_need_not_wait() -> None:
-    slow = Slow(polls=10**6)
-    run(create_table(slow, wait=False))  # type: ignore[arg-type]  # as much of a client as is needed
-    assert slow.pauses == []
-
-
 def index(description: dict[str, Any], name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in description["GlobalSecondaryIndexes"] if each["IndexName"] == name)
     return found

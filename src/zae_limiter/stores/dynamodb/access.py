@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .values import Item
 
+CAPACITY_DETAIL = "TOTAL"
 _BATCH = 100
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -31,7 +32,6 @@ class Access(NamedTuple):
 
     client: Client
     clock: Clock
-    capacity_detail: str
     timeout: float
     ends: float
 
@@ -40,7 +40,7 @@ class Access(NamedTuple):
         left = self.ends - time.monotonic()
         if left <= 0:
             raise RateLimiterUnavailable(f"DynamoDB: no answer within {self.timeout:.3g} s")
-        request = {**request, "ReturnConsumedCapacity": self.capacity_detail}
+        request = {**request, "ReturnConsumedCapacity": CAPACITY_DETAIL}
         return await self.client.call(operation, request, timeout=left, repeatable=repeatable)
 
     async def call_batch(self, operation: str, pending: Any, rest: str) -> list[dict[str, Any]]:

@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
+from ...core.values import BackendStats
+from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
 from .answers import REQUEST_ID, DateClock, Refused, failure, parse_answer
 from .connections import Connections
@@ -26,7 +31,6 @@ from .credentials import CredentialSource, open_session
 from .settings import Settings, resolve
 from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets
-from .stats import Stats
 from .wire import request_bytes
 
 _API = "DynamoDB_20120810"
@@ -34,6 +38,7 @@ _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _MAX_TRIES = 5
 _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
+_READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
 _NONE_FREE = _NOT_SENT._replace(reason="it was not asked")
@@ -50,6 +55,49 @@ class Options(NamedTuple):
     timeout: float = 5.0
     connect_timeout: float = 2.0
     max_connections: int = 50
+
+
+class Stats:
+    """Counters shared by all threads and loops of a client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._sums: defaultdict[str, Any] = defaultdict(int)
+        protect(self._lock)
+
+    def count(self, **amounts: float) -> None:
+        """Add to fields of `BackendStats`."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._sums[name] += amount
+
+    def count_call(self, operation: str, sent: int) -> None:
+        """Count a request that is sent, including repeated ones."""
+        with self._lock:
+            self._calls[operation] += 1
+            self._sums["bytes_sent"] += sent
+
+    def count_answer(self, operation: str, received: int, content: Mapping[str, Any]) -> None:
+        """Count the bytes of an answer, and the capacity that a good one reports in its content."""
+        consumed = content.get("ConsumedCapacity")
+        parts = consumed if isinstance(consumed, list) else [consumed]
+        units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
+        with self._lock:
+            self._sums["bytes_received"] += received
+            self._sums["read_units" if operation in _READS else "write_units"] += sum(
+                [float(each) for each in units if isinstance(each, (int, float))], 0.0
+            )
+
+    def count_conflict(self, request: Mapping[str, Any]) -> None:
+        """Count a write whose guards did not hold. It is billed, but its answer does not say how much."""
+        items = request.get("TransactItems")
+        self.count(conflicts=1, write_units=1.0 if items is None else 2.0 * len(items))
+
+    def snapshot(self) -> BackendStats:
+        """Return the counters as of now."""
+        with self._lock:
+            return BackendStats(calls=MappingProxyType(dict(self._calls)), **self._sums)
 
 
 @dataclass(slots=True)

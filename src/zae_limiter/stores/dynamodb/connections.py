@@ -141,9 +141,10 @@ class Connections:
             connection = pool.reuse() or await self._open(endpoint, deadline)
             try:
                 answer, again = await connection.exchange(data, deadline)
+            except TimeoutError as error:
+                raise Unknown("no answer came in time") from error
             except (OSError, Broken) as error:
-                in_time = not isinstance(error, TimeoutError)
-                raise Unknown(_describe(error) if in_time else "no answer came in time") from error
+                raise Unknown(str(error) or type(error).__name__) from error
             finally:
                 if again:
                     pool.keep(connection)
@@ -173,13 +174,13 @@ class Connections:
         except TimeoutError as error:
             raise NotSent(f"no connection to {host}:{port} in time") from error
         except (OSError, Broken, UnicodeError) as error:
-            raise NotSent(f"no connection to {host}:{port}: {_describe(error)}") from error
+            raise NotSent(f"no connection to {host}:{port}: {str(error) or type(error).__name__}") from error
 
     async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
         """Connect to the first address that answers; each gets its share of the time that is left."""
         addresses = await self.sockets.resolve(host, port, deadline)
         failure: Exception = OSError("the name has no address")
-        for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        for left, (family, _, _, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,7 +195,3 @@ class Connections:
                 sock.close()
                 raise
         raise failure
-
-
-def _describe(error: Exception) -> str:
-    return str(error) or type(error).__name__

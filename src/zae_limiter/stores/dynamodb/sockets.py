@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 _PIECE = 256 * 1024
 
-Address = tuple[socket.AddressFamily, Any]
-
 
 def seconds_left(deadline: float) -> float:
     """Return the seconds until an instant of `time.monotonic`. Raise `TimeoutError` if it is over."""
@@ -46,10 +44,9 @@ class BlockingSockets(_OwnedSockets):
     per_loop = False
     slots = ThreadSlots
 
-    async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
-        """Return the addresses of a host; the system's resolver has timeouts of its own."""
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(family, address) for family, _, _, _, address in found]
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
+        """Return the addresses of a host as `getaddrinfo` does; the system's resolver has timeouts of its own."""
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
     async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""
@@ -89,10 +86,9 @@ class AsyncSockets(_OwnedSockets):
     def __init__(self) -> None:
         self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
 
-    async def resolve(self, host: str, port: int, deadline: float) -> list[Address]:
-        """Return the addresses of a host."""
-        found = await _within(asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
-        return [(family, address) for family, _, _, _, address in found]
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
+        """Return the addresses of a host as `getaddrinfo` does."""
+        return await _within(asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
 
     async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""

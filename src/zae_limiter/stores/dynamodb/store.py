@@ -41,15 +41,13 @@ class DynamoStore:
     Args:
         client: The client of the table.
         clock: Replaces DynamoDB's own clock, e.g. in tests.
-        capacity_detail: The ``ReturnConsumedCapacity`` of every request.
     """
 
-    def __init__(self, client: Client, clock: Clock | None = None, *, capacity_detail: str = "TOTAL") -> None:
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self.client = client
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
-        self._capacity_detail = capacity_detail
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
@@ -69,18 +67,16 @@ class DynamoStore:
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
         """Do ``work`` within a time budget that starts now; add the stack's name to a `RateLimiterUnavailable`."""
         seconds = self.client.timeout if timeout is None else timeout
-        access = Access(self.client, self.clock, self._capacity_detail, seconds, time.monotonic() + seconds)
+        access = Access(self.client, self.clock, seconds, time.monotonic() + seconds)
         try:
             return await work(access, argument)
         except RateLimiterUnavailable as error:
             error.stack_name = self.stack_name
             raise
 
-    async def create_table(
-        self, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
-    ) -> None:
+    async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the table. A suitable one is left alone."""
-        await table.create_table(self.client, wait=wait, tags=tags, deletion_protection=deletion_protection)
+        await table.create_table(self.client, tags=tags, deletion_protection=deletion_protection)
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""

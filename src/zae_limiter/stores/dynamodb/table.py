@@ -11,7 +11,7 @@ is deleted and recreated; records are left alone.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import (
     IncompatibleSchemaError,
@@ -37,13 +37,6 @@ _CREATION_POLLS = 120
 _CREATION_POLL_SECONDS = 1.0
 _CHANGE_POLLS = 50_000
 _CHANGE_POLL_SECONDS = 5.0
-
-
-class TableChange(NamedTuple):
-    """One change of the table: a name for it, and the fields of an ``UpdateTable``."""
-
-    what: str
-    change: dict[str, Any]
 
 
 def table_definition(
@@ -79,7 +72,7 @@ def _index_definition(index: str) -> dict[str, Any]:
 
 
 async def create_table(
-    client: Client, *, wait: bool = True, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
+    client: Client, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False
 ) -> None:
     """Create the table and wait until it is active. A suitable existing one is left alone."""
     found = await describe(client)
@@ -87,8 +80,6 @@ async def create_table(
         request = table_definition(client.table, tags=tags, deletion_protection=deletion_protection)
         with _ignore_concurrent_change():
             await client.call("CreateTable", request)
-        if not wait:
-            return
     if found is None or found.get("TableStatus") != "ACTIVE":
         found = await _wait_until_active(client)
     check_table(found)
@@ -174,21 +165,23 @@ def _indexes(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {each["IndexName"]: each for each in description.get("GlobalSecondaryIndexes") or ()}
 
 
-def plan_changes(description: Mapping[str, Any]) -> list[TableChange]:
-    """Return the changes that a table needs, in order. Raise `IncompatibleSchemaError` for a wrong key."""
+def plan_changes(description: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the changes that a table needs, in order: the fields of an ``UpdateTable`` under a name for the step.
+
+    Raise `IncompatibleSchemaError` for a wrong key.
+    """
     wrong = _key_differences(description)
     if wrong:
         raise _schema_error(description, wrong)
-    found: list[TableChange] = []
+    steps: dict[str, dict[str, Any]] = {}
     for name in INDEXES:
         if _index_differences(description, name):
             if name in _indexes(description):
-                deletion = {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
-                found.append(TableChange(f"delete index {name}", deletion))
-            found.append(TableChange(f"create index {name}", _index_creation(description, name)))
+                steps[f"delete index {name}"] = {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
+            steps[f"create index {name}"] = _index_creation(description, name)
     if not (description.get("StreamSpecification") or {}).get("StreamEnabled"):
-        found.append(TableChange("turn the stream on", {"StreamSpecification": _STREAM}))
-    return found
+        steps["turn the stream on"] = {"StreamSpecification": _STREAM}
+    return steps
 
 
 def _index_creation(description: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -203,7 +196,7 @@ def _index_creation(description: Mapping[str, Any], name: str) -> dict[str, Any]
 
 async def missing_steps(client: Client) -> list[str]:
     """Return the names of the steps that `reshape` would take."""
-    found = [step.what for step in plan_changes(await _describe_existing(client))]
+    found = list(plan_changes(await _describe_existing(client)))
     return found if await _has_expiry(client) else [*found, _EXPIRY_STEP]
 
 
@@ -212,24 +205,25 @@ async def reshape(client: Client, progress: Callable[[str], object] | None = Non
     taken: list[str] = []
     for _ in range(_CHANGE_POLLS):
         found = await _describe_existing(client)
-        wanted = plan_changes(found)
+        steps = plan_changes(found)
         states = [found.get("TableStatus"), *(each.get("IndexStatus") for each in _indexes(found).values())]
         if all(state in ("ACTIVE", None) for state in states):
-            if not wanted:
+            if not steps:
                 return [*taken, _EXPIRY_STEP] if await _enable_expiry(client) else taken
+            step, change = next(iter(steps.items()))
             if progress is not None:
-                progress(wanted[0].what)
-            if await _make_change(client, wanted[0]):
-                taken.append(wanted[0].what)
+                progress(step)
+            if await _make_change(client, change):
+                taken.append(step)
                 continue
         await client.pause(_CHANGE_POLL_SECONDS)
     raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being changed; rerun to keep waiting.")
 
 
-async def _make_change(client: Client, step: TableChange) -> bool:
+async def _make_change(client: Client, change: Mapping[str, Any]) -> bool:
     """Request one change. Return False if another change is in progress or this one has been made meanwhile."""
     try:
-        await client.call("UpdateTable", {"TableName": client.table, **step.change})
+        await client.call("UpdateTable", {"TableName": client.table, **change})
     except InfrastructureNotFoundError:  # somebody else has deleted the index
         return False
     except InfrastructureError as error:

@@ -15,10 +15,10 @@ from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
 from .access import Access, live_image
 from .answers import Refused
 from .expressions import Form, changes_nothing, first_form, next_form, write_request
-from .values import decode, encode_keys
+from .values import decode, encode_keys, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_WRITES = 100
 _DELETES = 25
@@ -72,18 +72,12 @@ async def _commit_several(access: Access, writes: Sequence[Write], forms: list[F
     """Send writes that take effect together until all have, or a guard does not hold."""
     now_ms = access.clock.now_ms()
     for attempt in range(_TRIES):
-        requests = [
-            write_request(access.client.table, *each, now_ms // 1000) for each in zip(writes, forms, strict=True)
-        ]
-        sent = {  # by its place: all but checks without a condition
-            place: {
-                "ConditionCheck"
-                if changes_nothing(writes[place], form)
-                else _OPERATIONS[form].removesuffix("Item"): request
-            }
-            for place, (form, request) in enumerate(zip(forms, requests, strict=True))
-            if form is not Form.CHECK or "ConditionExpression" in request
-        }
+        sent: dict[int, dict[str, Any]] = {}
+        for place, (write, form) in enumerate(zip(writes, forms, strict=True)):
+            request = write_request(access.client.table, write, form, now_ms // 1000)
+            if form is not Form.CHECK or "ConditionExpression" in request:
+                verb = "ConditionCheck" if changes_nothing(write, form) else _OPERATIONS[form].removesuffix("Item")
+                sent[place] = {verb: request}
         try:
             if sent:
                 whole = {"TransactItems": list(sent.values()), "ClientRequestToken": os.urandom(16).hex()}
@@ -96,7 +90,7 @@ async def _commit_several(access: Access, writes: Sequence[Write], forms: list[F
             if any(reason.get("Code") in _PASSING for reason in reasons):
                 await access.pause(attempt)
             continue
-        return Committed(await _read_back(access, writes, forms, requests))
+        return Committed(await _read_back(access, writes, sent.values()))
     raise _contention_error(access, writes[0].key)
 
 
@@ -124,17 +118,14 @@ def _choose_forms(
 
 
 async def _read_back(
-    access: Access, writes: Sequence[Write], forms: Sequence[Form], requests: Sequence[Mapping[str, Any]]
+    access: Access, writes: Sequence[Write], sent: Iterable[Mapping[str, Any]]
 ) -> tuple[Image | None, ...]:
     """Return the new images. Those of updates are read in one call, as a transaction does not return them.
 
     The transaction is done: if the read fails, an image is None and the commit still counts.
     """
-    found = {
-        write.key: decode(request["Item"])
-        for write, form, request in zip(writes, forms, requests, strict=True)
-        if form is Form.CREATE
-    }
+    items = [request["Put"]["Item"] for request in sent if "Put" in request]
+    found = {key_of(item): decode(item) for item in items}
     unknown = [write.key for write in writes if write.key not in found and not write.delete]
     if unknown:
         with contextlib.suppress(InfrastructureError):
