@@ -1,7 +1,4 @@
-"""The meaning of DynamoDB's answers: the one table from its error codes to our errors and to what may be done next.
-
-Their ``Date`` headers tell the service's time, in whole seconds.
-"""
+"""What DynamoDB's answers mean: the one table from error codes to our errors and remedies, and the service's time."""
 
 from __future__ import annotations
 
@@ -152,7 +149,10 @@ def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
 
 
 class DateClock(ServerClock):
-    """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are."""
+    """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are.
+
+    It is learned from the ``Date`` headers of the answers, which have whole seconds.
+    """
 
     def __init__(self, host_clock: Clock | None = None) -> None:
         super().__init__("DynamoDB", host_clock)

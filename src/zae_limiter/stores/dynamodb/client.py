@@ -83,16 +83,10 @@ class Stats:
         consumed = content.get("ConsumedCapacity")
         parts = consumed if isinstance(consumed, list) else [consumed]
         units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
+        kind = "read_units" if operation in _READS else "write_units"
         with self._lock:
             self._sums["bytes_received"] += received
-            self._sums["read_units" if operation in _READS else "write_units"] += sum(
-                [float(each) for each in units if isinstance(each, (int, float))], 0.0
-            )
-
-    def count_conflict(self, request: Mapping[str, Any]) -> None:
-        """Count a write whose guards did not hold. It is billed, but its answer does not say how much."""
-        items = request.get("TransactItems")
-        self.count(conflicts=1, write_units=1.0 if items is None else 2.0 * len(items))
+            self._sums[kind] += sum([float(each) for each in units if isinstance(each, (int, float))], 0.0)
 
     def snapshot(self) -> BackendStats:
         """Return the counters as of now."""
@@ -146,9 +140,8 @@ class Client:
         self.timeout = options.timeout
         self.clock = DateClock(host_clock)
         self.stats = Stats()
-        self.connections = Connections(
-            BlockingSockets() if blocking else AsyncSockets(), options.connect_timeout, options.max_connections
-        )
+        sockets = BlockingSockets() if blocking else AsyncSockets()
+        self.connections = Connections(sockets, options.connect_timeout, options.max_connections)
         self._timer = timer
         self._chance = chance
         self._session = partial(open_session, options.profile)
@@ -178,8 +171,9 @@ class Client:
         while True:
             try:
                 return await self._attempt(operation, body, deadline, retry)
-            except Refused:
-                self.stats.count_conflict(request)
+            except Refused:  # it is billed, but its answer does not say how much
+                items = request.get("TransactItems")
+                self.stats.count(conflicts=1, write_units=1.0 if items is None else 2.0 * len(items))
                 raise
             except Failure as failed:
                 if failed.throttled:

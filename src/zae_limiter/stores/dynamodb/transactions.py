@@ -117,9 +117,7 @@ def _choose_forms(
     return lost
 
 
-async def _read_back(
-    access: Access, writes: Sequence[Write], sent: Iterable[Mapping[str, Any]]
-) -> tuple[Image | None, ...]:
+async def _read_back(access: Access, writes: Sequence[Write], sent: Iterable[Any]) -> tuple[Image | None, ...]:
     """Return the new images. Those of updates are read in one call, as a transaction does not return them.
 
     The transaction is done: if the read fails, an image is None and the commit still counts.

@@ -14,7 +14,6 @@ _MAX_BODY = 32 * 1024 * 1024
 _FIXED = "accept-encoding: identity\r\nuser-agent: zae-limiter\r\n"
 _STATUS_LINE = re.compile(r"(HTTP/1\.[^ ]*) ([0-9]{3})")
 _HEX = b"0123456789abcdefABCDEF"
-_NO_BODY = frozenset((204, 304))
 
 
 class Broken(Exception):
@@ -89,7 +88,7 @@ class Reader:
         connection = self._headers.get("connection", "").lower()
         self.keep_alive = "close" not in connection and (found[1] != "HTTP/1.0" or "keep-alive" in connection)
         length = self._headers.get("content-length")
-        if status in _NO_BODY or (self.tunnel and status < 300):
+        if status in (204, 304) or (self.tunnel and status < 300):
             self._length = 0
         elif length is not None and "transfer-encoding" not in self._headers:
             if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
