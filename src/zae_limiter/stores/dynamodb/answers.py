@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import zlib
 from calendar import timegm
@@ -106,14 +105,13 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
 def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
     """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
     checksum = answer.headers.get("x-amz-crc32")
-    content: Any = None
-    if checksum is None or checksum == str(zlib.crc32(answer.body)):
-        reason = f"it is not a JSON object but {answer.body[:60]!r}"
-        with contextlib.suppress(ValueError):
-            content = json.loads(answer.body)
-    else:
-        reason = "its checksum is wrong"
+    complete = checksum is None or checksum == str(zlib.crc32(answer.body))
+    try:
+        content = json.loads(answer.body) if complete else None
+    except ValueError:
+        content = None
     if not isinstance(content, dict):
+        reason = f"it is not a JSON object but {answer.body[:60]!r}" if complete else "its checksum is wrong"
         error = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
         raise failure(_UNREADABLE, where, error)
     if answer.status != 200:

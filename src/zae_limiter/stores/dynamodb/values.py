@@ -73,10 +73,13 @@ def decode(item: Mapping[str, Typed]) -> Image:
     try:
         for name, typed in item.items():
             for kind, value in typed.items():
-                if kind in ("S", "BOOL"):
+                if kind == "N":
+                    try:
+                        image[name] = int(value)
+                    except ValueError:
+                        image[name] = _number(value)
+                elif kind in ("S", "BOOL"):
                     image[name] = value
-                elif kind == "N" and value.lstrip("-").isdigit():
-                    image[name] = int(value)
                 else:
                     image[name] = _DECODERS[kind](value)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
