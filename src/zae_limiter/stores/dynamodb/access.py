@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .values import Item
 
-CAPACITY_DETAIL = "TOTAL"
+CAPACITY_DETAIL = "TOTAL"  # of every request; "INDEXES" tells the cost of each index too
 _BATCH = 100
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
