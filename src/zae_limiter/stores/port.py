@@ -1,14 +1,15 @@
-"""The store port: four verbs, and two extra abilities."""
+"""The store port: four verbs, and extra abilities that only some stores have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ..clock import Clock
+    from ..core.reports import BackendStats
     from ..core.values import BackendCapabilities
     from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 
@@ -91,4 +92,26 @@ class UpdatesInPlace(Protocol):
 
     def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
         """Add a bucket that is not there."""
+        ...
+
+
+@runtime_checkable
+class Provisioned(Protocol):
+    """A store whose table must exist before it can be used. It is only created on request."""
+
+    async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
+        """Create the table. A suitable one is left alone."""
+        ...
+
+    async def check_table(self) -> None:
+        """Raise an error if the table is missing or unsuitable. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A store that counts its calls and what they cost."""
+
+    def stats(self) -> BackendStats:
+        """Return the counters as of now."""
         ...

@@ -15,7 +15,7 @@ from ...core.errors import InfrastructureNotFoundError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
-from ...stores.dynamodb.reshaping import missing_steps, reshape
+from ...stores.dynamodb.table import missing_steps, reshape
 from .. import deployment, package, stack
 from ..calls import Aws
 from ..resources import function_name
