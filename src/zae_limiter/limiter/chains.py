@@ -14,7 +14,6 @@ from ..records.level import CONFIG_VERSION, Level, slots_for
 from ..repository.configs import Policy, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
-from ..stores.port import UpdatesInPlace
 from . import shards
 from .chain import Chain, LevelShard, LevelShards
 
@@ -39,7 +38,6 @@ class Chains:
         self._ttl_multiplier = ttl_multiplier
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self.get = self._known.get
-        self._in_place = isinstance(backend.store, UpdatesInPlace)
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
@@ -139,7 +137,7 @@ class Chains:
         while who is not None and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             last = self._last_seen.of(key)
-            extra = None if last.image or self._in_place else key
+            extra = None if last.image or self._backend.has_records else key
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
             if policy.extra is not None:
                 last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it

@@ -187,6 +187,10 @@ class ObservedStoreInProcess(ObservedStore):
         self._written = True
         self._inner.images[pk] = image
 
+    def has_records(self, pk: str) -> bool:
+        """Ask the store inside."""
+        return self._inner.has_records(pk)
+
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Find a bucket in the store inside."""
         return self._inner.find_bucket(key, now_ms)

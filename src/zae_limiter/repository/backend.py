@@ -16,7 +16,7 @@ from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Replaceable
+from ..stores.port import Replaceable, UpdatesInPlace
 from . import compatibility
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
@@ -63,6 +63,8 @@ class Backend:
         self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
         self.last_seen = LastSeenBuckets(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
+        self.has_records = store.has_records if isinstance(store, UpdatesInPlace) else None
+        """Whether there is anything in a partition, where the store can tell at once."""
         self.closed = False
         self._namespace_id: str | None = None
         self._warned = False

@@ -44,6 +44,8 @@ async def read_policy(
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
     pk, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
     own, defaults = cache.get(pk, resource, now_ms)
+    if own is None and defaults is not None and backend.has_records is not None and not backend.has_records(pk):
+        return _by_default(defaults, defaults.read_ms + cache.ttl_ms)
     missing = sks if own is None else tuple([sk for sk in sks if sk not in own[0]])
     if own is not None and missing and len(own[0]) >= _MOST_RECORDS:
         own, missing = None, sks
@@ -71,12 +73,17 @@ async def read_policy(
     records, read_ms = own
     valid_until_ms = min(read_ms, defaults.read_ms) + cache.ttl_ms
     if not any(records.values()):
-        return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
+        return _by_default(defaults, valid_until_ms, beside)
     meta = records[sks[0]] or {}
     levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
     resolved = resolve([(each.limits, each.version) for each in levels], defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
+
+
+def _by_default(defaults: Defaults, valid_until_ms: int, extra: Image | None = None) -> Policy:
+    """Return the config of an entity that has none of its own."""
+    return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, extra, True)
 
 
 @lru_cache(maxsize=1024)

@@ -90,6 +90,10 @@ class MemoryStore:
             self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
 
+    def has_records(self, pk: str) -> bool:
+        """Return whether the partition of an entity holds anything; to be called with or without the lock."""
+        return self._table.has_partition(pk)
+
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Return a bucket that lives at ``now_ms``, from then on one of `images`; to be called under the lock."""
         image = self._table.use(key.pk)

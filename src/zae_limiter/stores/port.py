@@ -86,6 +86,10 @@ class UpdatesInPlace(Protocol):
         """Return the buckets that were used last. An image may be replaced by one that is in the same indexes."""
         ...
 
+    def has_records(self, pk: str) -> bool:
+        """Return whether the partition of an entity holds anything; to be called with or without the lock."""
+        ...
+
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Return the bucket if it lives at ``now_ms``, from then on one of `images`; else None."""
         ...

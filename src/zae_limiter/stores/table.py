@@ -134,6 +134,10 @@ class Table:
                 groups.discard(image[attribute], name)
         return packed
 
+    def has_partition(self, pk: str) -> bool:
+        """Return whether there is any record but a bucket under a partition key."""
+        return pk in self._partitions
+
     def find(self, query: Query) -> list[Name]:
         """Return the records of the partition that a query is about, in no order."""
         if query.gsi is None:
@@ -180,6 +184,10 @@ class Groups:
     def __len__(self) -> int:
         """Return how many groups there are."""
         return len(self._members)
+
+    def __contains__(self, group: str) -> bool:
+        """Return whether a group has members."""
+        return group in self._members
 
     def get(self, group: str) -> list[Name]:
         """Return the members of a group."""

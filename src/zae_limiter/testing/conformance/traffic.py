@@ -104,6 +104,11 @@ class EmbeddedHost(Host):
     def __setitem__(self, pk: str, image: Image) -> None:
         self.inner.images[pk] = image
 
+    def has_records(self, pk: str) -> bool:
+        """Ask the store."""
+        found: bool = self.inner.has_records(pk)
+        return found
+
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Find a bucket in the store."""
         image: Image | None = self.inner.find_bucket(key, now_ms)
