@@ -23,8 +23,9 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     assert not loaded & {"typing", "re", "enum", "dataclasses", "logging"}
 
 
-@pytest.mark.parametrize("name", ["SyncRateLimiter", "RateLimiter"])
+@pytest.mark.parametrize("name", ["SyncRateLimiter, Limit, RateLimitExceeded", "RateLimiter"])
 def test_what_a_limiter_seldom_needs_is_loaded_when_it_does(name: str) -> None:
     loaded = loaded_by(f"from zae_limiter import {name}")
     assert "zae_limiter.limiter.limiter" in loaded
+    assert "zae_limiter.core.reports" not in loaded
     assert not loaded & {"logging", "fractions", "decimal", "asyncio", "sqlite3", "ssl", "http", "email", "subprocess"}

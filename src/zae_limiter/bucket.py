@@ -1,13 +1,103 @@
-"""The arithmetic of a token bucket, as one door."""
+"""The arithmetic of a token bucket, as functions over the stored numbers."""
 
-from .core.bucket import (
-    ConsumeResult as ConsumeResult,
-    RefillResult as RefillResult,
-    build_limit_status as build_limit_status,
-    calculate_available as calculate_available,
-    calculate_retry_after as calculate_retry_after,
-    force_consume as force_consume,
-    refill_bucket as refill_bucket,
-    try_consume as try_consume,
-    would_refill_satisfy as would_refill_satisfy,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
+from .core.decide import Reading
+
+if TYPE_CHECKING:
+    from .core.limit import Limit
+    from .core.reports import BucketState
+    from .core.values import LimitStatus
+
+
+class RefillResult(NamedTuple):
+    """Tokens as of ``new_last_refill_ms``."""
+
+    new_tokens_milli: int
+    new_last_refill_ms: int
+
+
+class ConsumeResult(NamedTuple):
+    """Whether the tokens were taken, and the bucket after it."""
+
+    success: bool
+    new_tokens_milli: int
+    new_last_refill_ms: int
+    available: int
+    retry_after_seconds: float | None
+
+
+def refill_bucket(
+    tokens_milli: int,
+    last_refill_ms: int,
+    now_ms: int,
+    capacity_milli: int,
+    refill_amount_milli: int,
+    refill_period_ms: int,
+) -> RefillResult:
+    """Return the tokens at ``now_ms``. Refilling in any number of steps credits what a single step would.
+
+    A clock that went backwards changes nothing.
+
+    >>> refill_bucket(0, 0, 1_500, 10_000, 1_000, 1_000)
+    RefillResult(new_tokens_milli=1500, new_last_refill_ms=1500)
+    """
+    instant = max(now_ms, last_refill_ms)
+    rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
+    return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
+
+
+def _refill(state: BucketState, now_ms: int) -> RefillResult:
+    rule = (state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
+    return refill_bucket(state.tokens_milli, state.last_refill_ms, now_ms, *rule)
+
+
+def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
+    """Take ``requested`` whole tokens if they are there; otherwise say when they will be."""
+    tokens, instant = _refill(state, now_ms)
+    cost = requested * MILLI
+    if tokens >= cost:
+        return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
+    retry = None
+    if cost <= state.capacity_milli:
+        rule = Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
+        retry = (first_instant(rule, tokens, instant, cost) - now_ms) / MILLI
+    return ConsumeResult(False, tokens, instant, tokens // MILLI, retry)
+
+
+def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
+    """Take ``amount`` whole tokens whatever the balance: the bucket may go into debt."""
+    tokens, instant = _refill(state, now_ms)
+    return RefillResult(tokens - amount * MILLI, instant)
+
+
+def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_period_ms: int) -> float:
+    """Return the seconds in which ``deficit_milli`` is made at the latest, whatever the phase of the clock.
+
+    `build_limit_status` gives the exact moment; this is its upper bound without a bucket at hand.
+    """
+    if deficit_milli <= 0:
+        return 0.0
+    return -(-deficit_milli * refill_period_ms // refill_amount_milli) / MILLI
+
+
+def calculate_available(state: BucketState, now_ms: int) -> int:
+    """Return the whole tokens at ``now_ms``, rounded down; negative means debt."""
+    return _refill(state, now_ms).new_tokens_milli // MILLI
+
+
+def build_limit_status(
+    entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
+) -> LimitStatus:
+    """Return the status of ``limit`` for a request, given the stored bucket."""
+    tokens, instant = _refill(state, now_ms)
+    balances = {limit.name: (ShardBalance(Rule.of(limit), tokens, instant),)}
+    return Reading(entity_id, resource, (limit,), balances).status(limit, requested * MILLI, now_ms)
+
+
+def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
+    """Return whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
+    return _refill(state, now_ms).new_tokens_milli >= requested * MILLI

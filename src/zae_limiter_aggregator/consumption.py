@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT, is_address
-from zae_limiter.records import keys, pressure, splitting, usage
+from zae_limiter.records import keys, pressure, usage
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.bucket import inspect, stored_names
 from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, attribute
@@ -89,7 +89,7 @@ def _starts_anew(key: Key, old: Image, new: Image) -> bool:
     """Return whether this change created the bucket, replacing an expired one or a leftover shard."""
     if old.get(ANCHOR) == new[ANCHOR]:
         return False
-    return pressure.is_first_write(new) or splitting.is_newborn(keys.parse_bucket_pk(key.pk).shard_id, new)
+    return pressure.is_new(keys.parse_bucket_pk(key.pk).shard_id, new)
 
 
 def build_tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:

@@ -14,7 +14,7 @@ from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
-from zae_limiter.records.level import SHARDS, Level
+from zae_limiter.records.level import SHARDS, Level, slots_for
 
 from .consumption import measure_change
 
@@ -62,12 +62,10 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         if rule is not None and not any(part % MILLI for part in rule[:3])
     )
     return Level(
-        whose.namespace_id,
-        whose.entity_id,
-        whose.resource,
+        key,
+        *whose[:3],
         limits,
-        source="",
-        version=None,
+        slots_for(limits),
         lifetime_ms=1 if TTL in image else 0,
         cascade=bool(image.get("cascade", False)),
         parent_id=image.get("parent_id"),

@@ -156,7 +156,7 @@ def by_hand(account: Account) -> dict[str, tuple[str, dict[str, Any]]]:
     config = next(item for item in found if item["SK"]["S"] == keys.CONFIG)
     event = next(item for item in found if item["SK"]["S"].startswith(keys.AUDIT_PREFIX))
     ns = config["PK"]["S"].partition("/")[0]
-    bucket = {"PK": {"S": keys.pk_bucket(ns, "key", "gpt-4")}, "SK": {"S": keys.STATE}}
+    bucket = {"PK": {"S": keys.bucket(ns, "key", "gpt-4").pk}, "SK": {"S": keys.STATE}}
     change = {"UpdateExpression": "SET l_rpm_cp = :cp", "ExpressionAttributeValues": {":cp": {"N": "1"}}}
     config_key, event_key = ({name: item[name] for name in ("PK", "SK")} for item in (config, event))
     return {

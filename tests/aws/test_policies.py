@@ -209,7 +209,7 @@ def test_no_name_makes_a_key_look_like_another_kind(account: Account, subject: s
     for pk in (keys.pk_entity("ns", subject), keys.pk_resource("ns", subject), keys.pk_audit("ns", subject)):
         assert not allows(policy, Ask("dynamodb:PutItem", TABLE, frozenset([pk]), written))
     assert not allows(policy, Ask("dynamodb:GetItem", TABLE, frozenset([keys.pk_audit("ns", subject)])))
-    bucket = frozenset([keys.pk_bucket("ns", subject, "gpt-4")])
+    bucket = frozenset([keys.bucket("ns", subject, "gpt-4").pk])
     assert allows(policy, Ask("dynamodb:PutItem", TABLE, bucket, written))
 
 

@@ -18,7 +18,7 @@ from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
 from zae_limiter.records.config import decode as decode_config
-from zae_limiter.records.level import Level
+from zae_limiter.records.level import Level, slots_for
 from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 
@@ -126,16 +126,9 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     table = carried_out([old_tables.per_limit_bucket("key", "gpt-4", held, nested=True)])
     ((key, image),) = table.items()
     assert measure_change(StreamChange(key, "1", NOW, None, image, False)) == {}
-    bucket = Level(
-        NS,
-        "key",
-        "gpt-4",
-        (Limit("rpm", 60, 60, 60),),
-        source="system",
-        version=5,
-        lifetime_ms=0,
-        partition_writes=1000,
-    )
+    limits = (Limit("rpm", 60, 60, 60),)
+    key = keys.bucket(NS, "key", "gpt-4")
+    bucket = Level(key, NS, "key", "gpt-4", limits, slots_for(limits), "system", 5, partition_writes=1000)
     before = image
     for number in range(3):
         write = charge(bucket, before, {"rpm": 3_000}, NOW + number)

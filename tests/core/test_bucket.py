@@ -19,7 +19,8 @@ from zae_limiter.bucket import (
     try_consume,
     would_refill_satisfy,
 )
-from zae_limiter.core.bucket import Rule, ShardBalance, first_instant, level, limit_status, produced, wait_ms
+from zae_limiter.core.bucket import Rule, ShardBalance, first_instant, level, produced, wait_ms
+from zae_limiter.core.decide import Reading
 
 INSTANTS = st.integers(10**12, 2 * 10**12)
 TOKENS = st.integers(-(10**12), 10**12)
@@ -181,4 +182,5 @@ def test_status_agrees_with_the_decision(rule: Rule, tokens: int, last: int, req
         assert found.retry_after_seconds == tried.retry_after_seconds
     else:
         assert found.retry_after_seconds == 0.0
-    assert found == limit_status("key", "gpt-4", limit, [ShardBalance(rule, tokens, last)], requested * 1000, now)
+    seen = Reading("key", "gpt-4", (limit,), {limit.name: (ShardBalance(rule, tokens, last),)})
+    assert found == seen.status(limit, requested * 1000, now)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import Limit, ValidationError
-from zae_limiter.core.chain import MAX_DEPTH, check_ancestry
 from zae_limiter.core.config import CUSTOM, SOURCES, resolve
+from zae_limiter.core.names import MAX_DEPTH, check_ancestry
 
 LEVELS = st.lists(
     st.tuples(st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))), st.integers(0, 10**6)),

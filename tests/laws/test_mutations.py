@@ -151,7 +151,7 @@ MUTATIONS = [
     Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
     Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
     Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.bucket.limit_status", "held < need", "held <= need", "leases.refusal_tells_which"),
+    Mutation("core.decide.Reading.status", "held < need", "held <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.bucket.level",
@@ -217,14 +217,14 @@ MUTATIONS = [
     Mutation("core.give_back.give_back", "and upper_draws == after.upper_draws", "", BAND),
     Mutation("core.give_back.give_back", "if after.tokens == tk == after.base + credited", "if after.tokens", OVERLAP),
     Mutation("core.give_back.owed_to_new", "- max(0, produced)", "", "settlements.debt_that_was_repaid"),
-    Mutation("records.settlement.SettlementDraft._judge", ", cr: found.counted", "", OVERLAP),
+    Mutation("records.settlement.SettlementDraft.give_back", ", cr: found.counted", "", OVERLAP),
     Mutation(
-        "records.settlement.SettlementDraft._judge",
+        "records.settlement.SettlementDraft.give_back",
         'self.guards.append((cr, "<=", found.most_credited))',
         "pass",
         STALE,
     ),
-    Mutation("records.settlement.SettlementDraft.give_back", "not self._is_same_bucket or", "", ANEW),
+    Mutation("records.settlement.SettlementDraft.give_back", "self._is_same_bucket and", "", ANEW),
     Mutation("core.give_back.give_back", "- (credited - (after.tokens - after.base))", "", SHARED),
     Mutation("records.settlement.SettlementDraft.give_back", "0 if found.undoes else", "", UNDONE),
     Mutation("records.reshaping.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),

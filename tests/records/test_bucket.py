@@ -29,7 +29,8 @@ def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
 
 
 def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> level_record.Level:
-    return level_record.Level("ns", "key", "gpt-4", given, source="system", version=version, lifetime_ms=lifetime_ms)
+    key, slots = keys.bucket("ns", "key", "gpt-4"), level_record.slots_for(given)
+    return level_record.Level(key, "ns", "key", "gpt-4", given, slots, "system", version, lifetime_ms)
 
 
 def done(image: Image | None, write: Write | None) -> Image:

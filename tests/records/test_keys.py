@@ -46,9 +46,9 @@ def ids(draw: st.DrawFn) -> str:
 
 @given(SPACES, ids(), RESOURCES, st.integers(0, 10**6))
 def test_a_bucket_key_can_be_taken_apart(space: str, entity_id: str, resource: str, shard: int) -> None:
-    pk = keys.pk_bucket(space, entity_id, resource, shard)
-    assert keys.parse_bucket_pk(pk) == (space, entity_id, resource, shard)
-    assert keys.bucket(space, entity_id, resource, shard) == (pk, keys.STATE)
+    key = keys.bucket(space, entity_id, resource, shard)
+    assert keys.parse_bucket_pk(key.pk) == (space, entity_id, resource, shard)
+    assert key == (f"{space}/BUCKET#{entity_id}#{resource}#{shard}", keys.STATE)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level,
 from zae_limiter.core.draw import halve
 from zae_limiter.records import bucket, charging, keys, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, applied, holds
-from zae_limiter.records.level import Level, attribute
+from zae_limiter.records.level import Level, attribute, slots_for
 from zae_limiter.records.settlement import Charge, settle
 
 NOW = 1_800_000_000_000
@@ -33,10 +33,10 @@ def grown(choices: list[int], most: int = 256) -> list[tuple[int, int]]:
 
 
 def make(limits: list[Limit], *, lifetime_ms: int = 0, version: int | None = 3) -> Level:
+    key, given = keys.bucket("ns", "key", "gpt-4"), tuple(limits)
     return Level(
-        "ns", "key", "gpt-4", tuple(limits), source="system", version=version, lifetime_ms=lifetime_ms,
-        partition_writes=1000,
-    )  # fmt: skip
+        key, "ns", "key", "gpt-4", given, slots_for(given), "system", version, lifetime_ms, partition_writes=1000
+    )
 
 
 @given(RULES, TREES, st.integers(0, 2 * NOW))

@@ -146,7 +146,7 @@ def test_giant_texts_are_not_kept() -> None:
     parse("7" * 2**20)
     assert addresses._parse.cache_info() == before
     assert addresses._parse.cache_info().maxsize is not None
-    assert addresses._network.cache_info().maxsize is not None
+    assert addresses.network.cache_info().maxsize is not None
 
 
 @given(st.text() | st.text("0123456789abcdefx:.[]% _", max_size=110))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import ValidationError
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 from ..stores.dynamodb.store import DynamoStore
 from . import adoption, code, options as stack_options, preflight, removal, stack, tags, template
 from .calls import Aws

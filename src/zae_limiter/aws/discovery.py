@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.values import LimiterInfo
+from ..core.reports import LimiterInfo
 from .stack import parse_stack
 from .tags import SCHEMA, VERSION
 

@@ -13,7 +13,7 @@ from ..records.usage import WINDOWS
 from .resources import function_name
 
 if TYPE_CHECKING:
-    from ..core.values import StackOptions
+    from ..core.reports import StackOptions
 
 LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),

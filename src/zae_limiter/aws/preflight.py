@@ -17,7 +17,7 @@ from ..core.errors import (
 from .resources import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
-    from ..core.values import StackOptions
+    from ..core.reports import StackOptions
     from .calls import Aws
 
 

@@ -12,7 +12,7 @@ from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
 
 if TYPE_CHECKING:
-    from ..core.values import StackOptions
+    from ..core.reports import StackOptions
     from ..records.algebra import Write
     from .calls import Aws
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 from .options import check, split_format
 
 if TYPE_CHECKING:

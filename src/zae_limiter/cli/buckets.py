@@ -12,7 +12,7 @@ from .grid import Grid
 from .limits import spell_rate
 
 if TYPE_CHECKING:
-    from ..core.values import BucketState
+    from ..core.reports import BucketState
     from .shell import Shell
 
 _MILLI = 1000

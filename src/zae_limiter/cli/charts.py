@@ -17,7 +17,7 @@ from .output import encodable, open_console, print_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..core.values import UsageSnapshot
+    from ..core.reports import UsageSnapshot
 
 PIPE_WIDTH = 80
 _MAJOR = "5"

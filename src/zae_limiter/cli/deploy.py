@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..aws.calls import Aws
     from ..aws.deployment import Deployment
     from ..aws.events import Event
-    from ..core.values import StackOptions
+    from ..core.reports import StackOptions
     from .shell import Shell
 
 
@@ -104,7 +104,7 @@ def connect_aws(shell: Shell) -> Aws:
 def _resolve_options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
     """Return the options of the existing stack, overridden by those that were passed."""
     from ..aws import deployment
-    from ..core.values import StackOptions
+    from ..core.reports import StackOptions
 
     _check_values(name, merge_options(StackOptions(), given), given)
     return merge_options(deployment.read_options(aws, name), given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.config import SOURCES
-from ..core.durations import spell_duration
+from ..core.errors import spell_duration
 from ..core.names import DEFAULT_RESOURCE
 from .commands import Command, pass_shell
 from .grid import Cell, Grid
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.values import LevelStatus
+    from ..core.reports import LevelStatus
     from ..sync import SyncRateLimiter
     from .shell import Shell
 

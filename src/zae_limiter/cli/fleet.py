@@ -11,7 +11,7 @@ from .deploy import connect_aws
 from .grid import Cell, Grid
 
 if TYPE_CHECKING:
-    from ..core.values import LimiterInfo
+    from ..core.reports import LimiterInfo
     from .shell import Shell
 
 

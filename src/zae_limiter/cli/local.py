@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ..core.durations import spell_duration
-from ..core.errors import RateLimiterUnavailable, ZAELimiterError
+from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duration
 from .commands import Group, pass_shell
 from .errors import CODES
 from .grid import Cell, Grid, facts, printable

@@ -13,7 +13,7 @@ from .limits import limits_grid, required_limit_option, spell_limit
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
-    from ..core.values import ResourceCapacity
+    from ..core.reports import ResourceCapacity
     from .shell import Shell
 
 

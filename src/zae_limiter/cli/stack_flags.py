@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.values import StackOptions
+from ..core.reports import StackOptions
 from .table import parse_tags
 
 if TYPE_CHECKING:

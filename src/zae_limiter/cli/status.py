@@ -14,7 +14,7 @@ from .grid import Cell, Grid, facts
 
 if TYPE_CHECKING:
     from ..aws.health import Health
-    from ..core.values import Status
+    from ..core.reports import Status
     from ..sync import SyncRepository
     from .shell import Shell
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.survey import ORDERS
+from ..core.reports import ORDERS
 from ..repository.buckets import MAX_RECORDS
 from .commands import Command, pass_shell
 from .top_views import open_view
@@ -18,7 +18,7 @@ from .top_views import open_view
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..core.survey import Survey
+    from ..core.reports import Survey
     from ..sync import SyncRepository
     from .shell import Shell
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from ..core.durations import spell_duration
+from ..core.errors import spell_duration
 from ..records.instants import iso
 from .grid import Cell, Grid, printable
 from .output import note, open_console, print_grid, print_json_line, spell_count
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from ..core.survey import Load, Survey
+    from ..core.reports import Load, Survey
     from .shell import Shell
 
     Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]

@@ -17,7 +17,7 @@ from .usage_query import Output
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..core.values import UsageSnapshot, UsageSummary
+    from ..core.reports import UsageSnapshot, UsageSummary
     from .usage_query import UsageQuery
 
 SNAPSHOT_COLUMNS = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ..core.values import UsageSnapshot
+    from ..core.reports import UsageSnapshot
     from ..sync import SyncRepository
     from .shell import Shell
 

@@ -22,8 +22,6 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 LONGEST = 100
 """No address is longer, with brackets, zone and port; longer texts are not even looked at."""
-_REMEMBERED = 4096
-_MOST_PORT = 65_535
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^][]*)]|(?P<four>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _IPV6_ZONE = re.compile(r"([^%]*)(?:%[0-9A-Za-z._~-]+)?")
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::ffff:0:0:0/96"))
@@ -41,6 +39,7 @@ def parse(raw: str) -> Address | None:
     return _parse(raw) if len(raw) <= LONGEST else None
 
 
+@lru_cache(maxsize=4096)
 def network(address: Address, ipv6_prefix: int = 64) -> str:
     """Return the text that identifies a client: an IPv4 address, or the network of an IPv6 address.
 
@@ -51,7 +50,12 @@ def network(address: Address, ipv6_prefix: int = 64) -> str:
     >>> network(IPv6Address("64:ff9b::203.0.113.7"))
     '203.0.113.7'
     """
-    return _network(address, ipv6_prefix)
+    bits = prefix_length(ipv6_prefix)
+    plain = _normalize(address)
+    client = plain if isinstance(plain, IPv4Address) else _extract_ipv4(plain) or plain
+    if isinstance(client, IPv4Address) or bits == client.max_prefixlen or client in _TRANSLATED_LOCALLY:
+        return str(client)
+    return str(IPv6Network((int(client), bits), strict=False))
 
 
 def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
@@ -64,28 +68,18 @@ def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
     return bits
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(maxsize=4096)
 def _parse(raw: str) -> Address | None:
     text = raw.strip()
     found = _HOST_PORT.fullmatch(text)
     four, six, port = found.group("four", "six", "port") if found else (None, text, None)
     zoned = None if four else _IPV6_ZONE.fullmatch(six)
-    if (port and int(port) > _MOST_PORT) or not (four or zoned):
+    if (port and int(port) > 65_535) or not (four or zoned):
         return None
     try:
         return _normalize(IPv6Address(zoned[1])) if zoned else IPv4Address(four)
     except ValueError:
         return None
-
-
-@lru_cache(_REMEMBERED)
-def _network(address: Address, ipv6_prefix: int) -> str:
-    bits = prefix_length(ipv6_prefix)
-    plain = _normalize(address)
-    client = plain if isinstance(plain, IPv4Address) else _extract_ipv4(plain) or plain
-    if isinstance(client, IPv4Address) or bits == client.max_prefixlen or client in _TRANSLATED_LOCALLY:
-        return str(client)
-    return str(IPv6Network((int(client), bits), strict=False))
 
 
 def _extract_ipv4(address: IPv6Address) -> IPv4Address | None:

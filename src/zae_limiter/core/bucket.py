@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .values import BucketState, LimitStatus
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -97,11 +95,11 @@ class ShardBalance(NamedTuple):
 
     def level(self, now_ms: int) -> int:
         """Return the balance at ``now_ms``."""
-        return level(self.rule, self.tokens, self.anchor, now_ms)
+        return level(*self, now_ms)
 
     def full_at(self) -> int:
         """Return the instant from which it is full."""
-        return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
+        return first_instant(*self, self.rule.capacity)
 
 
 def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
@@ -136,110 +134,3 @@ def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> i
         middle = (early + late) // 2
         early, late = (early, middle) if balance(balances, middle) >= cost_milli else (middle + 1, late)
     return early - now_ms
-
-
-def limit_status(
-    entity_id: str, resource: str, limit: Limit, balances: Sequence[ShardBalance], cost_milli: int | None, now_ms: int
-) -> LimitStatus:
-    """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
-
-    A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
-    """
-    held = balance(balances, now_ms)
-    need = cost_milli or 0
-    exceeded = cost_milli is not None and held < need
-    retry: float | None = 0.0
-    if exceeded:
-        retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
-    return LimitStatus(entity_id, resource, limit.name, limit, held // MILLI, need // MILLI, exceeded, retry)
-
-
-class RefillResult(NamedTuple):
-    """Tokens as of ``new_last_refill_ms``."""
-
-    new_tokens_milli: int
-    new_last_refill_ms: int
-
-
-class ConsumeResult(NamedTuple):
-    """Whether the tokens were taken, and the bucket after it."""
-
-    success: bool
-    new_tokens_milli: int
-    new_last_refill_ms: int
-    available: int
-    retry_after_seconds: float | None
-
-
-def refill_bucket(
-    tokens_milli: int,
-    last_refill_ms: int,
-    now_ms: int,
-    capacity_milli: int,
-    refill_amount_milli: int,
-    refill_period_ms: int,
-) -> RefillResult:
-    """Return the tokens at ``now_ms``. Refilling in any number of steps credits what a single step would.
-
-    A clock that went backwards changes nothing.
-
-    >>> refill_bucket(0, 0, 1_500, 10_000, 1_000, 1_000)
-    RefillResult(new_tokens_milli=1500, new_last_refill_ms=1500)
-    """
-    instant = max(now_ms, last_refill_ms)
-    rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
-    return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
-
-
-def _refill(state: BucketState, now_ms: int) -> RefillResult:
-    return refill_bucket(state.tokens_milli, state.last_refill_ms, now_ms, *_rule(state)[:3])
-
-
-def _rule(state: BucketState) -> Rule:
-    return Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
-
-
-def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
-    """Take ``requested`` whole tokens if they are there; otherwise say when they will be."""
-    tokens, instant = _refill(state, now_ms)
-    cost = requested * MILLI
-    if tokens >= cost:
-        return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
-    never = cost > state.capacity_milli
-    retry = None if never else (first_instant(_rule(state), tokens, instant, cost) - now_ms) / MILLI
-    return ConsumeResult(False, tokens, instant, tokens // MILLI, retry)
-
-
-def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
-    """Take ``amount`` whole tokens whatever the balance: the bucket may go into debt."""
-    tokens, instant = _refill(state, now_ms)
-    return RefillResult(tokens - amount * MILLI, instant)
-
-
-def calculate_retry_after(deficit_milli: int, refill_amount_milli: int, refill_period_ms: int) -> float:
-    """Return the seconds in which ``deficit_milli`` is made at the latest, whatever the phase of the clock.
-
-    `build_limit_status` gives the exact moment; this is its upper bound without a bucket at hand.
-    """
-    if deficit_milli <= 0:
-        return 0.0
-    return -(-deficit_milli * refill_period_ms // refill_amount_milli) / MILLI
-
-
-def calculate_available(state: BucketState, now_ms: int) -> int:
-    """Return the whole tokens at ``now_ms``, rounded down; negative means debt."""
-    return _refill(state, now_ms).new_tokens_milli // MILLI
-
-
-def build_limit_status(
-    entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
-) -> LimitStatus:
-    """Return the status of ``limit`` for a request, given the stored bucket."""
-    tokens, instant = _refill(state, now_ms)
-    shard = ShardBalance(Rule.of(limit), tokens, instant)
-    return limit_status(entity_id, resource, limit, (shard,), requested * MILLI, now_ms)
-
-
-def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
-    """Return whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
-    return _refill(state, now_ms).new_tokens_milli >= requested * MILLI

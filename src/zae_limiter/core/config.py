@@ -19,30 +19,24 @@ CUSTOM = frozenset(("entity", "entity_default"))
 class Resolved(NamedTuple):
     """The limits in force, the level they come from, and the sum of the versions of all levels."""
 
-    limits: tuple[Limit, ...] | None
-    source: str | None
-    version: int
+    limits: tuple[Limit, ...] | None = None
+    source: str | None = None
+    version: int = 0
 
 
-def resolve(levels: Sequence[tuple[tuple[Limit, ...] | None, int]]) -> Resolved:
-    """Return the limits in force, given ``(limits, version)`` of the four levels in the order of `SOURCES`.
+_NOTHING = Resolved()
 
-    The version is the sum of the versions: each only ever rises, so any change at any level raises it.
+
+def resolve(
+    levels: Sequence[tuple[tuple[Limit, ...] | None, int]], defaults: Resolved = _NOTHING, version: int = 0
+) -> Resolved:
+    """Return the limits in force, given ``(limits, version)`` of the first levels in the order of `SOURCES`.
+
+    Where they have no limits, it is ``defaults``. All versions are added, that of the entity too (``version``): each
+    only ever rises, so any change at any level raises the sum.
     """
-    version = sum(number for _, number in levels)
-    for source, (limits, _) in zip(SOURCES, levels, strict=True):
-        if limits:
-            return Resolved(limits, source, version)
-    return Resolved(None, None, version)
-
-
-def override(defaults: Resolved, own: Sequence[tuple[tuple[Limit, ...] | None, int]], version: int) -> Resolved:
-    """Return ``defaults`` overridden by ``own``, an entity's own levels as ``(limits, version)``.
-
-    All versions are added.
-    """
-    total = defaults.version + version + sum(number for _, number in own)
-    for source, (limits, _) in zip(SOURCES, own, strict=False):
+    total = defaults.version + version + sum(number for _, number in levels)
+    for source, (limits, _) in zip(SOURCES, levels, strict=False):
         if limits:
             return Resolved(limits, source, total)
     return defaults._replace(version=total)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import MILLI, balance, limit_status, wait_ms
+from .bucket import MILLI, balance, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
+from .values import LimitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .bucket import ShardBalance
     from .limit import Limit
-    from .values import LimitStatus
 
 
 class Reading(NamedTuple):
@@ -24,20 +24,25 @@ class Reading(NamedTuple):
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[ShardBalance, ...]]
 
+    def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
+        """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
+
+        A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
+        """
+        balances, need = self.balances[limit.name], cost_milli or 0
+        held = balance(balances, now_ms)
+        exceeded = cost_milli is not None and held < need
+        retry: float | None = 0.0
+        if exceeded:
+            retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
+        whose = (self.entity_id, self.resource, limit.name, limit)
+        return LimitStatus(*whose, held // MILLI, need // MILLI, exceeded, retry)
+
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
     """Return the status of every limit of every level for a request of ``cost_milli``."""
     return [
-        limit_status(
-            reading.entity_id,
-            reading.resource,
-            limit,
-            reading.balances[limit.name],
-            cost_milli.get(limit.name),
-            now_ms,
-        )
-        for reading in readings
-        for limit in reading.limits
+        reading.status(limit, cost_milli.get(limit.name), now_ms) for reading in readings for limit in reading.limits
     ]
 
 
@@ -75,12 +80,5 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
-    return max(
-        (
-            wait_ms(balances, cost_milli[name], now_ms)
-            for reading in readings
-            for name, balances in reading.balances.items()
-            if name in cost_milli
-        ),
-        default=0,
-    )
+    shards = ((balances, cost_milli.get(name)) for reading in readings for name, balances in reading.balances.items())
+    return max((wait_ms(balances, need, now_ms) for balances, need in shards if need is not None), default=0)

@@ -32,9 +32,9 @@ only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows"
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from .durations import spell_duration
 from .validation import (
     InvalidIdentifierError as InvalidIdentifierError,
     InvalidNameError as InvalidNameError,
@@ -57,6 +57,21 @@ def quote(error: object) -> str:
     return str(error).rstrip(" .")
 
 
+def spell_duration(seconds: float) -> str:
+    """Return a duration in two units, rounded up, so that a promised wait is never too short.
+
+    >>> spell_duration(0.25), spell_duration(17_277.1), spell_duration(90_000)
+    ('0.25 s', '4 h 48 min', '1 d 1 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+    for size, unit, part, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            whole, rest = divmod(math.ceil(seconds / part), size // part)
+            return f"{whole} {unit}" + (f" {rest} {small}" if rest else "")
+    raise AssertionError  # 60 seconds or more have a unit above
+
+
 class RateLimitError(ZAELimiterError):
     """An error about a limit or a lease; the store works."""
 
@@ -77,9 +92,6 @@ class RateLimitExceeded(RateLimitError):
         if type(known) is not tuple:
             self._statuses = known = tuple(known() if callable(known) else known)
         return known
-
-    def __str__(self) -> str:
-        return self._describe()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.statuses)!r})"
@@ -125,7 +137,7 @@ class RateLimitExceeded(RateLimitError):
             "limits": [status.as_dict() for status in self.statuses],
         }
 
-    def _describe(self) -> str:
+    def __str__(self) -> str:
         primary = self.primary_violation
         if primary is None:
             return "Rate limit exceeded."
@@ -156,7 +168,7 @@ class CapacityExceeded(RateLimitExceeded):
         """Return a form for JSON, with ``capacity_exceeded`` as its ``error``."""
         return {**super().as_dict(), "error": "capacity_exceeded"}
 
-    def _describe(self) -> str:
+    def __str__(self) -> str:
         status = self.primary_violation
         if status is None:
             return "The request costs more than the capacity; retrying will not help."

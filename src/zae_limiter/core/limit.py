@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import index
 from typing import Any
 
@@ -129,20 +129,16 @@ class Limit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
-        return {
-            "name": self.name,
-            "capacity": self.capacity,
-            "refill_amount": self.refill_amount,
-            "refill_period_seconds": self.refill_period_seconds,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Limit:
         """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
-        missing = {"name", "capacity", "refill_amount", "refill_period_seconds"} - data.keys()
+        fields = cls.__slots__
+        missing = set(fields) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        return cls(data["name"], data["capacity"], data["refill_amount"], data["refill_period_seconds"])
+        return cls(*(data[field] for field in fields))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:

@@ -1,4 +1,4 @@
-"""Validate names and identifiers.
+"""Validate names, identifiers and hierarchies of entities.
 
 Everything that a user names becomes part of a storage key in which ``#`` separates the parts, so no part may contain
 it. Validation happens before any I/O, and the error names field, value and reason.
@@ -7,8 +7,12 @@ it. Validation happens before any I/O, and the error names field, value and reas
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""
@@ -22,12 +26,11 @@ INFRASTRUCTURE_LIMIT = "wcu"
 ADDRESS_TAG = "ip:"
 """The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 
-_ENTITY_MAX = 256
+MAX_DEPTH = 8
+"""Most levels of a hierarchy, the entity itself included."""
+
 _ENTITY_BYTES = 900
 """An id is part of sort keys, and DynamoDB's have 1,024 bytes."""
-_NAME_MAX = 128
-_STACK_MIN = 3
-"""A stack's table has its name, and those of DynamoDB have three characters at least."""
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
@@ -39,18 +42,20 @@ def is_address(entity_id: str) -> bool:
     return entity_id.startswith(ADDRESS_TAG)
 
 
+def _check_length(error: type[ValidationError], value: object, field: str, most: int, remedy: str = "") -> str:
+    if not isinstance(value, str):
+        raise error(field, value, f"must be a string, not {type(value).__name__}")
+    if not value:
+        raise error(field, value, "must not be empty")
+    if len(value) > most:
+        raise error(field, value, f"has {len(value)} characters, at most {most} are allowed{remedy}")
+    return value
+
+
 def entity_id(value: object, field: str = "entity_id") -> str:
     """Check an entity id: 1 to 256 characters of at most 900 bytes in UTF-8, no ``#``, no control characters."""
-    if not isinstance(value, str):
-        raise InvalidIdentifierError(field, value, f"must be a string, not {type(value).__name__}")
-    if not value:
-        raise InvalidIdentifierError(field, value, "must not be empty")
-    if len(value) > _ENTITY_MAX:
-        raise InvalidIdentifierError(
-            field, value, f"has {len(value)} characters, at most {_ENTITY_MAX} are allowed; hash longer ids first"
-        )
-    if len(value) * 4 > _ENTITY_BYTES and len(value.encode(errors="replace")) > _ENTITY_BYTES:
-        size = len(value.encode(errors="replace"))
+    value = _check_length(InvalidIdentifierError, value, field, 256, "; hash longer ids first")
+    if len(value) * 4 > _ENTITY_BYTES and (size := len(value.encode(errors="replace"))) > _ENTITY_BYTES:
         reason = f"has {size} bytes in UTF-8, at most {_ENTITY_BYTES} are allowed; hash longer ids first"
         raise InvalidIdentifierError(field, value, reason)
     if "#" in value:
@@ -91,13 +96,8 @@ def principal(value: object) -> None:
         text(value, "principal")
 
 
-def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, limit: int = _NAME_MAX) -> str:
-    if not isinstance(value, str):
-        raise InvalidNameError(field, value, f"must be a string, not {type(value).__name__}")
-    if not value:
-        raise InvalidNameError(field, value, "must not be empty")
-    if len(value) > limit:
-        raise InvalidNameError(field, value, f"has {len(value)} characters, at most {limit} are allowed")
+def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, most: int = 128) -> str:
+    value = _check_length(InvalidNameError, value, field, most)
     if not pattern.match(value):
         raise InvalidNameError(field, value, f"must start with a letter and then use only letters, digits, {letters}")
     return value
@@ -127,7 +127,22 @@ def namespace(value: object, field: str = "namespace") -> str:
 
 def stack(value: object, field: str = "name") -> str:
     """Check a stack name: a letter, then letters, digits and hyphens, 3 to 55 characters."""
-    checked = _name(value, field, _STACK, "and hyphens", limit=55)
-    if len(checked) < _STACK_MIN:
-        raise InvalidNameError(field, value, f"has {len(checked)} characters, at least {_STACK_MIN} are needed")
+    checked = _name(value, field, _STACK, "and hyphens", most=55)
+    if len(checked) < 3:  # as the name of its table
+        raise InvalidNameError(field, value, f"has {len(checked)} characters, at least 3 are needed")
     return checked
+
+
+def check_ancestry(entity_id: str, ancestors: Sequence[str], height: int = 1) -> None:
+    """Raise `ValidationError` for a parent that would close a cycle or exceed `MAX_DEPTH`.
+
+    ``ancestors`` starts with the parent and goes up; ``height`` is the number of levels from the entity down, itself
+    included.
+    """
+    parent = ancestors[0] if ancestors else None
+    if entity_id in ancestors:
+        path = " -> ".join((entity_id, *ancestors[: ancestors.index(entity_id) + 1]))
+        raise ValidationError("parent_id", parent, f"would close a cycle: {path}")
+    if len(ancestors) + height > MAX_DEPTH:
+        path = " -> ".join(ancestors)
+        raise ValidationError("parent_id", parent, f"would make the hierarchy deeper than {MAX_DEPTH} levels: {path}")

@@ -1,13 +1,11 @@
-"""The values of the public API: frozen and comparable."""
+"""The values of the public API that every use of a limiter needs: frozen and comparable. `reports` has the others."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-from .limit import as_int
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,37 +114,6 @@ class LimitStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelStatus(LimitStatus):
-    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from."""
-
-    source: str = ""
-
-    @property
-    def capacity(self) -> int:
-        """The ceiling of the bucket."""
-        return self.limit.capacity
-
-
-@dataclass(frozen=True, slots=True)
-class BucketState:
-    """One limit of a bucket as it is stored, not refilled to now.
-
-    ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
-    ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``.
-    """
-
-    entity_id: str
-    resource: str
-    limit_name: str
-    tokens_milli: int
-    last_refill_ms: int
-    capacity_milli: int
-    refill_amount_milli: int
-    refill_period_ms: int
-    total_consumed_milli: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class AuditEvent:
     """A recorded change.
 
@@ -170,70 +137,6 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSnapshot:
-    """The consumption of an entity on a resource in one window.
-
-    Attributes:
-        entity_id: The entity.
-        resource: The resource.
-        window_start: The start of the window, as RFC 3339.
-        window_end: Its end.
-        window_type: ``hourly``, ``daily`` or ``monthly``.
-        counters: The consumed tokens by limit.
-        total_events: The number of grants and settlements.
-    """
-
-    entity_id: str
-    resource: str
-    window_start: str
-    window_end: str
-    window_type: str
-    counters: Mapping[str, int]
-    total_events: int
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSummary:
-    """The sum of several snapshots.
-
-    Attributes:
-        snapshot_count: How many there are.
-        total: The consumed tokens by limit.
-        average: The average per snapshot by limit.
-        min_window_start: The start of the first window, as RFC 3339.
-        max_window_start: The start of the last one.
-    """
-
-    snapshot_count: int
-    total: Mapping[str, int]
-    average: Mapping[str, float]
-    min_window_start: str | None
-    max_window_start: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EntityCapacity:
-    """One entity's part of a resource: its ``capacity``, the ``available`` tokens and the used share in percent."""
-
-    entity_id: str
-    capacity: int
-    available: int
-    utilization_pct: float
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceCapacity:
-    """One limit of a resource over all ``entities`` that have a bucket for it, and their totals."""
-
-    resource: str
-    limit_name: str
-    total_capacity: int
-    total_available: int
-    utilization_pct: float
-    entities: tuple[EntityCapacity, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Namespace:
     """A registered namespace.
 
@@ -250,17 +153,6 @@ class Namespace:
     status: str
     created_at: str
     deleted_at: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Statistics of the config cache of a repository."""
-
-    hits: int
-    misses: int
-    size: int
-    """Of how many entities something is remembered, also that they have nothing."""
-    ttl_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,124 +185,3 @@ class BackendCapabilities:
     never_cancels: bool = False
     """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. So an acquire
     needs no task of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendStats:
-    """The calls of a client to its backend since it was opened, and their cost as reported by the backend.
-
-    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per item
-    of a transaction.
-    """
-
-    calls: Mapping[str, int] = field(default_factory=dict)
-    """Requests sent per operation, repeated ones included."""
-    retries: int = 0
-    conflicts: int = 0
-    """Writes whose guards did not hold."""
-    throttled: int = 0
-    read_units: float = 0.0
-    write_units: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-    @property
-    def total_calls(self) -> int:
-        """Requests sent, of all operations."""
-        return sum(self.calls.values())
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterInfo:
-    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
-
-    stack_name: str
-    region: str
-    status: str
-    version: str | None = None
-    schema_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The health of a limiter's backend.
-
-    Attributes:
-        available: Whether the store answered.
-        backend: The kind of store.
-        latency_ms: How long a read took.
-        namespace: The namespace.
-        schema_version: The version of the stored data.
-        client_version: The version of this library.
-        clock_skew_ms: By how many ms this process's clock is ahead of the store's.
-        reason: Why it is not available.
-    """
-
-    available: bool
-    backend: str
-    latency_ms: float | None
-    namespace: str
-    schema_version: str | None
-    client_version: str
-    clock_skew_ms: int = 0
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """The options of a CloudFormation deployment.
-
-    Attributes:
-        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
-        usage_retention_days: For how many days usage is kept.
-        audit_retention_days: For how many days audit events stay in the table.
-        enable_aggregator: Deploy the function that counts usage.
-        pitr_recovery_days: Days of point-in-time recovery; None for none.
-        log_retention_days: For how many days the function's log is kept.
-        lambda_timeout: The function's timeout in seconds.
-        lambda_memory: The function's memory in MB.
-        enable_alarms: Deploy CloudWatch alarms.
-        alarm_sns_topic: The ARN of the topic for alarms.
-        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
-        permission_boundary: The ARN of the permission boundary of all roles.
-        role_name_format: The format of role names, e.g. ``team-{}``.
-        policy_name_format: The format of policy names.
-        enable_audit_archival: Archive expired audit events in S3.
-        audit_archive_glacier_days: After how many days archived events move to Glacier.
-        enable_tracing: Trace the function with X-Ray.
-        create_iam_roles: Create roles for applications, administrators and readers.
-        create_iam: Create policies, and the role of the function.
-        aggregator_role_arn: The ARN of an existing role for the function.
-        enable_deletion_protection: Protect the table against deletion.
-        tags: Tags of the stack.
-    """
-
-    snapshot_windows: str = "hourly,daily"
-    usage_retention_days: int = 90
-    audit_retention_days: int = 90
-    enable_aggregator: bool = True
-    pitr_recovery_days: int | None = None
-    log_retention_days: int = 30
-    lambda_timeout: int = 60
-    lambda_memory: int = 256
-    enable_alarms: bool = True
-    alarm_sns_topic: str | None = None
-    lambda_duration_threshold_pct: int = 80
-    permission_boundary: str | None = None
-    role_name_format: str | None = None
-    policy_name_format: str | None = None
-    enable_audit_archival: bool = True
-    audit_archive_glacier_days: int = 90
-    enable_tracing: bool = False
-    create_iam_roles: bool = False
-    create_iam: bool = True
-    aggregator_role_arn: str | None = None
-    enable_deletion_protection: bool = False
-    tags: Mapping[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
-        for each in fields(self):
-            number = as_int(getattr(self, each.name))
-            if number is not None:
-                object.__setattr__(self, each.name, number)

@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
-from ..core.chain import MAX_DEPTH
 from ..core.config import CUSTOM
 from ..core.errors import ValidationError
+from ..core.names import MAX_DEPTH
 from ..records import bucket, charging, keys, ledger
-from ..records.level import CONFIG_VERSION, Level
+from ..records.level import CONFIG_VERSION, Level, slots_for
 from ..repository.configs import Policy, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
@@ -184,18 +184,19 @@ class Chains:
             return None
         able = self._backend.store.capabilities
         level = Level(
+            key,
             ns,
             entity_id,
             resource,
             limits,
-            source=source,
+            slots_for(limits),
+            source,
             version=max(version, seen) if given is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
             usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
-            key=key,
         )
         if plain:
             self._templates.put(resource, (policy.resolved, level))

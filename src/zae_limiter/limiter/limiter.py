@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
-    from ..core.values import OnUnavailable, StackOptions
+    from ..core.reports import StackOptions
+    from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..stores.port import Store
     from .chain import Chain

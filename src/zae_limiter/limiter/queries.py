@@ -11,7 +11,7 @@ from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
 from ..core.limit import check_limits
 from ..records import bucket, keys
-from ..records.listing import buckets_of_resource
+from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.values import LevelStatus, ResourceCapacity
+    from ..core.reports import LevelStatus, ResourceCapacity
     from .chain import Chain
     from .chains import Chains
     from .engine import Engine
@@ -71,7 +71,7 @@ class QueryOperations(Operations):
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
         name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
-        from ..core.values import LevelStatus
+        from ..core.reports import LevelStatus
 
         cost = None if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
@@ -92,8 +92,7 @@ class QueryOperations(Operations):
 
         ``parents_only`` leaves out entities that have a parent.
         """
-        from ..core.survey import used_pct
-        from ..core.values import EntityCapacity, ResourceCapacity
+        from ..core.reports import EntityCapacity, ResourceCapacity, used_pct
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")

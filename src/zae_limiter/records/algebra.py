@@ -18,13 +18,10 @@ from ..core.errors import CorruptRecordError
 
 Image: TypeAlias = dict[str, Any]
 """The attributes of one record. Treat as read-only."""
-
 TTL = "ttl"
 """The attribute that holds the expiry, in whole seconds since the epoch."""
-
 NEVER = 0
 """As ``expires_at_ms``: take the expiry away."""
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -124,40 +121,29 @@ class Page(NamedTuple):
     cursor: str | None
 
 
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "between": lambda current, ends: ends[0] <= current <= ends[1],
+}
+
+
 def holds(image: Image | None, guards: Guards) -> bool:
     """Return whether every guard holds for the current image; one that cannot be compared does not."""
     if image is None:
         return all(op == "absent" for _, op, _ in guards)
     try:
-        return _all_met(image, guards)
+        for attr, op, value in guards:
+            if op != "present":
+                current = image.get(attr)
+                if op == "absent" or current is None or not _COMPARE[op](current, value):
+                    return False
     except TypeError:
         return False
-
-
-def _all_met(image: Image, guards: Guards) -> bool:
-    for attr, op, value in guards:
-        current = image.get(attr)
-        if op == "between":
-            met = current is not None and value[0] <= current <= value[1]
-        elif op == "=":
-            met = current == value and current is not None
-        elif op == "present":
-            met = True
-        elif op == "absent" or current is None:
-            met = False
-        else:
-            met = _COMPARE[op](current, value)
-        if not met:
-            return False
     return True
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def applied(image: Image | None, write: Write) -> Image | None:
@@ -185,6 +171,11 @@ def applied(image: Image | None, write: Write) -> Image | None:
 def expiry_seconds(expires_at_ms: int) -> int:
     """Return an expiry as it is stored: whole seconds, rounded up."""
     return -(-expires_at_ms // 1000)
+
+
+def drop_none(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes without those that are None: what a record does not say, it does not have."""
+    return {attr: value for attr, value in attributes.items() if value is not None}
 
 
 def is_live(image: Image | None, now_ms: int) -> bool:

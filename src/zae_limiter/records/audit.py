@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 from ..core.values import AuditEvent
 from . import keys
-from .algebra import ABSENT, Image, Write
+from .algebra import ABSENT, Image, Write, drop_none
 
 
 def event_id(now_ms: int, token: str) -> str:
@@ -18,7 +17,7 @@ def event_id(now_ms: int, token: str) -> str:
 def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
     """Return the write that stores an event."""
     key = keys.audit(ns, event.entity_id, event.event_id)
-    put: dict[str, Any] = {
+    put = {
         "event_id": event.event_id,
         "timestamp": event.timestamp,
         "action": event.action,
@@ -26,12 +25,10 @@ def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
         "details": deepcopy(dict(event.details)),
         "GSI4PK": ns,
         "GSI4SK": key.pk,
+        "principal": event.principal,
+        "resource": event.resource,
     }
-    if event.principal is not None:
-        put["principal"] = event.principal
-    if event.resource is not None:
-        put["resource"] = event.resource
-    return Write(key, (ABSENT,), put, expires_at_ms=expires_at_ms)
+    return Write(key, (ABSENT,), drop_none(put), expires_at_ms=expires_at_ms)
 
 
 def decode(image: Image) -> AuditEvent:

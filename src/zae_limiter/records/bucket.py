@@ -19,16 +19,13 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.values import BucketState
 from . import keys
 from .algebra import TTL, Image, Key
 from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute
@@ -36,6 +33,7 @@ from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.reports import BucketState
     from .level import Level
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
@@ -103,6 +101,8 @@ def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
+    from ..core.reports import BucketState
+
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)
@@ -129,84 +129,52 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 def full_at(image: Image) -> int:
     """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
-    anchor, count = image[ANCHOR], image.get(SHARDS, 1)
-    return max(
-        [
-            full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count)
-            for tk, cp, ra, rp in _limit_attributes(tuple(image))
-        ],
-        default=0,
-    )
+    anchor, count, limits = image[ANCHOR], image.get(SHARDS, 1), _limit_attributes(tuple(image))
+    instants = [full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count) for tk, cp, ra, rp in limits]
+    return max(instants, default=0)
 
 
 @lru_cache(maxsize=1024)
-def _limit_attributes(attrs: tuple[str, ...]) -> tuple[tuple[str, str, str, str], ...]:
+def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = []
-    for name in [attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk")]:
-        tk, cp, ra, rp = (attribute(name, field) for field in ("tk", "cp", "ra", "rp"))
-        if {cp, ra, rp} <= set(attrs):
-            found.append((tk, cp, ra, rp))
-    return tuple(found)
+    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp")) for name in stored_names(attrs)]
+    return [each for each in found if set(each) <= set(attrs)]
 
 
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
-    numbers = _numbers(tuple(image))
-    if numbers.complete:
-        values = numbers.whole(image)
-        sound = set(map(type, values)) == _WHOLE and min(values) >= -_FAR and max(values) <= _FAR
-        if sound and min(numbers.sizes(image)) >= 1 and 0 <= image.get(HOUR_END, 0) <= _LAST_MS:
-            return image
     wrong = []
-    for attr, least in numbers.least.items():
+    for attr, (least, most) in _ranges(tuple(image)).items():
         value = image.get(attr)
-        if type(value) is not int or not least <= value <= (_LAST_MS if attr == HOUR_END else _FAR):
-            wrong.append(attr)
+        if type(value) is not int or not least <= value <= most:
+            wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
-        found = ", ".join(f"{attr}={image.get(attr)!r}" for attr in wrong)
         raise CorruptRecordError(
-            f"The bucket {key.pk} holds invalid values: {found}. Repair it with "
+            f"The bucket {key.pk} holds invalid values: {', '.join(wrong)}. Repair it with "
             f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
     return image
 
 
-class _Numbers(NamedTuple):
-    """The attributes of a bucket that must be whole numbers, with the least that each can be."""
-
-    least: dict[str, int]
-    complete: bool
-    """Whether all of them are there, so that the quick ways to them lead somewhere."""
-    whole: Callable[[Image], tuple[Any, ...]]
-    sizes: Callable[[Image], tuple[int, ...]]
-    """Those from 1 on."""
-
-
-_WHOLE = {int}
-_LEDGER = (HOUR_END, CHANGES, BOOKINGS)
-
-
 @lru_cache(maxsize=1024)
-def _numbers(attrs: tuple[str, ...]) -> _Numbers:
-    """Return what must be numbers in a bucket with these attributes."""
-    least = {ANCHOR: -_FAR, CONFIG_VERSION: -_FAR, SHARDS: 1}
-    if SHARDS not in attrs:
-        del least[SHARDS]
-    least |= {attr: -_FAR for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
-    if not set(_LEDGER).isdisjoint(attrs):
-        least |= {HOUR_END: 0, CHANGES: -_FAR, BOOKINGS: -_FAR}
+def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be."""
+    number, positive = (-_FAR, _FAR), (1, _FAR)
+    ranges = {ANCHOR: number, CONFIG_VERSION: number}
+    if SHARDS in attrs:
+        ranges[SHARDS] = positive
+    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
+        ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
     counters: tuple[str, ...] = ()
     if MADE in attrs:
-        least |= {MADE: 0, NEWEST: -_FAR}
+        ranges |= {MADE: (0, _FAR), NEWEST: number}
         counters = COUNTERS
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
         for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
-            least[attribute(name, field)] = 1 if field in ("cp", "ra", "rp") else -_FAR
-    sizes = [attr for attr, floor in least.items() if floor == 1]
-    complete = least.keys() <= set(attrs) and len(sizes) > 1
-    return _Numbers(least, complete, itemgetter(*least), itemgetter(*(sizes or least)))
+            ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number
+    return ranges
 
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
@@ -223,6 +191,6 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     return Rule(capacity, amount, period)
 
 
-def stored_names(image: Image) -> set[str]:
-    """Return the names of the limits that a bucket holds, the reserved one included."""
-    return {attr[2:-3] for attr in image if attr.startswith("b_") and attr.endswith("_tk")}
+def stored_names(attrs: Iterable[str]) -> set[str]:
+    """Return the names of the limits that a bucket with these attributes holds, the reserved one included."""
+    return {attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tk")}

@@ -36,13 +36,11 @@ def attribute(limit_name: str, field: str) -> str:
 
 def encode(limits: tuple[Limit, ...]) -> dict[str, int]:
     """Return the attributes that state the limits."""
-    return {
-        attribute(limit.name, field): value
-        for limit in limits
-        for field, value in zip(
-            _FIELDS, (limit.capacity, limit.refill_amount, limit.refill_period_seconds), strict=True
-        )
-    }
+    put = {}
+    for limit in limits:
+        numbers = (limit.capacity, limit.refill_amount, limit.refill_period_seconds)
+        put.update({attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)})
+    return put
 
 
 def decode(key: Key, image: Image | None) -> Config:
@@ -66,7 +64,7 @@ def decode_or_damaged(key: Key, image: Image | None) -> Config:
     try:
         return decode(key, image)
     except CorruptRecordError:
-        return Config(limits=_DAMAGED)
+        return Config(limits=(Limit.per_second("damaged", 1),))
 
 
 def replace(
@@ -77,8 +75,7 @@ def replace(
     on_unavailable: OnUnavailable | None = None,
 ) -> Write:
     """Return the write that replaces a level's limits (None: deletes them), if they are still those in ``seen``."""
-    put: dict[str, Any] = dict(identity)
-    put.update(encode(limits) if limits else {})
+    put: dict[str, Any] = {**identity, **encode(limits or ())}
     if on_unavailable is not None:
         put["on_unavailable"] = on_unavailable.value
     if seen is None:
@@ -86,14 +83,7 @@ def replace(
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    keep = put.keys() | {"ttl"}
-    remove = tuple(attr for attr in seen if attr not in keep and (attr[:2] == "l_" or attr in _VOLATILE))
+    volatile = ("on_unavailable", "GSI3PK", "GSI3SK")  # what a config has only while it says something
+    remove = tuple(attr for attr in seen if attr not in put and (attr[:2] == "l_" or attr in volatile))
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)
-
-
-_DAMAGED = (Limit.per_second("damaged", 1),)
-"""Stands for limits that were there but cannot be read."""
-
-_VOLATILE = frozenset(("on_unavailable", "GSI3PK", "GSI3SK"))
-"""Attributes a config has only while it says something."""

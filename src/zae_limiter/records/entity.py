@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.values import Entity
 from . import keys
-from .algebra import Image
+from .algebra import Image, drop_none
 
 CHILDREN = "children"
 """How many entities have it as their parent: kept by their commits, so that a parent cannot vanish under a child."""
@@ -15,7 +15,7 @@ CHILDREN = "children"
 
 def encode(ns: str, entity: Entity) -> dict[str, Any]:
     """Return the attributes of an entity record."""
-    image: dict[str, Any] = {
+    image = {
         "entity_id": entity.id,
         "cascade": entity.cascade,
         "metadata": deepcopy(dict(entity.metadata)),
@@ -23,14 +23,12 @@ def encode(ns: str, entity: Entity) -> dict[str, Any]:
         "version": entity.version,
         "GSI4PK": ns,
         "GSI4SK": keys.pk_entity(ns, entity.id),
+        "name": entity.name,
+        "parent_id": entity.parent_id,
     }
-    if entity.name is not None:
-        image["name"] = entity.name
     if entity.parent_id is not None:
-        image["parent_id"] = entity.parent_id
-        image["GSI1PK"] = keys.gsi1_pk_parent(ns, entity.parent_id)
-        image["GSI1SK"] = keys.gsi1_sk_child(entity.id)
-    return image
+        image |= {"GSI1PK": keys.gsi1_pk_parent(ns, entity.parent_id), "GSI1SK": keys.gsi1_sk_child(entity.id)}
+    return drop_none(image)
 
 
 def decode(image: Image) -> Entity:

@@ -20,7 +20,6 @@ RESOURCES = "#RESOURCES"
 ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
 AUDIT_PREFIX = "#AUDIT#"
 BUCKETS = "BUCKET#"
-"""The prefix of the index keys of all buckets."""
 USAGE_PREFIX = "#USAGE#"
 NAMESPACE_PREFIX = "#NAMESPACE#"
 NSID_PREFIX = "#NSID#"
@@ -45,8 +44,7 @@ def pk_entity(ns: str, entity_id: str) -> str:
     return f"{ns}/ENTITY#{entity_id}"
 
 
-def pk_bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> str:
-    return f"{gsi4_buckets(ns)}{entity_id}#{resource}#{shard_id}"
+gsi2_pk_resource, gsi3_pk_entity = pk_resource, pk_entity  # the indexes use the same texts
 
 
 def pk_audit(ns: str, entity_id: str) -> str:
@@ -78,11 +76,6 @@ def gsi1_sk_child(entity_id: str) -> str:
     return f"CHILD#{entity_id}"
 
 
-@_shared
-def gsi2_pk_resource(ns: str, resource: str) -> str:
-    return f"{ns}/RESOURCE#{resource}"
-
-
 def gsi2_sk_bucket(entity_id: str, shard_id: int = 0) -> str:
     return f"{BUCKETS}{entity_id}#{shard_id}"
 
@@ -95,28 +88,13 @@ def gsi3_pk_entity_config(ns: str, resource: str) -> str:
     return f"{ns}/ENTITY_CONFIG#{resource}"
 
 
-def gsi3_pk_entity(ns: str, entity_id: str) -> str:
-    return f"{ns}/ENTITY#{entity_id}"
-
-
 @_shared
 def gsi3_sk_bucket(resource: str, shard_id: int = 0) -> str:
-    return f"{gsi3_bucket_prefix(resource)}{shard_id}"
-
-
-def gsi3_bucket_prefix(resource: str) -> str:
-    """Return what the index keys of all shards of a bucket start with."""
-    return f"{BUCKETS}{resource}#"
-
-
-@_shared
-def gsi4_buckets(ns: str) -> str:
-    """Return what the partition keys of all buckets start with, by which the index of the namespace is sorted."""
-    return f"{ns}/{BUCKETS}"
+    return f"{BUCKETS}{resource}#{shard_id}"
 
 
 def bucket(ns: str, entity_id: str, resource: str, shard_id: int = 0) -> Key:
-    return Key(pk_bucket(ns, entity_id, resource, shard_id), STATE)
+    return Key(f"{ns}/{BUCKETS}{entity_id}#{resource}#{shard_id}", STATE)
 
 
 def meta(ns: str, entity_id: str) -> Key:
@@ -165,6 +143,22 @@ def namespace(name: str) -> Key:
 
 def nsid(namespace_id: str) -> Key:
     return Key(registry(), f"{NSID_PREFIX}{namespace_id}")
+
+
+def buckets_of_namespace(ns: str) -> Query:
+    """Return the range of all buckets of a namespace, every shard."""
+    return Query(ns, f"{ns}/{BUCKETS}", gsi="GSI4")
+
+
+def buckets_of_resource(ns: str, resource: str) -> Query:
+    """Return the range of the buckets of all entities for a resource."""
+    return Query(gsi2_pk_resource(ns, resource), BUCKETS, gsi="GSI2")
+
+
+def buckets_of_entity(ns: str, entity_id: str, resource: str | None = None) -> Query:
+    """Return the range of the buckets of an entity, for all resources or for one."""
+    prefix = BUCKETS if resource is None else f"{BUCKETS}{resource}#"
+    return Query(gsi3_pk_entity(ns, entity_id), prefix, gsi="GSI3")
 
 
 def owner(key: Key) -> str:

@@ -38,14 +38,6 @@ class BucketChange(NamedTuple):
     accruals: tuple[Write, ...]
 
 
-class Entry(NamedTuple):
-    """The open usage of a bucket that is booked: what must hold, what the bucket changes, what the records gain."""
-
-    guards: Guards
-    put: dict[str, int]
-    accruals: tuple[Write, ...]
-
-
 def hour_end(now_ms: int) -> int:
     """Return the end of the hour of an instant."""
     return now_ms - now_ms % HOUR_MS + HOUR_MS
@@ -70,9 +62,9 @@ def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> 
         return BucketChange(write, ())
     if HOUR_END not in image and ANCHOR not in write.put:
         return BucketChange(write, ())
-    guards, put, accruals = book(level.key, image, level.usage_days)
-    put = {**write.put, **put, HOUR_END: hour_end(now_ms)}
-    return BucketChange(write._replace(guards=(*write.guards, *guards), put=put), accruals)
+    booked, accruals = book(level.key, image, level.usage_days)
+    put = {**write.put, **booked.put, HOUR_END: hour_end(now_ms)}
+    return BucketChange(write._replace(guards=(*write.guards, *booked.guards), put=put), accruals)
 
 
 def is_open(image: Image) -> bool:
@@ -80,15 +72,17 @@ def is_open(image: Image) -> bool:
     return HOUR_END in image and (image[CHANGES] != 0 or bool(_used(image)))
 
 
-def book(key: Key, image: Image, usage_days: int) -> Entry:
-    """Return how to book the open usage of a bucket; one without a ledger starts it now, with nothing to book."""
+def book(key: Key, image: Image, usage_days: int) -> BucketChange:
+    """Return the change that books the open usage of a bucket; one without a ledger starts it, with nothing to book."""
     put = _count_booked(image)
     unspent = _guard_unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
     if HOUR_END not in image:
-        return Entry((*_guard_unchanged(image, ANCHOR), *unspent), put | {CHANGES: 0, BOOKINGS: 0}, ())
+        guards = (*_guard_unchanged(image, ANCHOR), *unspent)
+        return BucketChange(Write(key, guards, put | {CHANGES: 0, BOOKINGS: 0}), ())
     seen = _guard_unchanged(image, HOUR_END, BOOKINGS, CHANGES, *put)
     put |= {CHANGES: 0, BOOKINGS: image[BOOKINGS] + 1}
-    return Entry((*seen, *unspent), put, _accruals(key, image, usage_days) if is_open(image) else ())
+    accruals = _accruals(key, image, usage_days) if is_open(image) else ()
+    return BucketChange(Write(key, (*seen, *unspent), put), accruals)
 
 
 def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
@@ -96,15 +90,13 @@ def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
     put = _count_booked(image)
     guards = _guard_unchanged(image, ANCHOR, HOUR_END, BOOKINGS, *put)
     put[BOOKINGS] = image[BOOKINGS] + 1
-    return BucketChange(
-        Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image), _accruals(key, image, usage_days)
-    )
+    write = Write(key, guards, put, {CHANGES: -image[CHANGES]}, seen=image)
+    return BucketChange(write, _accruals(key, image, usage_days))
 
 
 def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
     """Return the change that books what was given back to a bucket that is gone, without making a bucket for it."""
-    entries = _entries(level.key, used, events, now_ms, level.usage_days)
-    return BucketChange(Write(level.key, (ABSENT,)), entries)
+    return BucketChange(Write(level.key, (ABSENT,)), _entries(level.key, used, events, now_ms, level.usage_days))
 
 
 def _count_booked(image: Image) -> dict[str, int]:
@@ -129,8 +121,8 @@ def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:
 
 def _entries(key: Key, used: Mapping[str, int], events: int, instant_ms: int, usage_days: int) -> tuple[Write, ...]:
     whose = usage.Subject(*keys.parse_bucket_pk(key.pk)[:3])
-    windows = (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS)
-    return tuple(
-        usage.accrue(whose, window, used, events, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)
-        for window in windows
-    )
+    entries = []
+    for window in (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS):
+        expires_at_ms = usage.end_ms(window) + usage_days * DAY_MS
+        entries.append(usage.accrue(whose, window, used, events, expires_at_ms=expires_at_ms))
+    return tuple(entries)

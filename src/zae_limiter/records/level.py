@@ -29,9 +29,8 @@ MIGRATED_FROM = "migrated_from"
 
 
 class Slot(NamedTuple):
-    """One limit of a level: its attribute names, its rule, and the whole rule as it is stored."""
+    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored."""
 
-    limit: Limit
     rule: Rule
     tk: str
     tc: str
@@ -43,27 +42,10 @@ class Slot(NamedTuple):
 Slots: TypeAlias = dict[str, Slot]
 
 
-class _Fields(NamedTuple):
-    key: Key
-    namespace_id: str
-    entity_id: str
-    resource: str
-    limits: tuple[Limit, ...]
-    slots: Slots
-    source: str
-    version: int | None
-    lifetime_ms: int
-    cascade: bool
-    parent_id: str | None
-    partition_writes: int
-    usage_days: int
-    shard: int
-    shard_count: int
-
-
-class Level(_Fields):
+class Level(NamedTuple):
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
+    ``slots`` are those of the limits (`slots_for`).
     ``version`` is that of the config the limits come from (None: the caller passed the limits).
     ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
@@ -71,32 +53,21 @@ class Level(_Fields):
     ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        namespace_id: str,
-        entity_id: str,
-        resource: str,
-        limits: tuple[Limit, ...],
-        *,
-        source: str,
-        version: int | None,
-        lifetime_ms: int,
-        cascade: bool = False,
-        parent_id: str | None = None,
-        partition_writes: int = 0,
-        usage_days: int = 0,
-        shard: int = 0,
-        shard_count: int = 1,
-        key: Key | None = None,
-    ) -> Level:
-        """Make a level; ``key`` is that of the bucket, if it is known already."""
-        if key is None:
-            key = keys.bucket(namespace_id, entity_id, resource, shard)
-        slots = _slots(limits)
-        whose = (key, namespace_id, entity_id, resource, limits, slots, source, version, lifetime_ms)
-        return tuple.__new__(cls, (*whose, cascade, parent_id, partition_writes, usage_days, shard, shard_count))
+    key: Key
+    namespace_id: str
+    entity_id: str
+    resource: str
+    limits: tuple[Limit, ...]
+    slots: Slots
+    source: str = ""
+    version: int | None = None
+    lifetime_ms: int = 0
+    cascade: bool = False
+    parent_id: str | None = None
+    partition_writes: int = 0
+    usage_days: int = 0
+    shard: int = 0
+    shard_count: int = 1
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
@@ -125,19 +96,16 @@ def attribute(limit_name: str, field: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _slots(limits: tuple[Limit, ...]) -> Slots:
-    """Return the slots of some limits: one object for all levels that have the same."""
-    return {limit.name: _slot(limit) for limit in limits}
+def slots_for(limits: tuple[Limit, ...]) -> Slots:
+    """Return the slots of some limits by name: one object for all levels that have the same."""
+    slots = {}
+    for limit in limits:
+        rule = Rule.of(limit)
+        tk, tc, cr, hi, *shape = (attribute(limit.name, field) for field in ("tk", "tc", "cr", "hi", "cp", "ra", "rp"))
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, tuple(zip(shape, rule, strict=False)))
+    return slots
 
 
 @lru_cache(maxsize=1024)
 def _shares(limits: tuple[Limit, ...], shard: int, count: int) -> Slots:
-    """Return the same for one shard of ``count``."""
-    return {name: slot._replace(rule=slot.rule.share(shard, count)) for name, slot in _slots(limits).items()}
-
-
-def _slot(limit: Limit) -> Slot:
-    rule = Rule.of(limit)
-    shape = tuple((attribute(limit.name, field), value) for field, value in zip(("cp", "ra", "rp"), rule, strict=False))
-    tk, tc, cr, hi = (attribute(limit.name, field) for field in ("tk", "tc", "cr", "hi"))
-    return Slot(limit, rule, tk, tc, cr, hi, shape)
+    return {name: slot._replace(rule=slot.rule.share(shard, count)) for name, slot in slots_for(limits).items()}

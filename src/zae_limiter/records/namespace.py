@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.values import Namespace
 from . import keys
-from .algebra import ABSENT, Guard, Image, Write
+from .algebra import ABSENT, Guard, Image, Write, drop_none
 
 ACTIVE = "active"
 DELETED = "deleted"
@@ -24,8 +24,9 @@ def _attributes(namespace: Namespace) -> dict[str, Any]:
         "namespace_id": namespace.id,
         "status": namespace.status,
         "created_at": namespace.created_at,
+        "deleted_at": namespace.deleted_at,
     }
-    return put if namespace.deleted_at is None else {**put, "deleted_at": namespace.deleted_at}
+    return drop_none(put)
 
 
 def is_present(record: Image) -> bool:
@@ -35,15 +36,11 @@ def is_present(record: Image) -> bool:
 
 def register(namespace: Namespace) -> list[Write]:
     """Return the writes of both records and the version, if the name is free."""
-    version = {
-        "schema_version": SCHEMA_VERSION,
-        "GSI4PK": namespace.id,
-        "GSI4SK": keys.pk_system(namespace.id),
-    }
+    version = keys.version(namespace.id)
     return [
         Write(keys.namespace(namespace.name), (ABSENT,), _attributes(namespace)),
         Write(keys.nsid(namespace.id), (ABSENT,), _attributes(namespace)),
-        Write(keys.version(namespace.id), (), version),
+        Write(version, (), {"schema_version": SCHEMA_VERSION, "GSI4PK": namespace.id, "GSI4SK": version.pk}),
     ]
 
 
@@ -51,7 +48,7 @@ def delete(namespace: Namespace, deleted_at: str) -> list[Write]:
     """Return the writes that free the name and keep the data and the reverse record."""
     return [
         Write(keys.namespace(namespace.name), (Guard("namespace_id", "=", namespace.id),), delete=True),
-        Write(keys.nsid(namespace.id), (_in(ACTIVE),), {"status": DELETED, "deleted_at": deleted_at}),
+        Write(keys.nsid(namespace.id), (Guard("status", "=", ACTIVE),), {"status": DELETED, "deleted_at": deleted_at}),
     ]
 
 
@@ -60,30 +57,21 @@ def recover(namespace: Namespace) -> list[Write]:
     active = Namespace(namespace.name, namespace.id, ACTIVE, namespace.created_at)
     return [
         Write(keys.namespace(namespace.name), (ABSENT,), _attributes(active)),
-        Write(keys.nsid(namespace.id), (_in(DELETED),), {"status": ACTIVE}, remove=("deleted_at",)),
+        Write(keys.nsid(namespace.id), (Guard("status", "=", DELETED),), {"status": ACTIVE}, remove=("deleted_at",)),
     ]
 
 
 def begin_purge(namespace: Namespace) -> Write:
     """Return the write that starts a purge: from here on there is no recovery, only another purge."""
-    return Write(keys.nsid(namespace.id), (_in(namespace.status),), {"status": PURGING})
+    return Write(keys.nsid(namespace.id), (Guard("status", "=", namespace.status),), {"status": PURGING})
 
 
 def end_purge(namespace: Namespace) -> Write:
     """Return the write that deletes the reverse record."""
-    return Write(keys.nsid(namespace.id), (_in(PURGING),), delete=True)
-
-
-def _in(status: str) -> Guard:
-    return Guard("status", "=", status)
+    return Write(keys.nsid(namespace.id), (Guard("status", "=", PURGING),), delete=True)
 
 
 def decode(image: Image) -> Namespace:
     """Return the namespace that either record describes."""
-    return Namespace(
-        name=image["name"],
-        id=image["namespace_id"],
-        status=image["status"],
-        created_at=image["created_at"],
-        deleted_at=image.get("deleted_at"),
-    )
+    known = image["name"], image["namespace_id"], image["status"], image["created_at"]
+    return Namespace(*known, image.get("deleted_at"))

@@ -96,11 +96,7 @@ def guard_unwritten(image: Image) -> Guards:
     return ((_TC, "=", image[_TC]),) if _TC in image else ()
 
 
-def is_first_write(image: Image) -> bool:
-    """Return whether a bucket was just made: it counts one write. A bucket that was split counts anew."""
-    return bool(image.get(_TC) == WRITE and image.get(SHARDS) == 1)
-
-
-def is_unwritten(image: Image) -> bool:
-    """Return whether a shard was just made by a split: it has counted no writes."""
-    return bool(image.get(_TC) == 0)
+def is_new(shard: int, image: Image) -> bool:
+    """Return whether a record was just made: a whole bucket counts one write then, the new shard of a split none."""
+    count = image.get(SHARDS, 0)
+    return bool(image.get(_TC) == WRITE) if count == 1 else bool(2 * shard >= count > 1 and image.get(_TC) == 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
 from ..core.draw import apply_draw, draw
@@ -17,6 +17,11 @@ from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, a
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.bucket import Rule
+
+Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
+"""The guards, puts and adds of a write that is being put together."""
+
 
 def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
     """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
@@ -29,13 +34,13 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade}
     add: dict[str, int] = {}
-    remove: tuple[str, ...] = ("parent_id",)
     if level.parent_id is not None:
-        put["parent_id"], remove = level.parent_id, ()
+        put["parent_id"] = level.parent_id
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        if not _reshape_limit(level, image, slot, cost.get(name), (now_ms, anchor), guards, put, add):
+        old = stored_rule(image, name, level.shard)
+        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
@@ -47,27 +52,18 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    return keep_in_debt(
-        level, image, Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
-    )
+    remove = () if level.parent_id is not None else ("parent_id",)
+    write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
+    return keep_in_debt(level, image, write)
 
 
 def _reshape_limit(
-    level: Level,
-    image: Image,
-    slot: Slot,
-    cost: int | None,
-    instants: tuple[int, int],
-    guards: list[tuple[str, str, Any]],
-    put: dict[str, Any],
-    add: dict[str, int],
+    draft: Draft, image: Image, old: Rule | None, slot: Slot, cost: int | None, now_ms: int, anchor: int
 ) -> bool:
-    """Add what a reshape as of the first instant, with the second as anchor, does to one limit. Return if it fits."""
-    now_ms, anchor = instants
-    need = cost or 0
-    rule = slot.rule
+    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits."""
+    guards, put, add = draft
+    need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
-    old = stored_rule(image, slot.limit.name, level.shard)
     put.update(slot.shape)
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}

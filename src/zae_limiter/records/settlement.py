@@ -17,8 +17,7 @@ from .reshaping import keep_in_debt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .level import Level, Slot
-
+    from .level import Level
 
 _NOTHING: dict[str, int] = {}
 
@@ -84,8 +83,10 @@ def settle(
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
-        if rule is None:
-            draft.count_only(level.slots[name], amount)
+        if rule is None:  # a limit that is not in force any more, in a bucket that has not known it
+            slot = level.slots[name]
+            draft.put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
+            draft.add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
             continue
         if amount:
             draft.add[attribute(name, "tc")] = amount
@@ -115,11 +116,6 @@ class SettlementDraft:
         self.credited: dict[str, int] = {}
         self.uncounted: dict[str, int] = {}
 
-    def count_only(self, slot: Slot, amount: int) -> None:
-        """Count the consumption of a limit that is not in force any more, in a bucket that has not known it."""
-        self.put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
-        self.add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
-
     def owe(self, name: str, rule: Rule, amount: int) -> None:
         """Draw a debt as of the charge, or as of the instant at which a bucket was made that is newer."""
         image, charge, tk = self._image, self._charge, attribute(name, "tk")
@@ -132,19 +128,13 @@ class SettlementDraft:
 
     def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
         """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""
-        if not self._is_same_bucket or name not in self._charge.after:
-            found = GiveBack(0)
-        else:
-            found = self._judge(name, amount, since, made_up)
+        image, found = self._image, GiveBack(0)
+        tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+        if self._is_same_bucket and name in self._charge.after:
+            found = give_back(self._charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
         self.credited[name] = 0 if found.undoes else found.counted
         if found.counted < amount:
             self.uncounted[name] = amount - found.counted
-
-    def _judge(self, name: str, amount: int, since: int, made_up: int) -> GiveBack:
-        """Return what of a give-back counts, after adding that to the write with the guards that it needs."""
-        image = self._image
-        tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-        found = give_back(self._charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
         if found.undoes:
             self.guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
         if found.most_credited is not None:
@@ -153,7 +143,6 @@ class SettlementDraft:
             self.guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
         if found.counted:
             self.add |= {tk: found.counted} if found.undoes else {tk: found.counted, cr: found.counted}
-        return found
 
 
 def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:

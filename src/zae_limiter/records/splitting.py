@@ -76,8 +76,3 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         Write(level.key, tuple(guards), put, add, expires_at_ms=kept),
         Write(sibling.key, (), born, expires_at_ms=NEVER),
     ]
-
-
-def is_newborn(shard: int, image: Image) -> bool:
-    """Return whether an image is that of the new shard of a split, before its first write."""
-    return 2 * shard >= image[SHARDS] > 1 and pressure.is_unwritten(image)

@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
-from ..core.values import UsageSnapshot
 from . import keys
-from .algebra import Guards, Image, Key, Write
+from .algebra import Guards, Image, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..core.reports import UsageSnapshot
 
 WINDOWS = ("hourly", "daily", "monthly")
 USAGE_RETENTION_DAYS = 90
@@ -26,11 +27,8 @@ USAGE_RETENTION_DAYS = 90
 EVENTS = "total_events"
 
 _MARK = "@"
-OWN = frozenset(
-    (
-        *("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl"),
-        *(f"GSI{n}{part}" for n in range(1, 5) for part in ("PK", "SK")),
-    )
+OWN = frozenset(("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl")).union(
+    f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")
 )
 """The attributes that are no counters, whatever limits are called."""
 
@@ -88,11 +86,6 @@ def end_ms(window: Window) -> int:
     return int(datetime.fromisoformat(window.end).timestamp()) * 1000
 
 
-def key(whose: Subject, window: Window) -> Key:
-    """Return the key of the usage record of a window."""
-    return keys.usage(*whose, window.type, window.start)
-
-
 def accrue(
     whose: Subject,
     window: Window,
@@ -117,7 +110,7 @@ def accrue(
         **(marks or {}),
     }
     add = {counter(name): amount for name, amount in used_milli.items()} | {EVENTS: events}
-    return Write(key(whose, window), guards, put, add, expires_at_ms=expires_at_ms)
+    return Write(keys.usage(*whose, window.type, window.start), guards, put, add, expires_at_ms=expires_at_ms)
 
 
 def is_present(image: Image) -> bool:
@@ -133,6 +126,8 @@ def counters_milli(image: Image) -> dict[str, int]:
 
 def decode(image: Image) -> UsageSnapshot:
     """Return the snapshot that a record describes, in whole tokens."""
+    from ..core.reports import UsageSnapshot
+
     return UsageSnapshot(
         entity_id=image["entity_id"],
         resource=image["resource"],

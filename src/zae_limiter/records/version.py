@@ -12,11 +12,11 @@ Schemas of the same major number can be used by all clients of that number; a lo
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
 from . import keys
-from .algebra import Key, Write
+from .algebra import Key, Write, drop_none
 from .namespace import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -28,13 +28,8 @@ OLDEST_CLIENT = "0.1.0"
 UNFINISHED = "0.0.0"
 """The schema of a store whose upgrade has begun and is not done."""
 
-UPGRADE = "run `zae-limiter upgrade` with the name of this table"
-
 UNPREFIXED = tuple(Key("SYSTEM#", sk) for sk in (keys.VERSION, keys.CONFIG, keys.RESOURCES))
 """Records that only a store of the time before namespaces has."""
-
-Order: TypeAlias = tuple[tuple[int, ...], int, int]
-"""A version in a form that compares: numbers, stage, number of the stage."""
 
 _TEXT = re.compile(
     r"v?(?P<numbers>\d{1,9}(?:\.\d{1,9}){0,3})"
@@ -64,57 +59,41 @@ def key() -> Key:
 
 def stamp(deployed: Deployed) -> Write:
     """Return the write that stores it; what is None stays as it was."""
-    put: dict[str, Any] = {"schema_version": deployed.schema, "client_min_version": deployed.client_min}
-    if deployed.aggregator is not None:
-        put["lambda_version"] = deployed.aggregator
-    if deployed.audit_retention_days is not None:
-        put["audit_retention_days"] = deployed.audit_retention_days
-    return Write(key(), (), put)
+    attributes = ("schema_version", "client_min_version", "lambda_version", "audit_retention_days")
+    return Write(key(), (), drop_none(dict(zip(attributes, deployed, strict=True))))
 
 
 def decode(image: Image | None) -> Deployed:
     """Return what the record says; without one, what this client would write. Raise `CorruptRecordError` if damaged."""
     if image is None:
         return Deployed()
-    found = Deployed(
-        schema=image.get("schema_version", SCHEMA_VERSION),
-        client_min=image.get("client_min_version", OLDEST_CLIENT),
-        aggregator=image.get("lambda_version"),
-        audit_retention_days=image.get("audit_retention_days"),
-    )
-    _check_record(found)
-    return found
-
-
-def _check_record(found: Deployed) -> None:
-    named = {"schema_version": found.schema, "client_min_version": found.client_min}
-    if found.aggregator is not None:
-        named["lambda_version"] = found.aggregator
-    for attr, text in named.items():
-        try:
-            order(text)
-        except ValueError:
-            raise _damaged(attr, text) from None
-    days = found.audit_retention_days
+    schema, client_min = image.get("schema_version", SCHEMA_VERSION), image.get("client_min_version", OLDEST_CLIENT)
+    aggregator, days = image.get("lambda_version"), image.get("audit_retention_days")
+    versions = {"schema_version": schema, "client_min_version": client_min}
+    if aggregator is not None:
+        versions["lambda_version"] = aggregator
+    wrong = {attr: text for attr, text in versions.items() if _match(text) is None}
     if days is not None and (type(days) is not int or not 1 <= days <= 36_500):
-        raise _damaged("audit_retention_days", days)
+        wrong["audit_retention_days"] = days
+    if wrong:
+        found = ", ".join(f"{attr} is {value!r}" for attr, value in wrong.items())
+        raise CorruptRecordError(
+            f"The version record {' '.join(key())} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
+        )
+    return Deployed(schema, client_min, aggregator, days)
 
 
-def _damaged(attr: str, value: object) -> CorruptRecordError:
-    where = key()
-    return CorruptRecordError(
-        f"The version record {where.pk} {where.sk} cannot be read: {attr} is {value!r}. "
-        "`zae-limiter upgrade` rewrites it."
-    )
+def _match(text: object) -> re.Match[str] | None:
+    return _TEXT.fullmatch(text) if isinstance(text, str) else None
 
 
-def order(text: object) -> Order:
-    """Return a version in a form that compares by its numbers; a pre-release is before its release.
+def order(text: object) -> tuple[tuple[int, ...], int, int]:
+    """Return a version as numbers, stage and number of the stage, which compare; a pre-release is before its release.
 
     >>> order("1.10") > order("1.9.2"), order("1.0.0.dev0") < order("1.0.0a1") < order("1.0.0")
     (True, True)
     """
-    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    found = _match(text)
     if found is None:
         raise ValueError(f"{text!r} is not a version")
     numbers = tuple(int(part) for part in found["numbers"].split("."))
@@ -150,4 +129,7 @@ def check(deployed: Deployed, client: str) -> None:
 
 def mismatch(what: str) -> VersionMismatchError:
     """Return the error of data that need an upgrade."""
-    return VersionMismatchError(f"The store {what}; this client needs schema {SCHEMA_VERSION}: {UPGRADE}.")
+    return VersionMismatchError(
+        f"The store {what}; this client needs schema {SCHEMA_VERSION}: "
+        "run `zae-limiter upgrade` with the name of this table."
+    )

@@ -13,8 +13,8 @@ from ..core.limit import whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, ledger
 from ..records.algebra import Committed, Guard, Write
+from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
 from ..records.level import SHARDS
-from ..records.listing import buckets_of_entity, buckets_of_namespace, buckets_of_resource
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT, Operations
@@ -22,8 +22,7 @@ from .backend import MAX_COMMIT, Operations
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..core.survey import Load, Survey
-    from ..core.values import BucketState
+    from ..core.reports import BucketState, Load, Survey
     from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
     from .backend import Backend
@@ -62,8 +61,8 @@ async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> lis
         bucket.inspect(key, image)
     except CorruptRecordError:
         return [Write(key, delete=True)]
-    guards, _, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
-    return [Write(key, guards, delete=True), *accruals]
+    booked, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
+    return [Write(key, booked.guards, delete=True), *accruals]
 
 
 class BucketOperations(Operations):
@@ -190,7 +189,7 @@ class SurveyOperations(Operations):
 
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
-        from ..core.survey import MOST_RECORDS, Survey
+        from ..core.reports import MOST_RECORDS, Survey
 
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
@@ -214,7 +213,7 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    from ..core.survey import Load, used_pct
+    from ..core.reports import Load, used_pct
 
     balances = bucket.stored_balances(shards, state.limit_name)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.config import Resolved
-    from ..core.values import CacheStats, OnUnavailable
+    from ..core.reports import CacheStats
+    from ..core.values import OnUnavailable
     from ..records.algebra import Image, Key
 
     Known: TypeAlias = tuple[Mapping[str, Image | None], int]
@@ -95,6 +96,6 @@ class ConfigCache:
 
     def stats(self) -> CacheStats:
         """Return hits, misses and size."""
-        from ..core.values import CacheStats
+        from ..core.reports import CacheStats
 
         return CacheStats(self.hits, self.misses, len(self._partitions), self.ttl_seconds)

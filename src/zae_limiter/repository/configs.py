@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
-from ..core.config import Resolved, override, resolve
+from ..core.config import Resolved, resolve
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.names import DEFAULT_RESOURCE
@@ -74,7 +74,7 @@ async def read_policy(
         return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, beside, True)
     meta = records[sks[0]] or {}
     levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = override(defaults.resolved, [(each.limits, each.version) for each in levels], meta.get("version", 0))
+    resolved = resolve([(each.limits, each.version) for each in levels], defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
 

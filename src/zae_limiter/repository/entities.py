@@ -8,9 +8,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..core import names
-from ..core.chain import MAX_DEPTH, check_ancestry
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import as_int, whole
+from ..core.names import MAX_DEPTH, check_ancestry
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write

@@ -14,13 +14,14 @@ from ..core.names import RESERVED_NAMESPACE
 from ..records import audit, keys, ledger, usage
 from ..records.algebra import Query
 from ..records.bucket import inspect
-from ..records.listing import buckets_of_entity, buckets_of_resource
+from ..records.keys import buckets_of_entity, buckets_of_resource
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .buckets import book
 
 if TYPE_CHECKING:
-    from ..core.values import AuditEvent, UsageSnapshot, UsageSummary
+    from ..core.reports import UsageSnapshot, UsageSummary
+    from ..core.values import AuditEvent
     from ..records.algebra import Image
     from ..runtime.deadline import Deadline
 
@@ -143,7 +144,7 @@ class HistoryOperations(Operations):
                 starts.setdefault(image["window"], []).append(image["window_start"])
             if next_key is None:
                 break
-        from ..core.values import UsageSummary
+        from ..core.reports import UsageSummary
 
         finest = next((each for each in usage.WINDOWS if each in starts), None)
         if finest is None:

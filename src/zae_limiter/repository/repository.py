@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..clock import Clock
-    from ..core.values import BackendCapabilities, BackendStats, CacheStats, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.values import BackendCapabilities
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
@@ -143,7 +144,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     def get_backend_stats(self) -> BackendStats:
         """Return the calls to the store and their cost; empty for stores that do not count them."""
-        from ..core.values import BackendStats
+        from ..core.reports import BackendStats
 
         store = self._backend.store
         return store.stats() if isinstance(store, Metered) else BackendStats()
@@ -187,7 +188,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions."""
-        from ..core.values import Status
+        from ..core.reports import Status
 
         started = perf_counter()
         schema: str | None = None

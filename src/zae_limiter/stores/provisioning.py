@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.values import BackendStats
+    from ..core.reports import BackendStats
 
 
 @runtime_checkable

@@ -20,18 +20,8 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.survey import Survey
-    from ..core.values import (
-        BackendCapabilities,
-        BackendStats,
-        CacheStats,
-        LevelStatus,
-        Namespace,
-        OnUnavailable,
-        ResourceCapacity,
-        StackOptions,
-        Status,
-    )
+    from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
+    from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..observer import Observer
     from ..stores.port import Store
 

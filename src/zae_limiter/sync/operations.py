@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..core.limit import Limit
-    from ..core.values import AuditEvent, BucketState, Entity, OnUnavailable, UsageSnapshot, UsageSummary
+    from ..core.reports import BucketState, UsageSnapshot, UsageSummary
+    from ..core.values import AuditEvent, Entity, OnUnavailable
     from ..limiter.limiter import RateLimiter
     from ..repository.repository import Repository
 

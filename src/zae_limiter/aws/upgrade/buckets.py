@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...core import names
 from ...core.bucket import MILLI, Rule
-from ...records import pressure
+from ...records import keys, pressure
 from ...records.charging import identity
 from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
 from ...stores.dynamodb.store import CAPABILITIES
@@ -86,12 +86,12 @@ def encode_limit(held: Holding, tokens: int) -> dict[str, int]:
 def level_of(owner: Owner, lifetime_ms: int = 0) -> Level:
     """Return the bucket as a `Level` without limits, for the writers of records."""
     return Level(
+        keys.bucket(owner.namespace_id, owner.entity_id, owner.resource),
         owner.namespace_id,
         owner.entity_id,
         owner.resource,
         (),
-        source="",
-        version=None,
+        {},
         lifetime_ms=lifetime_ms,
         cascade=owner.cascade,
         parent_id=owner.parent_id,

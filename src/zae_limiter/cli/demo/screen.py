@@ -18,7 +18,7 @@ from .simulation import DemoEvent, EventKind
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ...core.values import LevelStatus
+    from ...core.reports import LevelStatus
     from .pace import Wait
     from .simulation import Simulation
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...clock import Clock
-    from ...core.values import LevelStatus
+    from ...core.reports import LevelStatus
     from ...sync import SyncLease, SyncRateLimiter
 
 COST = {"rpm": 1, "tpm": ESTIMATE}

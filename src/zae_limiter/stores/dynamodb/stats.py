@@ -6,10 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...core.values import BackendStats
 from ...forks import protect
+
+if TYPE_CHECKING:
+    from ...core.reports import BackendStats
 
 _READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
 
@@ -55,6 +57,8 @@ class Stats:
 
     def snapshot(self) -> BackendStats:
         """Return the counters as of now."""
+        from ...core.reports import BackendStats
+
         with self._lock:
             return BackendStats(
                 calls=MappingProxyType(dict(self._calls)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.errors import RateLimiterUnavailable
-from ...core.values import BackendCapabilities, BackendStats
+from ...core.values import BackendCapabilities
 from . import ranges, table, transactions
 from .access import Access
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from ...clock import Clock
+    from ...core.reports import BackendStats
     from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
     from .client import Client
 

@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
-from ...core.values import BackendStats
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
 from .answers import Refusal, refusal
 from .nodes import Nodes
@@ -22,6 +21,7 @@ from .settings import Address
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...core.reports import BackendStats
     from . import scripts
     from .topology import Topology
 
@@ -104,6 +104,8 @@ class Client:
 
     def stats(self) -> BackendStats:
         """Return how many commands were sent, by name, and how many commits have met somebody else's write."""
+        from ...core.reports import BackendStats
+
         return BackendStats(calls=dict(self._calls), conflicts=self.conflicts)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...core.errors import CorruptRecordError, InfrastructureError
-from ...core.values import BackendCapabilities, BackendStats
+from ...core.values import BackendCapabilities
 from ...records import bucket
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds, is_live
 from ...records.keys import STATE
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...clock import Clock
+    from ...core.reports import BackendStats
     from .settings import Settings
 
 _TELL = "T"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...core.limit import Limit
-    from ...core.values import BucketState
+    from ...core.reports import BucketState
     from ...limiter.limiter import RateLimiter
 
 LAG_MS = 50

@@ -20,7 +20,7 @@ from .room import beside, new_limiter
 from .traffic import RESOURCE, Boom
 
 if TYPE_CHECKING:
-    from ...core.values import BucketState
+    from ...core.reports import BucketState
     from ...limiter.lease import Lease
     from ..harness import Harness
 

@@ -1,0 +1,334 @@
+"""Values of the public API that are seldom needed: reports, and the options of a deployment.
+
+Nothing that an acquire loads imports this at once: creating these classes would take a good part of its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
+
+from .bucket import MILLI
+from .limit import as_int, whole
+from .validation import ValidationError
+from .values import LimitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ORDERS = ("used", "left", "rate")
+MOST_RECORDS = 1_000_000
+"""No survey looks at more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStatus(LimitStatus):
+    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from."""
+
+    source: str = ""
+
+    @property
+    def capacity(self) -> int:
+        """The ceiling of the bucket."""
+        return self.limit.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """One limit of a bucket as it is stored, not refilled to now.
+
+    ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
+    ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    tokens_milli: int
+    last_refill_ms: int
+    capacity_milli: int
+    refill_amount_milli: int
+    refill_period_ms: int
+    total_consumed_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSnapshot:
+    """The consumption of an entity on a resource in one window.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        window_start: The start of the window, as RFC 3339.
+        window_end: Its end.
+        window_type: ``hourly``, ``daily`` or ``monthly``.
+        counters: The consumed tokens by limit.
+        total_events: The number of grants and settlements.
+    """
+
+    entity_id: str
+    resource: str
+    window_start: str
+    window_end: str
+    window_type: str
+    counters: Mapping[str, int]
+    total_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """The sum of several snapshots.
+
+    Attributes:
+        snapshot_count: How many there are.
+        total: The consumed tokens by limit.
+        average: The average per snapshot by limit.
+        min_window_start: The start of the first window, as RFC 3339.
+        max_window_start: The start of the last one.
+    """
+
+    snapshot_count: int
+    total: Mapping[str, int]
+    average: Mapping[str, float]
+    min_window_start: str | None
+    max_window_start: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCapacity:
+    """One entity's part of a resource: its ``capacity``, the ``available`` tokens and the used share in percent."""
+
+    entity_id: str
+    capacity: int
+    available: int
+    utilization_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCapacity:
+    """One limit of a resource over all ``entities`` that have a bucket for it, and their totals."""
+
+    resource: str
+    limit_name: str
+    total_capacity: int
+    total_available: int
+    utilization_pct: float
+    entities: tuple[EntityCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Statistics of the config cache of a repository."""
+
+    hits: int
+    misses: int
+    size: int
+    """Of how many entities something is remembered, also that they have nothing."""
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStats:
+    """The calls of a client to its backend since it was opened, and their cost as reported by the backend.
+
+    A refused conditional write is billed too, but its answer does not say how much: it counts as one unit, two per item
+    of a transaction.
+    """
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """Requests sent per operation, repeated ones included."""
+    retries: int = 0
+    conflicts: int = 0
+    """Writes whose guards did not hold."""
+    throttled: int = 0
+    read_units: float = 0.0
+    write_units: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    @property
+    def total_calls(self) -> int:
+        """Requests sent, of all operations."""
+        return sum(self.calls.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterInfo:
+    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
+
+    stack_name: str
+    region: str
+    status: str
+    version: str | None = None
+    schema_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The health of a limiter's backend.
+
+    Attributes:
+        available: Whether the store answered.
+        backend: The kind of store.
+        latency_ms: How long a read took.
+        namespace: The namespace.
+        schema_version: The version of the stored data.
+        client_version: The version of this library.
+        clock_skew_ms: By how many ms this process's clock is ahead of the store's.
+        reason: Why it is not available.
+    """
+
+    available: bool
+    backend: str
+    latency_ms: float | None
+    namespace: str
+    schema_version: str | None
+    client_version: str
+    clock_skew_ms: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """The options of a CloudFormation deployment.
+
+    Attributes:
+        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
+        usage_retention_days: For how many days usage is kept.
+        audit_retention_days: For how many days audit events stay in the table.
+        enable_aggregator: Deploy the function that counts usage.
+        pitr_recovery_days: Days of point-in-time recovery; None for none.
+        log_retention_days: For how many days the function's log is kept.
+        lambda_timeout: The function's timeout in seconds.
+        lambda_memory: The function's memory in MB.
+        enable_alarms: Deploy CloudWatch alarms.
+        alarm_sns_topic: The ARN of the topic for alarms.
+        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
+        permission_boundary: The ARN of the permission boundary of all roles.
+        role_name_format: The format of role names, e.g. ``team-{}``.
+        policy_name_format: The format of policy names.
+        enable_audit_archival: Archive expired audit events in S3.
+        audit_archive_glacier_days: After how many days archived events move to Glacier.
+        enable_tracing: Trace the function with X-Ray.
+        create_iam_roles: Create roles for applications, administrators and readers.
+        create_iam: Create policies, and the role of the function.
+        aggregator_role_arn: The ARN of an existing role for the function.
+        enable_deletion_protection: Protect the table against deletion.
+        tags: Tags of the stack.
+    """
+
+    snapshot_windows: str = "hourly,daily"
+    usage_retention_days: int = 90
+    audit_retention_days: int = 90
+    enable_aggregator: bool = True
+    pitr_recovery_days: int | None = None
+    log_retention_days: int = 30
+    lambda_timeout: int = 60
+    lambda_memory: int = 256
+    enable_alarms: bool = True
+    alarm_sns_topic: str | None = None
+    lambda_duration_threshold_pct: int = 80
+    permission_boundary: str | None = None
+    role_name_format: str | None = None
+    policy_name_format: str | None = None
+    enable_audit_archival: bool = True
+    audit_archive_glacier_days: int = 90
+    enable_tracing: bool = False
+    create_iam_roles: bool = False
+    create_iam: bool = True
+    aggregator_role_arn: str | None = None
+    enable_deletion_protection: bool = False
+    tags: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
+        for each in fields(self):
+            number = as_int(getattr(self, each.name))
+            if number is not None:
+                object.__setattr__(self, each.name, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One limit of one bucket at the instant of a survey, in whole tokens, rounded down.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        limit_name: The name of the limit.
+        capacity: Its capacity.
+        available: The tokens that are left; negative means debt.
+        utilization_pct: The used share of the capacity in percent.
+        full_in_seconds: When it will be full again.
+        total_consumed_milli: The millitokens ever consumed.
+        consumed_per_second: Net consumption since the previous survey; None without one.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    capacity: int
+    available: int
+    utilization_pct: float
+    full_in_seconds: float
+    total_consumed_milli: int
+    consumed_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The loads of all buckets that were read.
+
+    Attributes:
+        taken_at_ms: The instant of the survey.
+        records: How many records were read.
+        complete: Whether these are all.
+        loads: The loads.
+    """
+
+    taken_at_ms: int
+    records: int
+    complete: bool
+    loads: tuple[Load, ...]
+
+    def busiest(self, most: int = 20, by: str = "used", since: Survey | None = None) -> list[Load]:
+        """Return the first ``most`` loads, with their rates since an earlier survey.
+
+        Args:
+            most: How many loads to return.
+            by: ``"used"`` (largest share of the capacity first), ``"left"`` (fewest tokens first) or ``"rate"`` (most
+                tokens a second first).
+            since: The earlier survey; None for no rates.
+        """
+        most = whole("most", most, 1, MOST_RECORDS, "loads")
+        if by not in ORDERS:
+            raise ValidationError("by", by, f"must be one of {', '.join(ORDERS)}")
+        return sorted(self._with_rates(since), key=lambda load: _rank(load, by))[:most]
+
+    def _with_rates(self, since: Survey | None) -> list[Load]:
+        seconds = 0.0 if since is None else (self.taken_at_ms - since.taken_at_ms) / MILLI
+        if since is None or seconds <= 0:
+            return list(self.loads)
+        before = {_identity(load): load.total_consumed_milli for load in since.loads}
+        rated = []
+        for load in self.loads:
+            start = before.get(_identity(load), 0 if since.complete else None)
+            spent = None if start is None else (load.total_consumed_milli - start) / MILLI / seconds
+            rated.append(replace(load, consumed_per_second=spent))
+        return rated
+
+
+def used_pct(capacity: int, left: int) -> float:
+    """Return the used share of a capacity in percent; above 100 means debt."""
+    return round(100 * (capacity - left) / capacity, 2) if capacity else 0.0
+
+
+def _identity(load: Load) -> tuple[str, str, str]:
+    return load.entity_id, load.resource, load.limit_name
+
+
+def _rank(load: Load, by: str) -> tuple[float, float, tuple[str, str, str]]:
+    """Return the sort key of a load: by ``by``, then by the other measure, then by name."""
+    rate, used = -(load.consumed_per_second or 0.0), -load.utilization_pct
+    first, second = {"used": (used, rate), "left": (load.available, rate), "rate": (rate, used)}[by]
+    return first, second, _identity(load)
