@@ -11,9 +11,8 @@ from rich.text import Text
 
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.cli.demo import results, scenario
-from zae_limiter.cli.demo.pace import at_once, play
-from zae_limiter.cli.demo.screen import FRAME_MS, ScreenView
 from zae_limiter.cli.demo.simulation import Simulation
+from zae_limiter.cli.demo.views import FRAME_MS, ScreenView, at_once, play
 from zae_limiter.testing import ManualClock
 
 PICTURE = Path(__file__).parents[1] / "docs" / "plots" / "demo.svg"

@@ -64,6 +64,9 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 NOT_VERBS = {"A", "All", "An", "How", "One", "That", "The", "What", "When", "Where", "Whether", "Which", "Who", "Whose"}
 """No docstring of a function begins so."""
 
+NOUNS_YET = {"stores.memory", "stores.eviction"}
+"""Modules with docstrings of functions that begin so. The list may only shrink."""
+
 
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
@@ -218,11 +221,11 @@ def names_imported_by(module: str) -> Iterator[str]:
                 yield from names_imported_by(node.module or "") if name.name == "*" else [name.asname or name.name]
 
 
-@pytest.mark.parametrize("layer", sorted(MAY_IMPORT.keys() - {"stores"}))
+@pytest.mark.parametrize("layer", sorted(MAY_IMPORT))
 def test_docstrings_of_functions_say_what_they_do(layer: str) -> None:
     """They are contracts in the imperative; those of properties are nouns."""
     for name, tree in trees().items():
-        if name.partition(".")[0] == layer:
+        if name.partition(".")[0] == layer and name not in NOUNS_YET:
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_property(node):
                     word = (ast.get_docstring(node) or "").partition(" ")[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zae_limiter.aws.local.lifecycle import StartResult
-    from zae_limiter.aws.local.processes import Process
+    from zae_limiter.aws.local.record import Process
 
 SCRIPTS = Path(sys.executable).parent
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tests.support.aws import engine
 from zae_limiter import InfrastructureNotFoundError, StackOperationError
-from zae_limiter.aws import removal, stack, tags
+from zae_limiter.aws import removal, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import DesiredStack
 
@@ -61,7 +61,7 @@ def named() -> Iterator[str]:
 
 def wanted(template: str, ours: bool = True, **parameters: str) -> DesiredStack:
     """A stack of a small template."""
-    return DesiredStack(template, parameters, tags.stack_tags(None) if ours else {"team": "other"})
+    return DesiredStack(template, parameters, stack.add_own_tags(None) if ours else {"team": "other"})
 
 
 def open_gate(name: str) -> None:

@@ -31,7 +31,7 @@ from zae_limiter import (
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.aws import code, deployment, template
+from zae_limiter.aws import deployment, package, template
 from zae_limiter.aws.calls import Aws, code_of, translate
 
 UNMAKABLE = """
@@ -218,7 +218,7 @@ def test_a_killed_deployment_can_be_repeated(name: str, moment: str) -> None:
     done = deployment.deploy(aws(), name, StackOptions())
     assert done.code == "uploaded"
     assert status(name) in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
-    assert code.upload(aws(), name) == "unchanged"
+    assert package.upload(aws(), name) == "unchanged"
     assert usable(name)
 
 

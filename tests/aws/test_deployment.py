@@ -25,7 +25,7 @@ from zae_limiter import (
     ValidationError,
     __version__,
 )
-from zae_limiter.aws import deployment, package, removal, stack, tags
+from zae_limiter.aws import deployment, package, removal, stack
 from zae_limiter.aws.events import Event
 from zae_limiter.aws.resources import log_group
 from zae_limiter.records import version
@@ -95,9 +95,9 @@ def test_its_options_can_be_read_back(name: str) -> None:
     assert found is not None
     assert found.tags == {
         "team": "limits",
-        tags.MANAGED: "true",
-        tags.VERSION: __version__,
-        tags.SCHEMA: SCHEMA_VERSION,
+        stack.MANAGED_TAG: "true",
+        stack.VERSION_TAG: __version__,
+        stack.SCHEMA_TAG: SCHEMA_VERSION,
     }
 
 

@@ -11,7 +11,7 @@ from tests.aws.account import judged
 from tests.aws.stacks import FOREVER, QUEUE, REGION, wanted
 from tests.cli.terminal import run
 from zae_limiter import LimiterInfo, StackOperationError, __version__
-from zae_limiter.aws import discovery, stack
+from zae_limiter.aws import stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import FollowOptions
 from zae_limiter.records.namespace import SCHEMA_VERSION
@@ -32,7 +32,7 @@ def account() -> Iterator[Aws]:
 
 
 def test_nothing_deployed_says_what_to_type(account: Aws) -> None:
-    assert discovery.find(account) == []
+    assert stack.find_limiters(account) == []
     assert account.endpoint_url is not None
     place = ("--region", REGION, "--endpoint-url", account.endpoint_url)
     shown = run(*place, "list")
@@ -47,7 +47,7 @@ def test_ours_are_found_among_all_others(account: Aws) -> None:
         stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), FollowOptions(), wait=False)
     with pytest.raises(StackOperationError):
         stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), FollowOptions())
-    assert discovery.find(account) == [
+    assert stack.find_limiters(account) == [
         LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),
         LimiterInfo("zebra", REGION, "CREATE_COMPLETE", __version__, SCHEMA_VERSION),
     ]

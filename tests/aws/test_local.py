@@ -19,9 +19,9 @@ from tests.aws.local_home import Place, placed
 from tests.support.aws import engine as tested
 from tests.support.deadlines import PATIENCE
 from zae_limiter import RateLimiterUnavailable, StackOperationError, ValidationError
-from zae_limiter.aws.local import engine, home, installation, lifecycle, logs, record
-from zae_limiter.aws.local.lock import hold_lock
-from zae_limiter.aws.local.processes import Process, birth
+from zae_limiter.aws.local import engine, home, installation, lifecycle, record
+from zae_limiter.aws.local.home import hold_lock
+from zae_limiter.aws.local.record import Process, birth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,9 +136,8 @@ def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypat
 
 
 def test_an_engine_whose_starter_was_killed_is_taken_up(place: Place) -> None:
-    plan = engine.EngineConfig(place.port, "eu-west-1")
     place.home.folder.mkdir()
-    orphan = engine.start(place.home, [tested.command()], plan)
+    orphan = engine.start(place.home, [tested.command()], place.port, "eu-west-1")
     record.save(place.home, orphan)
     found = place.up()
     assert (found.started, found.running) == (False, orphan)
@@ -243,12 +242,12 @@ def test_a_folder_that_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
 
 def test_following_a_log_ends_with_the_engine(place: Place) -> None:
     place.home.folder.mkdir()
-    assert logs.last(place.home, 5) == []
+    assert engine.read_log(place.home, 5) == []
     with bystander() as other, place.home.log.open("w", encoding="utf-8", buffering=1) as log:
         record.save(place.home, recorded(other))
         log.write("one\ntwo\nthree\n")
-        assert logs.last(place.home, 2) == ["two", "three"]
-        lines = logs.follow(place.home, 1)
+        assert engine.read_log(place.home, 2) == ["two", "three"]
+        lines = engine.follow_log(place.home, 1)
         assert next(lines) == "three"
         log.write("four ")
         log.flush()
@@ -263,7 +262,7 @@ def test_following_a_log_ends_with_the_engine(place: Place) -> None:
 def test_the_engine_knows_nothing_of_the_user_s_account(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_PROFILE", "PERSIST_STATE", "USE_SSL", "PYTHONPATH", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "1")
-    made = engine.environment(place.home, engine.EngineConfig(4600, "eu-west-1"))
+    made = engine.environment(place.home, 4600, "eu-west-1")
     assert not made.keys() & {"AWS_PROFILE", "USE_SSL", "PYTHONPATH", "HTTPS_PROXY"}
     assert (made["BIND_HOST"], made["GATEWAY_PORT"], made["PERSIST_STATE"]) == ("127.0.0.1", "4600", "0")
     assert {made["HOME"], made["TMPDIR"]} == {str(place.home.scratch)}

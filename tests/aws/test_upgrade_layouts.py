@@ -10,10 +10,17 @@ from tests.aws.old_layouts import LAYOUTS
 from tests.aws.old_tables import NOW, OTHER, Item, Pool
 from tests.support.charges import charge
 from zae_limiter import Limit
-from zae_limiter.aws.upgrade.batches import merge_writes, split_batches
-from zae_limiter.aws.upgrade.items import Move, Old, PartitionKey, RejectedRecord, plan_move, unchanged_guards
-from zae_limiter.aws.upgrade.partition import Partition, plan_partition
-from zae_limiter.aws.upgrade.sharded import merge_shards
+from zae_limiter.aws.upgrade.buckets import merge_shards
+from zae_limiter.aws.upgrade.moves import (
+    Move,
+    Old,
+    RejectedRecord,
+    merge_writes,
+    plan_move,
+    split_batches,
+    unchanged_guards,
+)
+from zae_limiter.aws.upgrade.partition import Partition, PartitionKey, plan_partition
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds

@@ -21,11 +21,9 @@ from rich.console import Console
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.cli.app import root
 from zae_limiter.cli.demo import bars, command, results, scenario
-from zae_limiter.cli.demo.ledger import Ledger
-from zae_limiter.cli.demo.oracle import Entry, examine
-from zae_limiter.cli.demo.pace import at_once, in_real_time, play
-from zae_limiter.cli.demo.screen import ScreenView
+from zae_limiter.cli.demo.ledger import Entry, Ledger, examine
 from zae_limiter.cli.demo.simulation import EventKind, Simulation
+from zae_limiter.cli.demo.views import ScreenView, at_once, in_real_time, play
 from zae_limiter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -421,7 +419,7 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
 
 
 def test_an_interrupted_command_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zae_limiter.cli.demo.plain.PlainView.run", lambda view, until: False)
+    monkeypatch.setattr("zae_limiter.cli.demo.views.PlainView.run", lambda view, until: False)
     result = demo("--fast", "--seed", "1")
     assert result.exit_code == 130
     assert "books balance" in result.stdout

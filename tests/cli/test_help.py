@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, fresh
-from zae_limiter.cli.completion import SHELLS, VARIABLE
+from zae_limiter.cli.app import COMPLETION_VARIABLE, SHELLS
 from zae_limiter.cli.output import drop_double_stop
 from zae_limiter.core.errors import quote
 
@@ -57,7 +57,7 @@ def test_a_misspelt_option_is_answered_too(terminal: Terminal) -> None:
 @pytest.mark.parametrize("name", SHELLS)
 def test_the_script_of_a_shell(terminal: Terminal, name: str) -> None:
     script = terminal.raw("completion", name).stdout
-    assert f"{VARIABLE}={name}_complete" in script
+    assert f"{COMPLETION_VARIABLE}={name}_complete" in script
     if shutil.which(name) is not None:
         subprocess.run([name, "-n"], input=script, text=True, check=True, timeout=30)
 

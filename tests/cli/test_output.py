@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, fresh
-from zae_limiter.cli.errors import OUTPUT_LOST
+from zae_limiter.cli.output import OutputError
 
 FULL = Path("/dev/full")
 
@@ -37,7 +37,7 @@ LINES = ["system get-defaults", "acquire key gpt-4 -c rpm:1", "--help", "entity 
 @pytest.mark.parametrize("line", LINES)
 def test_a_full_disk(terminal: Terminal, line: str, unbuffered: str) -> None:
     ended = shell(terminal, f"$Z {line} > {FULL}", PYTHONUNBUFFERED=unbuffered)
-    assert ended.returncode == OUTPUT_LOST
+    assert ended.returncode == OutputError.exit_code
     assert ended.stderr.splitlines() == [
         "Error: The output could not be written: No space left on device. "
         "Whatever the command has changed stays changed."
@@ -47,28 +47,31 @@ def test_a_full_disk(terminal: Terminal, line: str, unbuffered: str) -> None:
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 def test_a_full_disk_in_json_and_in_ascii(terminal: Terminal) -> None:
     ended = shell(terminal, f"$Z --json status > {FULL}")
-    assert (ended.returncode, json.loads(ended.stderr)["error"]) == (OUTPUT_LOST, "output")
-    assert shell(terminal, f"$Z system get-defaults > {FULL}", PYTHONIOENCODING="ascii").returncode == OUTPUT_LOST
+    assert (ended.returncode, json.loads(ended.stderr)["error"]) == (OutputError.exit_code, "output")
+    assert (
+        shell(terminal, f"$Z system get-defaults > {FULL}", PYTHONIOENCODING="ascii").returncode
+        == OutputError.exit_code
+    )
     assert shell(terminal, f"$Z entity show nobody 2> {FULL}").returncode == 6, "the code of an error nobody can read"
 
 
 def test_a_reader_that_has_seen_enough(terminal: Terminal) -> None:
     terminal.text("acquire", "key", "gpt-4", "-c", "rpm:1")
     ended = shell(terminal, "$Z top --interval 0.01 | head -1; echo ${PIPESTATUS[0]}")
-    assert ended.stdout.splitlines()[1:] == [str(OUTPUT_LOST)]
+    assert ended.stdout.splitlines()[1:] == [str(OutputError.exit_code)]
     (line,) = ended.stderr.splitlines()
     assert line.startswith("Error: The output could not be written: Broken pipe.")
 
 
 def test_a_closed_stdout_is_refused_before_anything_is_done(terminal: Terminal) -> None:
     ended = shell(terminal, "$Z acquire key gpt-4 -c rpm:1 >&-")
-    assert ended.returncode == OUTPUT_LOST
+    assert ended.returncode == OutputError.exit_code
     assert ended.stderr.splitlines() == [
         "Error: The output could not be written: stdout is closed. "
         "Nothing was done; > /dev/null throws the output away."
     ]
     assert terminal.json("available", "key", "gpt-4")["available"] == {"rpm": 10}
-    assert shell(terminal, "$Z acquire key gpt-4 -c rpm:1 >&- 2>&-").returncode == OUTPUT_LOST
+    assert shell(terminal, "$Z acquire key gpt-4 -c rpm:1 >&- 2>&-").returncode == OutputError.exit_code
     assert shell(terminal, "$Z status 2>&-").returncode == 0
 
 
@@ -78,6 +81,6 @@ def test_an_error_that_is_none_of_the_output_is_not_taken_for_one(
     def fails(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "not of stdout")
 
-    monkeypatch.setattr("zae_limiter.cli.system.limits_grid", fails)
+    monkeypatch.setattr("zae_limiter.cli.defaults.limits_grid", fails)
     with pytest.raises(BlockingIOError):
         terminal.run("system", "get-defaults")

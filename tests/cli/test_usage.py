@@ -23,10 +23,10 @@ from tests.support.aws import engine
 from tests.support.backends import REGION, dynamodb_table
 from tests.support.deadlines import PATIENCE
 from zae_limiter import SyncRepository, UsageSnapshot
-from zae_limiter.cli import usage_query
+from zae_limiter.cli import usage as usage_command
+from zae_limiter.cli.arguments import parse_moment
 from zae_limiter.cli.charts import PIPE_WIDTH, group_series, load_plotext, print_charts
-from zae_limiter.cli.moments import parse_moment
-from zae_limiter.cli.usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS
+from zae_limiter.cli.usage import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS
 from zae_limiter.records import usage
 from zae_limiter.runtime.blocking import run
 
@@ -91,7 +91,7 @@ def test_list_between_two_moments(used: Terminal) -> None:
 
 
 def test_list_pages_and_says_where_it_stopped(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_query, "PAGE", 40)
+    monkeypatch.setattr(usage_command, "PAGE", 40)
     with SyncRepository(terminal.url) as repository:
         ns = repository.get_namespace("default").id
         for start in (0, 60):

@@ -73,13 +73,15 @@ def test_a_draw_that_is_not_counted_has_met_less_than_the_upper_mark(
 def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
     form = draw(ceiling, held - since, since, cost)
     limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
-    changed = draw_all({"rpm": limit}, {"tk": held - since, "tc": 7, "hi": 3}, {"rpm": cost}, since)
+    image = {"tk": held - since, "tc": 7, "hi": 3, "rf": 0}
+    changed = draw_all({"rpm": limit}, image, {"rpm": cost}, since)
     if form is None:
         assert changed is None
     elif cost:
-        assert changed == {"tk": after(form, held - since), "tc": 7 + cost} | ({"hi": 4} if form.upper else {})
+        assert changed == {"tk": after(form, held - since), "tc": 7 + cost, "hi": 3 + form.upper, "rf": 0}
     else:
-        assert changed == {}, "nothing is taken"
+        assert changed is image, "nothing is taken"
+    assert image == {"tk": held - since, "tc": 7, "hi": 3, "rf": 0}, "an image is never changed in place"
 
 
 @given(CEILINGS, SINCE, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2**52))

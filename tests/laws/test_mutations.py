@@ -130,8 +130,8 @@ TURN = "accounts.usage_at_the_turn_of_an_hour"
 LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
-SINCE = "(now_ms * amount + phase) // period - base"
-SINCE_OF = "(now_ms * self.amount + self.phase) // self.period - self.base"
+SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
+SINCE_OF = "((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(tk, "between", (drawn.low, drawn.high))'
@@ -159,8 +159,8 @@ MUTATIONS = [
         "tokens_milli + between(rule, anchor_ms, now_ms)",
         "leases.never_beyond_the_ceiling",
     ),
-    Mutation("core.draw.draw_all", "if tokens + since < capacity else capacity", "", IDLE, "memory"),
-    Mutation("core.draw.draw_all", "held - since - need", "tokens - need", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held > capacity", "False", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "held - since - need", "image[tk] - need", IDLE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
     Mutation("core.draw.draw", "room + shift - need", "tk + shift - need", IDLE),
@@ -173,13 +173,19 @@ MUTATIONS = [
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
     Mutation(
-        "core.draw.AnchoredLimit.since", SINCE_OF, "-(-now_ms * self.amount // self.period) - self.base", SLOW_PROMISE
+        "core.draw.AnchoredLimit.since",
+        SINCE_OF,
+        "-((self.anchor_ms - now_ms) * self.amount // self.period)",
+        SLOW_PROMISE,
     ),
     Mutation(
-        "core.draw.AnchoredLimit.since", SINCE_OF, "(now_ms + 1) * self.amount // self.period - self.base", PROMISE
+        "core.draw.AnchoredLimit.since", SINCE_OF, "(now_ms + 1 - self.anchor_ms) * self.amount // self.period", PROMISE
     ),
     Mutation(
-        "core.draw.AnchoredLimit.since", SINCE_OF, "max(0, now_ms * self.amount // self.period - self.base)", BACK
+        "core.draw.AnchoredLimit.since",
+        SINCE_OF,
+        "max(0, (now_ms - self.anchor_ms) * self.amount // self.period)",
+        BACK,
     ),
     Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
@@ -191,11 +197,11 @@ MUTATIONS = [
     Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),
     Mutation("records.charging.charge", "return None", "continue", OVER),
     Mutation("records.charging.charge", "add[limit.tc] = need", "pass", COUNTED),
-    Mutation("core.draw.draw_all", SINCE, "-(-now_ms * amount // period) - base", SLOW_PROMISE, "memory"),
-    Mutation("core.draw.draw_all", SINCE, "(now_ms + 1) * amount // period - base", PROMISE, "memory"),
-    Mutation("core.draw.draw_all", SINCE, "max(0, now_ms * amount // period - base)", BACK, "memory"),
-    Mutation("core.draw.draw_all", "changed[tc] = image[tc] + need", "pass", COUNTED, "memory"),
-    Mutation("core.draw.draw_all", "changed[hi] = image[hi] + 1", "pass", BAND, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE, "memory"),
+    Mutation("core.draw.draw_all", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK, "memory"),
+    Mutation("core.draw.draw_all", "after[tc] += need", "pass", COUNTED, "memory"),
+    Mutation("core.draw.draw_all", "after[hi] += 1", "pass", BAND, "memory"),
     Mutation(
         "records.charging.create",
         "= capacity - taken",
@@ -248,17 +254,17 @@ MUTATIONS = [
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation(
-        "records.charging.spend",
-        "if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI",
+        "limiter.in_place.InPlace._draw",
+        "if now_ms > renew_ms",
         "if True",
         "leases.debt_is_not_forgotten",
         "memory",
     ),
     Mutation("records.reshaping.keep_in_debt", "max(write", "min(write", "leases.debt_outlives_a_cut"),
     Mutation(
-        "records.charging._choose_expiry",
-        "expires_ms = now_ms + level.lifetime_ms",
-        "expires_ms = now_ms + 1",
+        "records.charging.charge",
+        "expires_ms := now_ms + level.lifetime_ms",
+        "expires_ms := now_ms + 1",
         "leases.default_buckets_expire",
     ),
     # Usage.
@@ -270,8 +276,8 @@ MUTATIONS = [
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
     Mutation("records.charging.charge", "{CHANGES: changes} if level.usage_days else {}", "{}", USAGE, "memory"),
     Mutation("records.settlement.settle", "draft.add[CHANGES] = changes", "pass", USAGE, "memory"),
-    Mutation("records.charging.spend", "new[CHANGES] += 1", "pass", USAGE, "memory"),
-    Mutation("records.charging.spend", "now_ms >= image.get(HOUR_END, 0)", "False", TURN, "memory"),
+    Mutation("limiter.in_place.InPlace._draw", "after[CHANGES] += 1", "pass", USAGE, "memory"),
+    Mutation("limiter.in_place.InPlace._look", "hour_end - 1", "_FOR_EVER", TURN, "memory"),
     Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.acquiring import granted
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
-from zae_limiter.stores.sqlite import SqliteFile, SqliteStore
+from zae_limiter.stores.sqlite import SqliteStore
 from zae_limiter.testing import Harness, ManualClock
 
 RPM = [Limit.per_hour("rpm", 100)]
@@ -38,7 +38,7 @@ async def test_clients_with_skewed_clocks_issue_nothing_twice(harness: Harness) 
 def test_processes_whose_clocks_differ_gain_no_more_than_the_difference(tmp_path: Path) -> None:
     chance, limits = random.Random(2), [Limit.per_second("rpm", 10, burst=50)]
     clocks = [ManualClock(ManualClock().now_ms() + skew) for skew in (-5_000, 5_000)]
-    stores = [SqliteStore(SqliteFile(tmp_path / "limits.db", clock)) for clock in clocks]
+    stores = [SqliteStore(tmp_path / "limits.db", clock) for clock in clocks]
     clients = [SyncRateLimiter(store, refusal_ttl=0) for store in stores]
     passed = spent_ms = 0
     for _ in range(600):

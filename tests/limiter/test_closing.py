@@ -129,7 +129,7 @@ def test_a_file_that_a_late_lease_opened_is_closed_again(tmp_path: Path) -> None
     with limiter.acquire("key-1", "gpt-4", COST, RPM) as lease:
         lease.adjust(rpm=1)
         limiter.close()
-    assert limiter.repository.store._file._connection is None  # type: ignore[attr-defined]  # of SQLite's store
+    assert limiter.repository.store._connection is None  # type: ignore[attr-defined]  # of SQLite's store
 
 
 async def test_whoever_waits_for_tokens_is_woken() -> None:

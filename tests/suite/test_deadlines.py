@@ -15,7 +15,7 @@ from zae_limiter.stores.opening import open_store
 
 urls = ["sqlite:///limits.db", "redis://localhost", "dynamodb://my-app?region=us-east-1"]
 stores = [open_store(url, blocking=True) for url in urls]
-print(json.dumps([stores[0]._file.timeout, stores[1].client.timeout, stores[2].client.timeout]))
+print(json.dumps([stores[0].timeout, stores[1].client.timeout, stores[2].client.timeout]))
 """
 
 

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zae_limiter.stores.dynamodb.client import Options, open_client
+from zae_limiter.stores.dynamodb.client import Options
 from zae_limiter.stores.redis.settings import Settings
-from zae_limiter.stores.sqlite import SqliteFile
+from zae_limiter.stores.sqlite import SqliteStore
 
 PATIENCE = 60.0
 """Seconds."""
@@ -24,10 +24,9 @@ PATIENCE = 60.0
 
 def lengthen() -> None:
     """Give each call of a store that is opened in this process `PATIENCE`, unless whoever opens it says otherwise."""
-    _change_defaults(open_client, timeout=PATIENCE, connect_timeout=PATIENCE)
-    _change_defaults(Options.__new__, timeout=PATIENCE)
+    _change_defaults(Options.__new__, timeout=PATIENCE, connect_timeout=PATIENCE)
     _change_defaults(Settings.__new__, timeout=PATIENCE, connect_timeout=PATIENCE)
-    _change_defaults(SqliteFile.__init__, timeout=PATIENCE)
+    _change_defaults(SqliteStore.__init__, timeout=PATIENCE)
 
 
 class Hangs(BaseException):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import ssl
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,7 @@ import pytest
 
 from tests.support.modes import Mode
 from tests.support.paths import CERTIFICATE
-from zae_limiter.stores.dynamodb.client import Chance, Client, open_client
+from zae_limiter.stores.dynamodb.client import Client, Options
 
 T = TypeVar("T")
 
@@ -213,12 +215,17 @@ class Driven(Mode):
 
 
 @contextlib.contextmanager
-def driven(mode: str, url: str, *, chance: Chance | None = None, **options: Any) -> Iterator[Driven]:
+def driven(
+    mode: str,
+    url: str,
+    *,
+    timer: Callable[[], float] = time.monotonic,
+    chance: Callable[[], float] = random.random,
+    **options: Any,
+) -> Iterator[Driven]:
     """A client of the server at ``url``, in ``mode``."""
-    client = open_client("t", blocking=mode == "blocking", region="eu-west-1", endpoint_url=url, **options)
-    if chance is not None:
-        client = Client(client._options, client.connections, client.clock, chance)
-    subject = Driven(mode, client)
+    told = Options("t", region="eu-west-1", endpoint_url=url, **options)
+    subject = Driven(mode, Client(told, blocking=mode == "blocking", timer=timer, chance=chance))
     try:
         yield subject
     finally:

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from .stack import DesiredStack, FollowOptions
 
 _CHANGE_SET = "zae-limiter-adopt"
-_IMPORTED = "IMPORT_COMPLETE"
-_LOOKS = 150
-"""With pauses that grow to two seconds: five minutes."""
-_PAUSE = 0.5
 
 
 def adopt(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
@@ -38,27 +34,23 @@ def adopt(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> No
     check_table(table)
     if found is None:
         _create_proposal(aws, name, wanted)
-    stack_id = _await_proposal(aws, name, watch)
-    journal = Journal(aws, stack_id)
+    journal = Journal(aws, _await_proposal(aws, name, watch))
     journal.skip()
     aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-    end = follow(aws, stack_id, journal, watch)
-    if end.status != _IMPORTED:
+    end = follow(journal, watch)
+    if end.status != "IMPORT_COMPLETE":
         raise operation_error(name, "made of the table", end)
 
 
 def _create_proposal(aws: Aws, name: str, wanted: DesiredStack) -> None:
-    identity = {"TableName": name}
-    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table", "ResourceIdentifier": identity}
-    alone = stack_request(name, wanted._replace(template=template.table_template(), tags={}))
-    aws.call(
-        "cloudformation",
-        "create_change_set",
-        **alone,
-        ChangeSetName=_CHANGE_SET,
-        ChangeSetType="IMPORT",
-        ResourcesToImport=[table],
-    )
+    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table"}
+    request = {
+        **stack_request(name, wanted._replace(template=template.table_template(), tags={})),
+        "ChangeSetName": _CHANGE_SET,
+        "ChangeSetType": "IMPORT",
+        "ResourcesToImport": [{**table, "ResourceIdentifier": {"TableName": name}}],
+    }
+    aws.call("cloudformation", "create_change_set", **request)
 
 
 def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
@@ -73,4 +65,4 @@ def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
         return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
 
     busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
-    return poll(look, watch.pause, busy, first=_PAUSE, looks=_LOOKS)
+    return poll(look, watch.pause, busy, first=0.5, looks=150)  # five minutes

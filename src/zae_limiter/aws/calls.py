@@ -6,6 +6,7 @@ created on first use.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -25,14 +26,8 @@ from ..stores.dynamodb.settings import Settings, check_endpoint, check_region, r
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
 T = TypeVar("T")
-
-_LONGEST_PAUSE = 2.0
-_CONNECT_SECONDS = 5
-_READ_SECONDS = 30
-_ATTEMPTS = 4
 
 
 class Aws:
@@ -70,26 +65,42 @@ class Aws:
             self._clients[service] = self._connect(service)
         return self._clients[service]
 
+    def _connect(self, service: str) -> Any:
+        from botocore.config import Config
+
+        session = self._open_session()
+        if not self._clients:  # before the first one; the session renews credentials itself
+            found = CredentialSource(self._open_session, local=lambda: self.settings.is_local).ask()
+            if session.get_credentials() is None:  # an engine on this host takes any
+                session.set_credentials(*found)
+        config = Config(
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "total_max_attempts": 4},
+            user_agent_extra=f"zae-limiter/{__version__}",
+            s3={"addressing_style": "path" if self.settings.is_local else "auto"},
+        )
+        return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+
+    def _open_session(self) -> Any:
+        if self._session is None:
+            self._session = open_session(self.profile)
+            loader = _load_service_models(self._session.get_config_variable("data_path"))
+            self._session.register_component("data_loader", loader)
+        return self._session
+
     def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
         """Call ``operation`` (botocore's method name) and return its answer. Raise our errors, not botocore's."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         client = self.client(service)
-        try:
+        with _translate_errors(f"{service}:{operation}"):
             answer: dict[str, Any] = getattr(client, operation)(**request)
-        except (ClientError, BotoCoreError) as error:
-            raise translate(error, f"{service}:{operation}") from error
         return answer
 
     def pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
         """Iterate over the pages of a listing, one call each."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         client = self.client(service)
-        try:
+        with _translate_errors(f"{service}:{operation}"):
             yield from client.get_paginator(operation).paginate(**request)
-        except (ClientError, BotoCoreError) as error:
-            raise translate(error, f"{service}:{operation}") from error
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
@@ -99,40 +110,8 @@ class Aws:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _open_session(self) -> Any:
-        if self._session is None:
-            self._session = open_session(self.profile)
-            self._session.register_component(
-                "data_loader", _load_service_models(self._session.get_config_variable("data_path"))
-            )
-        return self._session
-
-    def _sign_in(self) -> Any:
-        """Return the session after making sure that it has credentials. It renews them itself."""
-        session = self._open_session()
-        if not self._clients:
-            found = CredentialSource(self._open_session, local=lambda: self.settings.is_local).ask()
-            if session.get_credentials() is None:  # an engine on this host takes any
-                session.set_credentials(*found)
-        return session
-
-    def _connect(self, service: str) -> Any:
-        from botocore.config import Config
-
-        session, local = self._sign_in(), self.settings.is_local
-        config = Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-            user_agent_extra=f"zae-limiter/{__version__}",
-            s3={"addressing_style": "path" if local else "auto"},
-        )
-        return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
 
 
 def poll(
@@ -150,7 +129,7 @@ def poll(
         found = look()
         if found is not None:
             return found
-        pause(min(_LONGEST_PAUSE, first * 1.5**number))
+        pause(min(2.0, first * 1.5**number))
     raise busy
 
 
@@ -162,21 +141,21 @@ def _load_service_models(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
-class AwsMeaning(NamedTuple):
+class _Meaning(NamedTuple):
     """Our error class and wording for an error code of AWS."""
 
     kind: type[InfrastructureError]
     reason: str
 
 
-_DENIED = AwsMeaning(AccessDeniedError, "access is denied")
-_INVALID = AwsMeaning(AccessDeniedError, "the credentials are invalid or expired; check them, or log in again")
-_MISSING = AwsMeaning(InfrastructureNotFoundError, "it does not exist")
-_BUSY = AwsMeaning(RateLimiterUnavailable, "AWS is throttling requests; try again later")
-_FAILED = AwsMeaning(RateLimiterUnavailable, "AWS failed")
-_SILENT = AwsMeaning(RateLimiterUnavailable, "AWS cannot be reached")
-_TAKEN = AwsMeaning(StackAlreadyExistsError, "it exists already")
-_REFUSED = AwsMeaning(StackOperationError, "the request was refused")
+_DENIED = _Meaning(AccessDeniedError, "access is denied")
+_INVALID = _Meaning(AccessDeniedError, "the credentials are invalid or expired; check them, or log in again")
+_MISSING = _Meaning(InfrastructureNotFoundError, "it does not exist")
+_BUSY = _Meaning(RateLimiterUnavailable, "AWS is throttling requests; try again later")
+_FAILED = _Meaning(RateLimiterUnavailable, "AWS failed")
+_SILENT = _Meaning(RateLimiterUnavailable, "AWS cannot be reached")
+_TAKEN = _Meaning(StackAlreadyExistsError, "it exists already")
+_REFUSED = _Meaning(StackOperationError, "the request was refused")
 
 _CODES = {
     _DENIED: "AccessDenied AccessDeniedException UnauthorizedOperation Forbidden 403",
@@ -190,29 +169,31 @@ _CODES = {
     _SILENT: "HTTPClientError ConnectionError ResponseParserError",
     _TAKEN: "AlreadyExistsException",
 }
-MEANINGS: dict[str, AwsMeaning] = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
+_MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 """The one table from AWS's error codes, and the names of botocore's own errors, to ours."""
+
+
+@contextmanager
+def _translate_errors(action: str) -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise translate(error, action) from error
 
 
 def translate(error: Exception, action: str) -> InfrastructureError:
     """Return our error for an error of botocore, in one line. ``action`` is ``service:operation``."""
     service, _, operation = action.partition(":")
-    meaning = _find_meaning(error)
-    spoken = f"{service}:{''.join(word.title() for word in operation.split('_'))}"
-    return meaning.kind(f"{spoken}: {meaning.reason}: {join_lines(_message(error))}")
-
-
-def _find_meaning(error: Exception) -> AwsMeaning:
     code, message = code_of(error), _message(error)
+    response = getattr(error, "response", None) or {}
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    known = [name for name in (code, *(kind.__name__ for kind in type(error).__mro__)) if name in _MEANINGS]
+    meaning = _MEANINGS[known[0]] if known else _FAILED if status >= 500 else _REFUSED
     if code == "ValidationError" and message.endswith("does not exist"):  # how CloudFormation says it of a stack
-        return _MISSING
-    if code in MEANINGS:
-        return MEANINGS[code]
-    for kind in type(error).__mro__:
-        if kind.__name__ in MEANINGS:
-            return MEANINGS[kind.__name__]
-    status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return _FAILED if status >= 500 else _REFUSED
+        meaning = _MISSING
+    return meaning.kind(f"{service}:{operation.title().replace('_', '')}: {meaning.reason}: {message}")
 
 
 def code_of(error: BaseException | None) -> str:
@@ -222,15 +203,15 @@ def code_of(error: BaseException | None) -> str:
 
 
 def aws_message(error: BaseException) -> str:
-    """Return AWS's own message behind an error, in one line."""
-    return join_lines(_message(error.__cause__ or error))
+    """Return AWS's own message behind an error of ours, in one line."""
+    return _message(error.__cause__ or error)
+
+
+def _message(error: BaseException) -> str:
+    response = getattr(error, "response", None) or {}
+    return join_lines(str(response.get("Error", {}).get("Message") or error))
 
 
 def join_lines(text: str) -> str:
     """Return ``text`` without line breaks."""
     return " ".join(text.split())
-
-
-def _message(error: BaseException) -> str:
-    response = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Message") or error)

@@ -1,19 +1,33 @@
-"""Deploy the stack, the aggregator's code and the version record. Repeating a deployment changes nothing."""
+"""Deploy the stack, the aggregator's code and the version record. Repeating a deployment changes nothing.
+
+Names and roles are checked first: CloudFormation would find out too, after a minute and a rollback. What these
+credentials may not read is skipped.
+"""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.errors import ValidationError
+from .._version import __version__
+from ..core.errors import (
+    AccessDeniedError,
+    InfrastructureNotFoundError,
+    StackAlreadyExistsError,
+    StackOperationError,
+    ValidationError,
+)
 from ..core.reports import StackOptions
+from ..records import version
+from ..records.algebra import ABSENT, Committed
+from ..runtime.blocking import run
+from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from . import adoption, code, options as stack_options, preflight, removal, stack, tags, template
+from . import adoption, options as stack_options, package, removal, stack, template
 from .calls import Aws
+from .resources import function_name, log_group, queue_name
 from .stack import DesiredStack, FollowOptions
-from .stamping import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +57,6 @@ def deploy(
     options: StackOptions,
     *,
     progress: Callable[[Event], object] | None = None,
-    pause: Callable[[float], object] = time.sleep,
     wait: bool = True,
     adopt: bool = False,
 ) -> Deployment:
@@ -54,28 +67,87 @@ def deploy(
         name: The name of the stack and of its table.
         options: The options of the stack.
         progress: Called with each event of the stack.
-        pause: Called with the seconds to wait between two looks at the stack.
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    stack_options.check(name, options)
+    parameters = template.encode_parameters(name, options)
     if not (options.enable_aggregator and options.enable_audit_archival):
         removal.check_archive_empty(aws, name)
-    preflight.check_role(aws, options)
-    free = partial(preflight.check_names, aws, name, options)
-    wanted = DesiredStack(
-        template.read_template(), template.encode_parameters(name, options), tags.stack_tags(options.tags), free
-    )
-    watch = FollowOptions(pause=pause) if progress is None else FollowOptions(progress, pause)
+    _check_role(aws, options)
+    free = partial(_check_names, aws, name, options)
+    wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free)
+    watch = FollowOptions(progress)
     if adopt:
         adoption.adopt(aws, name, wanted, watch)
     done = stack.apply(aws, name, wanted, watch, wait=wait)
     if not wait:
         return Deployment(name, aws.region, done, None, {})
-    uploaded = code.upload(aws, name, pause=pause) if options.enable_aggregator else None
+    uploaded = package.upload(aws, name) if options.enable_aggregator else None
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
+
+
+def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
+    """Raise `StackAlreadyExistsError` if a name of a new stack's resources is taken."""
+    function, queue, group = function_name(name), queue_name(name), log_group(name)
+    fix = "Choose another name, or delete it first."
+    if _read_if_allowed(aws, "dynamodb", "describe_table", TableName=name) is not None:
+        taken, fix = f"DynamoDB table {name!r}", "Choose another name, or import it with --adopt."
+    elif not options.enable_aggregator:
+        return
+    elif _read_if_allowed(aws, "lambda", "get_function_configuration", FunctionName=function) is not None:
+        taken = f"Lambda function {function!r}"
+    elif _read_if_allowed(aws, "sqs", "get_queue_url", QueueName=queue) is not None:
+        taken = f"SQS queue {queue!r}"
+    else:
+        found = _read_if_allowed(aws, "logs", "describe_log_groups", logGroupNamePrefix=group) or {"logGroups": ()}
+        if all(each["logGroupName"] != group for each in found["logGroups"]):
+            return
+        taken = f"log group {group!r}"
+    raise StackAlreadyExistsError(
+        f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
+    )
+
+
+def _read_if_allowed(aws: Aws, service: str, operation: str, **request: str) -> dict[str, Any] | None:
+    try:
+        return aws.call(service, operation, **request)
+    except (InfrastructureNotFoundError, AccessDeniedError):
+        return None
+
+
+def _check_role(aws: Aws, options: StackOptions) -> None:
+    """Raise `ValidationError` if the given role belongs to this account and does not exist."""
+    arn = options.aggregator_role_arn
+    if arn is None:
+        return
+    try:
+        if arn.split(":")[4] == aws.call("sts", "get_caller_identity")["Account"]:
+            aws.call("iam", "get_role", RoleName=arn.rpartition("/")[2])
+    except InfrastructureNotFoundError as error:
+        reason = "does not exist in this account; check the ARN, or create the role first"
+        raise ValidationError("aggregator_role_arn", arn, reason) from error
+    except (AccessDeniedError, StackOperationError):
+        return
+
+
+def stamp(aws: Aws, name: str, options: StackOptions) -> None:
+    """Record what was deployed. The schema is recorded for a new table only: elsewhere an upgrade changes it."""
+    client = open_client(name, blocking=True, region=aws.region, endpoint_url=aws.endpoint_url, profile=aws.profile)
+    store = DynamoStore(client)
+    aggregator = __version__ if options.enable_aggregator else None
+    write = version.stamp(version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days))
+    try:
+        stamped, *older = run(store.read([version.key(), *version.UNPREFIXED]))
+        if stamped is None and any(older):
+            return
+        if stamped is None and isinstance(run(store.commit([write._replace(guards=(ABSENT,))])), Committed):
+            return
+        put = {attr: value for attr, value in write.put.items() if attr not in ("schema_version", "client_min_version")}
+        run(store.commit([write._replace(put=put, remove=() if aggregator else ("lambda_version",))]))
+    finally:
+        run(store.close())
 
 
 def deploy_store(store: Store, options: StackOptions) -> Deployment:
@@ -104,4 +176,4 @@ def read_options(aws: Aws, name: str) -> StackOptions:
 
 def options_of(found: Stack) -> StackOptions:
     """Return the options that a stack was deployed with."""
-    return replace(template.decode_options(found.parameters), tags=tags.user_tags(found.tags))
+    return replace(template.decode_options(found.parameters), tags=found.user_tags)

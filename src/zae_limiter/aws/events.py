@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .calls import Aws
 
 _STARTS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
-_FOLLOWS = ("cancelled", "canceled")
-"""How CloudFormation says that a resource failed only because another one had."""
 
 
 class Event(NamedTuple):
@@ -38,8 +36,8 @@ class Journal:
     """The events of one stack, oldest first. No event is returned twice."""
 
     def __init__(self, aws: Aws, stack_id: str) -> None:
-        self._aws = aws
-        self._stack_id = stack_id
+        self.aws = aws
+        self.stack_id = stack_id
         self._seen: set[str] = set()
 
     def skip(self) -> None:
@@ -63,7 +61,7 @@ class Journal:
     def _read_unseen(self) -> list[Event]:
         """Return unseen events, newest first. A listing can repeat events that move while it is read."""
         found: dict[str, Event] = {}
-        for page in self._aws.pages("cloudformation", "describe_stack_events", StackName=self._stack_id):
+        for page in self.aws.pages("cloudformation", "describe_stack_events", StackName=self.stack_id):
             events = [_parse_event(entry) for entry in page["StackEvents"]]
             found |= {event.id: event for event in events if event.id not in self._seen and event.id not in found}
             if any(event.id in self._seen for event in events):
@@ -85,7 +83,8 @@ def _parse_event(entry: dict[str, Any]) -> Event:
 def find_culprit(events: Iterable[Event]) -> Event | None:
     """Return the event of the resource that failed first, or None; later failures are only cancellations."""
     failed = [event for event in events if event.has_failed]
-    own = [event for event in failed if not event.of_stack and not any(word in event.reason for word in _FOLLOWS)]
+    blamed = [event for event in failed if not event.of_stack]
+    own = [event for event in blamed if "cancelled" not in event.reason and "canceled" not in event.reason]
     return next(iter(own or failed), None)
 
 
@@ -93,23 +92,22 @@ def find_rejections(aws: Aws, stack_id: str) -> list[Event]:
     """Return why the last operation was rejected before it started; the stack's own events do not say why."""
     if not hasattr(aws.client("cloudformation"), "describe_events"):  # an older botocore
         return []
+    request = {"StackName": stack_id, "Filters": {"FailedEvents": True}}
     try:
-        failed = list(
-            aws.pages("cloudformation", "describe_events", StackName=stack_id, Filters={"FailedEvents": True})
-        )
+        pages = list(aws.pages("cloudformation", "describe_events", **request))
     except InfrastructureError:  # what is known already says enough
         return []
-    found = [each for page in failed for each in page["OperationEvents"] if each.get("EventType") == "VALIDATION_ERROR"]
-    newest = max((each["Timestamp"], each["OperationId"]) for each in found)[1] if found else None
-    return [_parse_rejection(each) for each in found if each["OperationId"] == newest]
-
-
-def _parse_rejection(entry: dict[str, Any]) -> Event:
-    return Event(
-        id=entry["EventId"],
-        resource=entry.get("LogicalResourceId", ""),
-        type=entry.get("ResourceType", ""),
-        status="VALIDATION_FAILED",
-        reason=join_lines(entry.get("ValidationStatusReason", "")),
-        of_stack=False,
-    )
+    found = [each for page in pages for each in page["OperationEvents"] if each.get("EventType") == "VALIDATION_ERROR"]
+    last: dict[str, Any] = max(found, key=lambda each: (each["Timestamp"], each["OperationId"]), default={})
+    return [
+        Event(
+            id=each["EventId"],
+            resource=each.get("LogicalResourceId", ""),
+            type=each.get("ResourceType", ""),
+            status="VALIDATION_FAILED",
+            reason=join_lines(each.get("ValidationStatusReason", "")),
+            of_stack=False,
+        )
+        for each in found
+        if each["OperationId"] == last["OperationId"]
+    ]

@@ -24,7 +24,7 @@ from ..records.algebra import Query
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
-from . import code, stack
+from . import package, stack
 from .calls import Aws
 from .resources import function_name, queue_name
 
@@ -96,11 +96,12 @@ class _PartChecks:
     """Runs checks one by one and collects their errors instead of raising them."""
 
     def __init__(self) -> None:
-        self.troubles: dict[str, InfrastructureError] = {}
+        self.errors: dict[str, InfrastructureError] = {}
 
-    def describe_troubles(self) -> dict[str, str]:
-        """Return the errors by part."""
-        return {part: str(error) for part, error in self.troubles.items()}
+    @property
+    def troubles(self) -> dict[str, str]:
+        """The errors by part, as texts."""
+        return {part: str(error) for part, error in self.errors.items()}
 
     def check(self, part: str, look: Callable[[], T]) -> T | None:
         """Return the result of ``look``, or None if the part does not exist or the check fails."""
@@ -109,7 +110,7 @@ class _PartChecks:
         except InfrastructureNotFoundError:
             return None
         except InfrastructureError as error:
-            self.troubles[part] = error
+            self.errors[part] = error
             return None
 
 
@@ -126,18 +127,23 @@ def _check_parts(aws: Aws, name: str, store: DynamoStore) -> Health:
     checks = _PartChecks()
     answer = checks.check("read", lambda: _measure_read(store))
     table = checks.check("table", lambda: _read_table(aws, name))
-    if answer is None and table is None and _is_unreachable(checks.troubles):
-        return Health(name, aws.region, False, Versions(__version__), checks.describe_troubles())
+    silent = checks.errors and all(isinstance(error, RateLimiterUnavailable) for error in checks.errors.values())
+    if answer is None and table is None and silent:  # further checks are pointless
+        return Health(name, aws.region, False, Versions(__version__), checks.troubles)
     around = checks.check if _is_stack_name(name) else _skip
     found = around("stack", lambda: _read_stack(aws, name))
     if table is None and found is None:
-        raise _not_found_error(aws, name, checks.troubles)
+        raise next(iter(checks.errors.values()), None) or InfrastructureNotFoundError(
+            f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
+            f"else deploy it with `zae-limiter deploy --name {name}`."
+        )
     latency, deployed = answer or (None, None)
+    only_denied = table is not None and isinstance(checks.errors.get("read"), AccessDeniedError)
     return Health(
         name=name,
         region=aws.region,
-        available=answer is not None or (table is not None and _only_denied(checks.troubles)),
-        versions=_versions(deployed),
+        available=answer is not None or only_denied,
+        versions=Versions(__version__, *(deployed or ())[:3]),
         latency_ms=latency,
         stack=found,
         table=table,
@@ -147,7 +153,7 @@ def _check_parts(aws: Aws, name: str, store: DynamoStore) -> Health:
         stream_mapping=around("stream mapping", lambda: _read_stream_mapping(aws, name)),
         dead_letters=around("dead letters", lambda: _count_dead_letters(aws, name)),
         namespaces=checks.check("namespaces", lambda: _count_namespaces(store)),
-        troubles=checks.describe_troubles(),
+        troubles=checks.troubles,
     )
 
 
@@ -162,23 +168,6 @@ def _is_stack_name(name: str) -> bool:
 
 def _skip(part: str, look: Callable[[], T]) -> T | None:
     return None
-
-
-def _is_unreachable(troubles: Mapping[str, InfrastructureError]) -> bool:
-    """Return whether AWS did not answer at all, so that further checks are pointless."""
-    return bool(troubles) and all(isinstance(error, RateLimiterUnavailable) for error in troubles.values())
-
-
-def _not_found_error(aws: Aws, name: str, troubles: Mapping[str, InfrastructureError]) -> InfrastructureError:
-    """Return the error for a limiter of which neither a stack nor a table can be found."""
-    return next(iter(troubles.values()), None) or InfrastructureNotFoundError(
-        f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
-        f"else deploy it with `zae-limiter deploy --name {name}`."
-    )
-
-
-def _only_denied(troubles: Mapping[str, InfrastructureError]) -> bool:
-    return isinstance(troubles.get("read"), AccessDeniedError)
 
 
 def _measure_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
@@ -223,7 +212,7 @@ def _read_pitr(aws: Aws, name: str) -> str:
 
 def _read_aggregator(aws: Aws, name: str) -> AggregatorHealth:
     found = aws.call("lambda", "get_function_configuration", FunctionName=function_name(name))
-    return AggregatorHealth(found.get("State", "Active"), code.is_current(found), found.get("LastUpdateStatus"))
+    return AggregatorHealth(found.get("State", "Active"), package.is_current(found), found.get("LastUpdateStatus"))
 
 
 def _read_stream_mapping(aws: Aws, name: str) -> str | None:
@@ -233,15 +222,8 @@ def _read_stream_mapping(aws: Aws, name: str) -> str | None:
 
 def _count_dead_letters(aws: Aws, name: str) -> int:
     url = aws.call("sqs", "get_queue_url", QueueName=queue_name(name))["QueueUrl"]
-    wanted = ["ApproximateNumberOfMessages"]
-    answer = aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=wanted)
-    return int(answer["Attributes"][wanted[0]])
-
-
-def _versions(deployed: version.Deployed | None) -> Versions:
-    if deployed is None:
-        return Versions(__version__)
-    return Versions(__version__, deployed.schema, deployed.client_min, deployed.aggregator)
+    count = "ApproximateNumberOfMessages"
+    return int(aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=[count])["Attributes"][count])
 
 
 def _count_namespaces(store: DynamoStore) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -20,10 +20,10 @@ LOG_RETENTION_DAYS = (
 )
 """The only retentions that CloudWatch Logs knows."""
 
-OWN_TAGS = "zae-limiter:"
+_OWN_TAGS = "zae-limiter:"
 """What the tags begin with by which stacks are found again."""
 
-COMPONENT_MAX = 8
+_COMPONENT_MAX = 8
 """No role or policy of a stack will ever be called by a longer word than this."""
 
 _MOST_DAYS = 36_500
@@ -42,22 +42,15 @@ _FLAGS = (
     *("enable_aggregator", "enable_alarms", "enable_audit_archival", "enable_tracing"),
     *("create_iam_roles", "create_iam", "enable_deletion_protection"),
 )
-_ACCOUNT = r"arn:aws[a-z-]*:{service}:[a-z0-9-]*:(?:aws|\d{{12}}):{rest}"
+_ARN = r"arn:aws[a-z-]*:{}:[a-z0-9-]*:(?:aws|\d{{12}}):{}\Z"
+_TOPIC = re.compile(_ARN.format("sns", r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?"))
+_POLICY = re.compile(_ARN.format("iam", r"policy/[\x21-\x7e]{1,1024}"))
+_ROLE = re.compile(_ARN.format("iam", r"role/[A-Za-z0-9_+=,.@/-]{1,576}"))
 _ARNS = {
-    "alarm_sns_topic": (
-        re.compile(_ACCOUNT.format(service="sns", rest=r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?\Z")),
-        "arn:aws:sns:us-east-1:123456789012:my-topic",
-    ),
-    "permission_boundary": (
-        re.compile(_ACCOUNT.format(service="iam", rest=r"policy/[\x21-\x7e]{1,1024}\Z")),
-        "arn:aws:iam::123456789012:policy/my-boundary",
-    ),
-    "aggregator_role_arn": (
-        re.compile(_ACCOUNT.format(service="iam", rest=r"role/[A-Za-z0-9_+=,.@/-]{1,576}\Z")),
-        "arn:aws:iam::123456789012:role/my-role",
-    ),
+    "alarm_sns_topic": (_TOPIC, "arn:aws:sns:us-east-1:123456789012:my-topic"),
+    "permission_boundary": (_POLICY, "arn:aws:iam::123456789012:policy/my-boundary"),
+    "aggregator_role_arn": (_ROLE, "arn:aws:iam::123456789012:role/my-role"),
 }
-_FORMATS = {"role_name_format": 64, "policy_name_format": 128}
 _IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
 _FUNCTION_MAX = 64
 """The longest name of a Lambda function."""
@@ -80,10 +73,15 @@ def check(name: str, options: StackOptions) -> None:
         if not isinstance(getattr(options, flag), bool):
             raise ValidationError(flag, getattr(options, flag), "must be True or False")
     for field, (least, most) in RANGES.items():
-        _check_range(field, getattr(options, field), least, most)
-    for field in _ARNS:
-        _check_arn(field, getattr(options, field))
-    for field, most in _FORMATS.items():
+        value = getattr(options, field)
+        number = least if value is None and field == "pitr_recovery_days" else as_int(value)
+        if number is None or not least <= number <= most:
+            raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
+    for field, (pattern, example) in _ARNS.items():
+        value = getattr(options, field)
+        if value is not None and not (isinstance(value, str) and pattern.match(value)):
+            raise ValidationError(field, value, f"must be an ARN such as {example}")
+    for field, most in (("role_name_format", 64), ("policy_name_format", 128)):
         _check_format(field, getattr(options, field), name, most)
     _check_log_retention(options.log_retention_days)
     _check_windows(options.snapshot_windows)
@@ -95,14 +93,6 @@ def split_format(format: str | None) -> tuple[str, str]:
     """Return what a name format puts before and after a name."""
     prefix, _, suffix = (format or "{}").partition("{}")
     return prefix, suffix
-
-
-def _check_range(field: str, value: object, least: int, most: int) -> None:
-    if value is None and field == "pitr_recovery_days":
-        return
-    number = as_int(value)
-    if number is None or not least <= number <= most:
-        raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
 
 
 def _check_log_retention(value: object) -> None:
@@ -124,12 +114,6 @@ def _check_windows(value: object) -> None:
         )
 
 
-def _check_arn(field: str, value: object) -> None:
-    pattern, example = _ARNS[field]
-    if value is not None and not (isinstance(value, str) and pattern.match(value)):
-        raise ValidationError(field, value, f"must be an ARN such as {example}")
-
-
 def _check_format(field: str, format: object, name: str, most: int) -> None:
     """Check that a format makes valid IAM names: stack name, hyphen and one more word are put into it."""
     if format is None:
@@ -139,7 +123,7 @@ def _check_format(field: str, format: object, name: str, most: int) -> None:
     prefix, suffix = split_format(format)
     if not _IN_IAM_NAMES.match(prefix + suffix):
         raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
-    longest = len(prefix + suffix) + len(name) + 1 + COMPONENT_MAX
+    longest = len(prefix + suffix) + len(name) + 1 + _COMPONENT_MAX
     if longest > most:
         raise ValidationError(
             field,
@@ -156,17 +140,13 @@ def _check_tags(tags: object) -> None:
     if len(tags) > _MOST_TAGS:
         raise ValidationError("tags", len(tags), f"too many tags; a stack has room for {_MOST_TAGS} besides our own")
     for key, value in tags.items():
-        _check_tag("key", key, 128)
-        _check_tag("value", value, 256)
-        if key.lower().startswith(("aws:", OWN_TAGS)):
-            raise ValidationError("tags", key, f"must not begin with aws: or {OWN_TAGS}, which are reserved")
-
-
-def _check_tag(part: str, text: Any, most: int) -> None:
-    if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
-        raise ValidationError(
-            "tags", text, f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
-        )
+        for part, text, most in (("key", key, 128), ("value", value, 256)):
+            if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
+                raise ValidationError(
+                    "tags", text, f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
+                )
+        if key.lower().startswith(("aws:", _OWN_TAGS)):
+            raise ValidationError("tags", key, f"must not begin with aws: or {_OWN_TAGS}, which are reserved")
 
 
 def _check_iam(options: StackOptions) -> None:

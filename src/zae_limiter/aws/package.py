@@ -1,7 +1,7 @@
-"""Build the Lambda package: the aggregator and the modules of ours that it imports, as a zip.
+"""The Lambda package: the aggregator and the modules of ours that it imports, as a zip, built and uploaded.
 
 The same sources make the same bytes on every machine: names are sorted, times and permissions fixed, and nothing is
-compressed, as compressors differ.
+compressed, as compressors differ. It is uploaded to the function directly, so that a stack needs no bucket for it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ import ast
 import base64
 import hashlib
 import io
+import time
 import zipfile
+from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.errors import StackOperationError
+from .calls import code_of, poll
+from .resources import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
+    from .calls import Aws
+
 AGGREGATOR = "zae_limiter_aggregator"
 _OURS = (AGGREGATOR, "zae_limiter")
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-_READABLE = 0o100644 << 16
-_UNIX = 3
 
 
 class Module(NamedTuple):
@@ -37,20 +42,15 @@ class Module(NamedTuple):
         """The path in the zip."""
         return "/".join(self.parts) + ("/__init__.py" if self.is_package else ".py")
 
-    @property
-    def package(self) -> tuple[str, ...]:
-        """The package that relative imports start from."""
-        return self.parts if self.is_package else self.parts[:-1]
-
 
 def build() -> bytes:
     """Build the zip and return its bytes."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_STORED) as archive:
         for module in sorted(modules(), key=lambda module: module.path):
-            entry = zipfile.ZipInfo(module.path, _EPOCH)
-            entry.external_attr = _READABLE
-            entry.create_system = _UNIX
+            entry = zipfile.ZipInfo(module.path, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o100644 << 16
+            entry.create_system = 3  # Unix
             archive.writestr(entry, module.source)
     return output.getvalue()
 
@@ -98,11 +98,12 @@ def _read(parts: tuple[str, ...]) -> Module | None:
 
 def _imports(module: Module) -> Iterator[tuple[str, ...]]:
     """Yield the names that a module may import; some of them are not modules."""
+    package = module.parts if module.is_package else module.parts[:-1]
     for node in _run(ast.parse(module.source)):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = module.package[: len(module.package) - node.level + 1] if node.level else ()
+            base = package[: len(package) - node.level + 1] if node.level else ()
             target = (*base, *(node.module.split(".") if node.module else ()))
             yield target
             yield from ((*target, alias.name) for alias in node.names)
@@ -118,3 +119,38 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
         else:
             yield child
             yield from _run(child)
+
+
+_build_once = cache(build)
+
+
+def is_current(configuration: dict[str, Any]) -> bool:
+    """Return whether a function has this version's code."""
+    return bool(configuration["CodeSha256"] == sha256(_build_once()))
+
+
+def upload(aws: Aws, name: str) -> str:
+    """Upload this version's code unless the function has it. Return ``uploaded`` or ``unchanged``."""
+    function = function_name(name)
+    busy = StackOperationError(f"Too much contention on Lambda function {function!r}; deploy again later.")
+
+    def look() -> dict[str, Any] | None:
+        found = aws.call("lambda", "get_function_configuration", FunctionName=function)
+        return None if found.get("State") == "Pending" or found.get("LastUpdateStatus") == "InProgress" else found
+
+    def send() -> dict[str, Any] | None:
+        try:
+            return aws.call("lambda", "update_function_code", FunctionName=function, ZipFile=_build_once())
+        except StackOperationError as error:
+            if code_of(error) != "ResourceConflictException":  # somebody else is changing it
+                raise
+            return None
+
+    if is_current(poll(look, time.sleep, busy)):
+        return "unchanged"
+    poll(send, time.sleep, busy)
+    found = poll(look, time.sleep, busy)
+    if "Failed" in (found.get("State"), found.get("LastUpdateStatus")):
+        reason = found.get("LastUpdateStatusReason") or found.get("StateReason") or "AWS gives no reason"
+        raise StackOperationError(f"The code of Lambda function {function!r} could not be changed: {reason}")
+    return "uploaded"

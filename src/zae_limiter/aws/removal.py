@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from ..core import names
@@ -24,27 +23,23 @@ _TRIES = 3
 _BATCH = 1000
 
 
-def delete(
-    aws: Aws,
-    name: str,
-    *,
-    progress: Callable[[Event], object] | None = None,
-    pause: Callable[[float], object] = time.sleep,
-) -> None:
+def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
     """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
-    watch = FollowOptions(pause=pause) if progress is None else FollowOptions(progress, pause)
     found = require_stack(aws, name)
     check_unprotected(aws, found)
     for left in reversed(range(_TRIES)):
         for bucket in list_archives(aws, found):
             empty_bucket(aws, bucket)
         try:
-            stack.remove(aws, found, watch)
+            stack.remove(aws, found, FollowOptions(progress))
             break
         except StackOperationError:
             if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
                 raise
-    _drop_log(aws, name)
+    try:  # a running invocation can recreate the log group after CloudFormation has deleted it
+        aws.call("logs", "delete_log_group", logGroupName=log_group(name))
+    except (InfrastructureNotFoundError, AccessDeniedError):
+        return
 
 
 def require_stack(aws: Aws, name: str) -> Stack:
@@ -109,32 +104,18 @@ def empty_bucket(aws: Aws, bucket: str) -> None:
         for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
             found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
             objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
-            if objects:
-                _delete_objects(aws, bucket, objects)
+            for start in range(0, len(objects), _BATCH):
+                batch = {"Objects": objects[start : start + _BATCH], "Quiet": True}
+                for failed in aws.call("s3", "delete_objects", Bucket=bucket, Delete=batch).get("Errors", ()):
+                    raise StackOperationError(
+                        f"The archive {bucket!r} could not be emptied: {failed.get('Key')}: {failed.get('Message')}"
+                    )
     except InfrastructureNotFoundError:
         return
 
 
-def _delete_objects(aws: Aws, bucket: str, objects: list[dict[str, str]]) -> None:
-    for start in range(0, len(objects), _BATCH):
-        batch = {"Objects": objects[start : start + _BATCH], "Quiet": True}
-        for failed in aws.call("s3", "delete_objects", Bucket=bucket, Delete=batch).get("Errors", ()):
-            raise StackOperationError(
-                f"The archive {bucket!r} could not be emptied: {failed.get('Key')}: {failed.get('Message')}"
-            )
-
-
 def _has_objects(aws: Aws, bucket: str) -> bool:
-    """Return whether a bucket holds any object."""
     try:
         return bool(aws.call("s3", "list_object_versions", Bucket=bucket, MaxKeys=1).get("Versions"))
     except InfrastructureNotFoundError:
         return False
-
-
-def _drop_log(aws: Aws, name: str) -> None:
-    """Delete the log group, which a running invocation can recreate after CloudFormation has deleted it."""
-    try:
-        aws.call("logs", "delete_log_group", logGroupName=log_group(name))
-    except (InfrastructureNotFoundError, AccessDeniedError):
-        return

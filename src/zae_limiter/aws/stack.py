@@ -10,18 +10,23 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._version import __version__
 from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, StackOperationError
+from ..core.reports import LimiterInfo
+from ..records.namespace import SCHEMA_VERSION
 from .calls import aws_message, code_of, join_lines
 from .events import Event, Journal, find_culprit, find_rejections
-from .tags import MANAGED, OLDER, VERSION
 from .template import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from .calls import Aws
 
-_CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
+MANAGED_TAG = "zae-limiter:managed"
+VERSION_TAG = "zae-limiter:version"
+SCHEMA_TAG = "zae-limiter:schema-version"
+
 REVIEWED = "REVIEW_IN_PROGRESS"
 """The state of a stack that somebody has proposed."""
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
@@ -35,13 +40,8 @@ _STABLE = (
 )
 """States that allow an update."""
 _DELETED = "DELETE_COMPLETE"
-_SUCCESSES = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _ROUNDS = 10
 """How often somebody else may be faster before we give up."""
-
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 3.0
-_PATIENCE_SECONDS = 3600.0
 
 CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
 
@@ -61,14 +61,20 @@ class Stack(NamedTuple):
     @property
     def is_managed(self) -> bool:
         """Whether it is ours: by its tag, or by its parameter if it was made by an import, which sets no tags."""
-        return self.tags.get(MANAGED) == "true" or self.parameters.items() >= OURS.items()
+        return self.tags.get(MANAGED_TAG) == "true" or self.parameters.items() >= OURS.items()
 
     @property
     def older_version(self) -> str | None:
-        """The version before 1.0 that deployed it, or None."""
-        if self.is_managed or self.tags.get(OLDER[0]) != OLDER[1]:
+        """The version before 1.0 that deployed it, or None; such stacks have another tag."""
+        if self.is_managed or self.tags.get("ManagedBy") != "zae-limiter":
             return None
-        return f"zae-limiter {self.tags.get(VERSION, 'before 1.0')}"
+        return f"zae-limiter {self.tags.get(VERSION_TAG, 'before 1.0')}"
+
+    @property
+    def user_tags(self) -> dict[str, str] | None:
+        """The tags that are not ours, or None."""
+        own = (MANAGED_TAG, VERSION_TAG, SCHEMA_TAG)
+        return {key: text for key, text in self.tags.items() if key not in own} or None
 
     @property
     def is_dead(self) -> bool:
@@ -94,9 +100,14 @@ class DesiredStack(NamedTuple):
 class FollowOptions(NamedTuple):
     """A callback for the events of an operation, a function that waits, and the most seconds to wait."""
 
-    on_event: Callable[[Event], object] = lambda event: None
+    on_event: Callable[[Event], object] | None = None
     pause: Callable[[float], object] = time.sleep
-    patience: float = _PATIENCE_SECONDS
+    patience: float = 3600.0
+
+
+def add_own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the user's tags together with ours, by which a stack is found."""
+    return {**(tags or {}), MANAGED_TAG: "true", VERSION_TAG: __version__, SCHEMA_TAG: SCHEMA_VERSION}
 
 
 def describe(aws: Aws, name: str) -> Stack | None:
@@ -105,11 +116,23 @@ def describe(aws: Aws, name: str) -> Stack | None:
         answer = aws.call("cloudformation", "describe_stacks", StackName=name)
     except InfrastructureNotFoundError:
         return None
-    return parse_stack(answer["Stacks"][0])
+    return _parse_stack(answer["Stacks"][0])
 
 
-def parse_stack(entry: Mapping[str, Any]) -> Stack:
-    """Return an entry of CloudFormation's answer as a `Stack`."""
+def find_limiters(aws: Aws) -> list[LimiterInfo]:
+    """Return the limiters that are deployed in this account and region, sorted by name."""
+    stacks = [
+        _parse_stack(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]
+    ]
+    found = [
+        LimiterInfo(each.name, aws.region, each.status, each.tags.get(VERSION_TAG), each.tags.get(SCHEMA_TAG))
+        for each in stacks
+        if each.is_managed
+    ]
+    return sorted(found, key=lambda each: each.stack_name)
+
+
+def _parse_stack(entry: Mapping[str, Any]) -> Stack:
     return Stack(
         name=entry["StackName"],
         id=entry["StackId"],
@@ -132,7 +155,7 @@ def find_own(aws: Aws, name: str) -> Stack | None:
         )
     if found is not None and not found.is_managed:
         raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED}); "
+            f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED_TAG}); "
             "nothing was changed. Choose another name."
         )
     return found
@@ -143,24 +166,52 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
     for _ in range(_ROUNDS):
         found = _wait_until_stable(aws, name, watch)
         try:
-            if found is None:
-                wanted.check()
-                return _create(aws, name, wanted, watch, wait)
-            return _update(aws, found, wanted, watch, wait)
+            return _apply_once(aws, name, found, wanted, watch if wait else None)
         except StackOperationError as error:
             if not _is_race_lost(aws, name, error):
                 raise
     raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
 
 
+def _is_race_lost(aws: Aws, name: str, error: StackOperationError) -> bool:
+    """Return whether somebody else created or changed the stack since it was looked at."""
+    if isinstance(error, StackAlreadyExistsError):
+        return describe(aws, name) is not None
+    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
+
+
+def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:
+    """Create the stack, or update ``found``. Wait for the end unless ``watch`` is None."""
+    request = stack_request(name, wanted)
+    if found is None:
+        wanted.check()
+        answer = aws.call("cloudformation", "create_stack", **request, OnFailure="ROLLBACK")
+        done, journal = CREATED, Journal(aws, answer["StackId"])
+    else:
+        done, journal = UPDATED, Journal(aws, found.id)
+        journal.skip()
+        try:
+            aws.call("cloudformation", "update_stack", **request)
+        except StackOperationError as error:
+            if "No updates are to be performed" in aws_message(error):
+                return UNCHANGED
+            raise
+    if watch is not None:
+        end = follow(journal, watch)
+        rolled_back = any(event.of_stack and "ROLLBACK" in event.status for event in end.events)
+        if rolled_back or end.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+            raise operation_error(name, done, end)
+    return done
+
+
 def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
     """Delete a stack and wait until it is gone, after waiting for an operation in progress."""
-    if found.is_busy and follow_on(aws, found, watch).status == _DELETED:
+    if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
         return
     journal = Journal(aws, found.id)
     journal.skip()
     aws.call("cloudformation", "delete_stack", StackName=found.id)
-    end = follow(aws, found.id, journal, watch)
+    end = follow(journal, watch)
     if end.status != _DELETED:
         raise operation_error(found.name, "deleted", end)
 
@@ -173,45 +224,43 @@ class OperationEnd(NamedTuple):
     events: list[Event]
 
 
-def follow(aws: Aws, stack_id: str, journal: Journal, watch: FollowOptions) -> OperationEnd:
+def follow(journal: Journal, watch: FollowOptions) -> OperationEnd:
     """Report events until the operation has ended, as the stack's own last event says. Return its end."""
-    pause, waited, events = _FIRST_PAUSE, 0.0, list[Event]()
+    aws, stack_id = journal.aws, journal.stack_id
+    pause, waited, events = 0.1, 0.0, list[Event]()
     while True:
         found = describe(aws, stack_id)
         fresh = [] if found is None else journal.new()
-        for event in fresh:
-            watch.on_event(event)
+        if watch.on_event is not None:
+            for event in fresh:
+                watch.on_event(event)
         events += fresh
         if found is None or found.status == _DELETED:  # somebody else may have deleted it before the first look
             return OperationEnd(_DELETED, "", events)
         if not found.is_busy and any(event.of_stack and event.status == found.status for event in events):
-            return OperationEnd(found.status, found.reason, [*events, *_find_hidden_failures(aws, stack_id, events)])
+            culprit = find_culprit(events)
+            hidden = find_rejections(aws, stack_id) if culprit is not None and culprit.of_stack else []
+            return OperationEnd(found.status, found.reason, events + hidden)
         if waited > watch.patience:
             raise StackOperationError(
                 f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting."
             )
         watch.pause(pause)
-        waited, pause = waited + pause, min(_LONGEST_PAUSE, pause * 1.5)
+        waited, pause = waited + pause, min(3.0, pause * 1.5)
 
 
-def follow_on(aws: Aws, found: Stack, watch: FollowOptions) -> OperationEnd:
+def _follow_on(aws: Aws, found: Stack, watch: FollowOptions) -> OperationEnd:
     """Follow the operation that somebody else started."""
     journal = Journal(aws, found.id)
     journal.skip_to_operation()
-    return follow(aws, found.id, journal, watch)
-
-
-def _find_hidden_failures(aws: Aws, stack_id: str, events: list[Event]) -> list[Event]:
-    """Return the rejections if the stack's own events name no resource as the cause of a failure."""
-    event = find_culprit(events)
-    return find_rejections(aws, stack_id) if event is not None and event.of_stack else []
+    return follow(journal, watch)
 
 
 def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | None:
     """Return the stack once no operation is in progress, after removing the remainder of a failed creation."""
     found = find_own(aws, name)
     while found is not None and found.is_busy:
-        follow_on(aws, found, watch)
+        _follow_on(aws, found, watch)
         found = find_own(aws, name)
     if found is not None and found.status in _REMAINDERS:
         remove(aws, found, watch)
@@ -226,28 +275,8 @@ def describe_stuck(found: Stack) -> str:
     fix = f"remove it with `zae-limiter delete --name {found.name}`, then deploy again"
     if found.status == "UPDATE_ROLLBACK_FAILED":
         fix = f"run `aws cloudformation continue-update-rollback --stack-name {found.name}`, then deploy again"
-    return f"Stack {found.name!r} is {found.status} and cannot be changed{_as_suffix(found.reason)}: {fix}."
-
-
-def _create(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, wait: bool) -> str:
-    answer = aws.call("cloudformation", "create_stack", **stack_request(name, wanted), OnFailure="ROLLBACK")
-    if wait:
-        _check_end(name, CREATED, follow(aws, answer["StackId"], Journal(aws, answer["StackId"]), watch))
-    return CREATED
-
-
-def _update(aws: Aws, found: Stack, wanted: DesiredStack, watch: FollowOptions, wait: bool) -> str:
-    journal = Journal(aws, found.id)
-    journal.skip()
-    try:
-        aws.call("cloudformation", "update_stack", **stack_request(found.name, wanted))
-    except StackOperationError as error:
-        if "No updates are to be performed" in aws_message(error):
-            return UNCHANGED
-        raise
-    if wait:
-        _check_end(found.name, UPDATED, follow(aws, found.id, journal, watch))
-    return UPDATED
+    reason = f": {found.reason}" if found.reason else ""
+    return f"Stack {found.name!r} is {found.status} and cannot be changed{reason}: {fix}."
 
 
 def stack_request(name: str, wanted: DesiredStack) -> dict[str, Any]:
@@ -257,33 +286,14 @@ def stack_request(name: str, wanted: DesiredStack) -> dict[str, Any]:
         "TemplateBody": wanted.template,
         "Parameters": [{"ParameterKey": key, "ParameterValue": text} for key, text in wanted.parameters.items()],
         "Tags": [{"Key": key, "Value": text} for key, text in wanted.tags.items()],
-        "Capabilities": _CAPABILITIES,
+        "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
-
-
-def _is_race_lost(aws: Aws, name: str, error: StackOperationError) -> bool:
-    """Return whether somebody else created or changed the stack since it was looked at."""
-    if isinstance(error, StackAlreadyExistsError):
-        return describe(aws, name) is not None
-    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
-
-
-def _check_end(name: str, done: str, end: OperationEnd) -> None:
-    if end.status not in _SUCCESSES or _is_rolled_back(end.events):
-        raise operation_error(name, done, end)
-
-
-def _is_rolled_back(events: Iterable[Event]) -> bool:
-    return any(event.of_stack and "ROLLBACK" in event.status for event in events)
 
 
 def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationError:
     """Return the error of a failed operation: the failed resource, the reason and the state of the stack."""
     event = find_culprit(end.events)
-    blame = _as_suffix(end.reason) if event is None else f": {event.resource} ({event.type}): {event.reason}"
+    reason = end.reason if event is None else f"{event.resource} ({event.type}): {event.reason}"
+    blame = f": {reason}".rstrip(".") if reason else ""
     state = "rolled back" if end.status.endswith("ROLLBACK_COMPLETE") else f"left {end.status}"
-    return StackOperationError(f"Stack {name!r} was not {done}{blame.rstrip('.')}. It was {state}.")
-
-
-def _as_suffix(reason: str) -> str:
-    return f": {reason}" if reason else ""
+    return StackOperationError(f"Stack {name!r} was not {done}{blame}. It was {state}.")

@@ -22,10 +22,6 @@ _MS_PER_PERCENT = 10
 """One per cent of a second in milliseconds."""
 
 
-_BETWEEN = "\n\n  "
-"""What stands between two resources; the table is the first."""
-
-
 def read_template() -> str:
     """Return the text of the template."""
     return resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8")
@@ -33,8 +29,9 @@ def read_template() -> str:
 
 def table_template() -> str:
     """Return the template with the table only, for importing an existing table."""
-    head, resources_of, rest = read_template().partition("\nResources:\n")
-    return f"{head}{resources_of}{rest.partition(_BETWEEN)[0]}\n"
+    head, heading, rest = read_template().partition("\nResources:\n")
+    table = rest.partition("\n\n  ")[0]  # the first resource, up to a blank line
+    return f"{head}{heading}{table}\n"
 
 
 def encode_parameters(name: str, options: StackOptions) -> dict[str, str]:
@@ -70,17 +67,9 @@ class _Parameter(NamedTuple):
     decode: Callable[[str], Any] = str
 
 
-def _flag(parameter: str, option: str) -> _Parameter:
-    return _Parameter(parameter, option, lambda value: "true" if value else "false", lambda text: text == "true")
-
-
-def _number(parameter: str, option: str) -> _Parameter:
-    return _Parameter(parameter, option, decode=int)
-
-
-def _optional(parameter: str, option: str) -> _Parameter:
-    return _Parameter(parameter, option, lambda value: value or "", lambda text: text or None)
-
+_NUMBER = (str, int)
+_FLAG = (lambda value: "true" if value else "false", lambda text: text == "true")
+_OPTIONAL = (lambda value: value or "", lambda text: text or None)
 
 _THRESHOLD = "LambdaDurationThreshold"
 
@@ -91,21 +80,21 @@ _FORMATS = {
 
 _PARAMETERS = (
     _Parameter("SnapshotWindows", "snapshot_windows"),
-    _number("UsageRetentionDays", "usage_retention_days"),
-    _number("AuditRetentionDays", "audit_retention_days"),
-    _flag("EnableAggregator", "enable_aggregator"),
+    _Parameter("UsageRetentionDays", "usage_retention_days", *_NUMBER),
+    _Parameter("AuditRetentionDays", "audit_retention_days", *_NUMBER),
+    _Parameter("EnableAggregator", "enable_aggregator", *_FLAG),
     _Parameter("PitrRecoveryDays", "pitr_recovery_days", lambda days: str(days or 0), lambda text: int(text) or None),
-    _number("LogRetentionDays", "log_retention_days"),
-    _number("LambdaTimeout", "lambda_timeout"),
-    _number("LambdaMemory", "lambda_memory"),
-    _flag("EnableAlarms", "enable_alarms"),
-    _optional("AlarmSnsTopic", "alarm_sns_topic"),
-    _optional("PermissionBoundary", "permission_boundary"),
-    _flag("EnableAuditArchival", "enable_audit_archival"),
-    _number("AuditArchiveGlacierDays", "audit_archive_glacier_days"),
-    _flag("EnableTracing", "enable_tracing"),
-    _flag("CreateIamRoles", "create_iam_roles"),
-    _flag("CreateIam", "create_iam"),
-    _optional("AggregatorRoleArn", "aggregator_role_arn"),
-    _flag("EnableDeletionProtection", "enable_deletion_protection"),
+    _Parameter("LogRetentionDays", "log_retention_days", *_NUMBER),
+    _Parameter("LambdaTimeout", "lambda_timeout", *_NUMBER),
+    _Parameter("LambdaMemory", "lambda_memory", *_NUMBER),
+    _Parameter("EnableAlarms", "enable_alarms", *_FLAG),
+    _Parameter("AlarmSnsTopic", "alarm_sns_topic", *_OPTIONAL),
+    _Parameter("PermissionBoundary", "permission_boundary", *_OPTIONAL),
+    _Parameter("EnableAuditArchival", "enable_audit_archival", *_FLAG),
+    _Parameter("AuditArchiveGlacierDays", "audit_archive_glacier_days", *_NUMBER),
+    _Parameter("EnableTracing", "enable_tracing", *_FLAG),
+    _Parameter("CreateIamRoles", "create_iam_roles", *_FLAG),
+    _Parameter("CreateIam", "create_iam", *_FLAG),
+    _Parameter("AggregatorRoleArn", "aggregator_role_arn", *_OPTIONAL),
+    _Parameter("EnableDeletionProtection", "enable_deletion_protection", *_FLAG),
 )

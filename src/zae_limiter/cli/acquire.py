@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .commands import Command, pass_shell
+from ..core.limit import Limit
+from .arguments import amount_option, limit_option
+from .commands import Command, Shell
 from .grid import Cell, Grid
-from .limits import amount_option, limit_option
 from .output import note
 
 if TYPE_CHECKING:
-    from ..core.limit import Limit
     from ..sync import SyncLease
-    from .shell import Shell
 
 
 @click.command(cls=Command)
 @click.argument("entity_id")
 @click.argument("resource")
 @amount_option("--consume", "-c", "cost", required=True, help="What the call costs; may be repeated.")
-@limit_option
+@limit_option()
 @click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
 @amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
 @click.option(
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     type=click.Choice(["allow", "block"]),
     help="What to do if the store is unavailable.  [default: as stored, else block]",
 )
-@pass_shell
 def acquire(
     shell: Shell,
     entity_id: str,
@@ -74,7 +72,10 @@ def _show_result(shell: Shell, entity_id: str, resource: str, lease: SyncLease, 
         "available": left,
         "warnings": shell.warnings,
     }
-    shell.show(data, _granted_grid(f"Granted to {entity_id} on {resource}.", lease, left))
+    answer = f"Granted to {entity_id} on {resource}."
+    rows = [(name, amount, left.get(name)) for name, amount in lease.consumed.items()]
+    table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
+    shell.show(data, answer if lease.degraded else table)
     if shell.as_json:
         return
     for warning in shell.warnings:
@@ -83,18 +84,10 @@ def _show_result(shell: Shell, entity_id: str, resource: str, lease: SyncLease, 
         note("granted without checking limits, because the store is unavailable and the policy is allow.")
 
 
-def _granted_grid(answer: str, lease: SyncLease, left: dict[str, int]) -> Grid | str:
-    if lease.degraded:
-        return answer
-    rows = [(name, amount, left[name]) for name, amount in lease.consumed.items()]
-    return Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
-
-
 @click.command(cls=Command)
 @click.argument("entity_id")
 @click.argument("resource")
-@limit_option
-@pass_shell
+@limit_option()
 def available(shell: Shell, entity_id: str, resource: str, limits: list[Limit]) -> None:
     """Show what is left now, without taking anything.
 

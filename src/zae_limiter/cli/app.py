@@ -1,29 +1,28 @@
-"""The root command, which loads the other commands when they are used."""
+"""The root command, which loads the other commands when they are used, and shell completion."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
-from .commands import Group
-from .stdout import prepare_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from .commands import Command, Group, Shell
+from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
     "See it work": {"demo": "demo.command:demo"},
     "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "explain:explain"},
-    "Set limits": {"entity": "entity:entity", "resource": "resource:resource", "system": "system:system"},
+    "Set limits": {"entity": "entity:entity", "resource": "defaults:resource", "system": "defaults:system"},
     "Manage the store": {
-        "create-table": "table:create_table",
+        "create-table": "deploy:create_table",
         "namespace": "namespace:namespace",
         "usage": "usage:usage",
         "top": "top:top",
@@ -34,17 +33,20 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Run it on AWS": {
         "deploy": "deploy:deploy",
-        "list": "fleet:list_limiters",
-        "upgrade": "upgrade:upgrade",
+        "list": "deploy:list_limiters",
+        "upgrade": "versions:upgrade",
         "delete": "deploy:delete",
         "cfn-template": "template:cfn_template",
         "lambda-export": "template:lambda_export",
     },
     "A local AWS": {"local": "local:local"},
-    "Shell completion": {"completion": "completion:completion"},
+    "Shell completion": {"completion": "app:completion"},
 }
 """Section of the help, command, and where it is defined."""
 
+SHELLS = ("bash", "zsh", "fish")
+COMPLETION_VARIABLE = "_ZAE_LIMITER_COMPLETE"
+"""The variable by which a shell asks for completions; click derives it from the name of the program."""
 _WHERE = {name: where for section in SECTIONS.values() for name, where in section.items()}
 
 
@@ -72,20 +74,10 @@ class Root(Group):
             with formatter.section(section):
                 formatter.write_dl(rows)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run as click's, but report each of our errors as one message with its own exit code."""
         words = list(sys.argv[1:] if args is None else args)
-        plainly: Callable[[], object] = functools.partial(
-            super().main, args, prog_name, complete_var, False, windows_expand_args, **extra
-        )
+        plainly: Callable[[], object] = functools.partial(super().main, args, *more, standalone_mode=False, **extra)
         if not standalone_mode:
             return plainly()
         try:
@@ -113,3 +105,23 @@ def root() -> None:
 
     New here? Try: zae-limiter demo
     """
+
+
+@click.command(cls=Command)
+@click.argument("shell_name", type=click.Choice(SHELLS), metavar="SHELL")
+def completion(shell: Shell, shell_name: str) -> None:
+    """Print the script that lets a shell complete commands and options.
+
+    Load it where the shell starts: in ~/.bashrc, in ~/.zshrc after compinit, or as a file of fish. It needs bash 4.4 or
+    newer.
+
+    \b
+    Examples:
+      eval "$(zae-limiter completion bash)"
+      eval "$(zae-limiter completion zsh)"
+      zae-limiter completion fish > ~/.config/fish/completions/zae-limiter.fish
+    """
+    made = get_completion_class(shell_name)
+    assert made is not None, shell_name  # click knows these shells
+    script = made(root, {}, "zae-limiter", COMPLETION_VARIABLE)
+    click.echo(script.source_template % script.source_vars())

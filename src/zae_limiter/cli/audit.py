@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
 from ..core.limit import Limit
-from .commands import Group, pass_shell
+from ..core.values import AuditEvent
+from .arguments import spell_limit
+from .commands import Group, Shell
 from .grid import Grid
-from .limits import spell_limit
 from .output import note, to_jsonable
-
-if TYPE_CHECKING:
-    from ..core.values import AuditEvent
-    from .shell import Shell
 
 
 @click.group(cls=Group)
@@ -36,7 +32,6 @@ def audit() -> None:
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
 @click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N", help="At most N.")
 @click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
-@pass_shell
 def list_events(
     shell: Shell,
     entity_id: str | None,
@@ -56,38 +51,31 @@ def list_events(
       zae-limiter audit list --resource gpt-4 --most 10
       zae-limiter audit list --system --json
     """
-    subjects = [
-        subject
-        for subject in (
-            entity_id,
-            "$SYSTEM" if of_system else None,
-            None if resource is None else f"$RESOURCE:{resource}",
-            None if registered is None else f"$NAMESPACE:{registered}",
-        )
-        if subject is not None
-    ]
+    named = (
+        entity_id,
+        "$SYSTEM" if of_system else None,
+        None if resource is None else f"$RESOURCE:{resource}",
+        None if registered is None else f"$NAMESPACE:{registered}",
+    )
+    subjects = [subject for subject in named if subject is not None]
     if len(subjects) != 1:
         raise click.UsageError("Pass one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
     with shell.repository() as repository:
         events = repository.get_audit_events(subjects[0], most, before)
-    rows = [(_spell_instant(e), e.action, e.principal, e.resource, _spell_details(e)) for e in events]
+    rows = [
+        (e.timestamp.replace("T", " ").removesuffix("Z")[:19], e.action, e.principal, e.resource, _spell_details(e))
+        for e in events
+    ]
     headers = ("when", "what", "who", "resource", "details")
     shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."))
     if len(events) == most and not shell.as_json:
         note(f"there may be more: --before {events[-1].event_id}")
 
 
-def _spell_instant(event: AuditEvent) -> str:
-    return event.timestamp.replace("T", " ").removesuffix("Z")[:19]
-
-
 def _spell_details(event: AuditEvent) -> str:
     """Return the details of an event for a cell, without empty ones."""
     details = {name: value for name, value in to_jsonable(event.details).items() if value not in (None, {}, [])}
-    limits = details.pop("limits", [])
-    words = [spell_limit(Limit.from_dict(limit)) for limit in limits]
-    return ", ".join([*words, *(f"{name}={_spell_value(value)}" for name, value in details.items())])
-
-
-def _spell_value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    words = [spell_limit(Limit.from_dict(limit)) for limit in details.pop("limits", [])]
+    for name, value in details.items():
+        words.append(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    return ", ".join(words)

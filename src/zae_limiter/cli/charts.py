@@ -5,19 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from ..core.reports import UsageSnapshot
 from ..records.usage import window_of
-from .moments import axis_label, spell_window
 from .output import encodable, open_console, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..core.reports import UsageSnapshot
 
 PIPE_WIDTH = 80
 _MAJOR = "5"
@@ -57,9 +53,17 @@ def group_series(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
             found.setdefault((snapshot.window_type, name), Counter())[snapshot.window_start] += amount
     made = []
     for (kind, name), amounts in sorted(found.items()):
-        starts = _windows(kind, min(amounts), max(amounts))
+        starts, last = [min(amounts)], max(amounts)
+        while starts[-1] < last:
+            starts.append(window_of(kind, int(datetime.fromisoformat(starts[-1]).timestamp()) * 1000).end)
         made.append(Series(name, kind, starts, [amounts[start] for start in starts]))
     return made
+
+
+def spell_window(start: str, window_type: str) -> str:
+    """Return the start of a window, as precisely as its kind needs."""
+    shown = {"monthly": len("2026-11"), "daily": len("2026-11-16")}.get(window_type, len("2026-11-16T12:00"))
+    return start[:shown].replace("T", " ")
 
 
 def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str) -> None:
@@ -75,15 +79,6 @@ def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str)
         text = drawn if coloured else plotext.uncolorize(drawn)
         for line in text.splitlines():
             click.echo(encodable(line.rstrip()))
-
-
-def _windows(kind: str, first: str, last: str) -> list[str]:
-    """Return the starts of all windows from ``first`` to ``last``."""
-    starts = [first]
-    while starts[-1] < last:
-        begun = window_of(kind, int(datetime.fromisoformat(starts[-1]).timestamp()) * 1000)
-        starts.append(begun.end)
-    return starts
 
 
 def _title(series: Series, subject: str) -> str:
@@ -102,12 +97,14 @@ def _draw(plotext: Any, series: Series, width: int) -> str:
     plotext.xlim(-0.5, count - 0.5)
     step = -(-count // max(1, width // _TICK_ROOM))
     places = range((step - 1) // 2, count, step)
-    plotext.xticks(list(places), [axis_label(series.starts[place], series.window_type) for place in places])
+    labels = [spell_window(series.starts[place], series.window_type) for place in places]
+    if series.window_type != "monthly":
+        labels = [label[len("2026-") :] for label in labels]
+    plotext.xticks(list(places), labels)
     heights = sorted({min(0, *series.consumed), 0, max(1, *series.consumed)})
     plotext.ylim(heights[0], heights[-1])
     plotext.yticks(heights, [f"{height:,}" for height in heights])
-    drawn: str = plotext.build()
-    return drawn
+    return str(plotext.build())
 
 
 def _draw_bars(plotext: Any, consumed: Sequence[int], share: float) -> None:

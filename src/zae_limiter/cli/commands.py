@@ -1,46 +1,176 @@
-"""Commands and groups that accept the store options before and after the command's name."""
+"""The base of every command: the store options, the `Shell` they fill in, and options that several commands have."""
 
 from __future__ import annotations
 
+import getpass
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
-from .shell import Shell
+from .grid import Grid
+from .output import drop_double_stop, note, print_grid, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from ..sync import SyncRateLimiter, SyncRepository
 
-
+ENVIRONMENT = "ZAE_LIMITER_URL"
 _ALIKE = 0.7
 """How like a command a word has to be, from 0 to 1, to be taken for a slip."""
+
+
+@dataclass
+class Shell:
+    """The store options of one run, collected from the root to the command: which store to open and how to print."""
+
+    url: str | None = None
+    stack_name: str | None = None
+    region: str | None = None
+    endpoint_url: str | None = None
+    namespace: str = "default"
+    as_json: bool = False
+    warnings: list[str] = field(default_factory=list)
+    """What the library has logged, for the command to tell where it matters."""
+
+    @contextmanager
+    def repository(self) -> Iterator[SyncRepository]:
+        """Open the store for the length of a block. Raise `UsageError` if none was given."""
+        from ..sync import SyncRepository
+
+        url = self.url
+        if url is None and self.stack_name is None:
+            url = os.environ.get(ENVIRONMENT) or None
+            if url is None:
+                raise click.UsageError(
+                    "No store was given. Pass --url sqlite:///limits.db, "
+                    f"or set it for all commands: export {ENVIRONMENT}=sqlite:///limits.db"
+                )
+        repository = SyncRepository(
+            url, name=self.stack_name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
+        )
+        if url is not None and not self.as_json:
+            _note_store(url)
+        logger, collector = logging.getLogger("zae_limiter"), _Collector(self.warnings)
+        with repository:
+            logger.addHandler(collector)
+            try:
+                yield repository
+            finally:
+                logger.removeHandler(collector)
+
+    @contextmanager
+    def limiter(self) -> Iterator[SyncRateLimiter]:
+        """Open a limiter over the store for the length of a block."""
+        from ..sync import SyncRateLimiter
+
+        with self.repository() as repository:
+            yield SyncRateLimiter(repository)
+
+    def show(self, data: object, text: Grid | str) -> None:
+        """Print a result: ``data`` as JSON if that was requested, else ``text``."""
+        if self.as_json:
+            print_json(data)
+        elif isinstance(text, Grid):
+            print_grid(text)
+        else:
+            click.echo(drop_double_stop(text))
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask on stderr, unless ``yes`` is the answer already. Raise `ClickException` unless it is yes."""
+        if yes:
+            return
+        refusal = "Not confirmed; nothing was changed."
+        if self.as_json:
+            raise click.ClickException(f"{refusal} --json shows no prompt: pass --yes to skip it.")
+        try:
+            agreed = click.confirm(question, err=True)
+        except click.Abort:
+            click.echo(err=True)
+            agreed = False
+        if not agreed:
+            raise click.ClickException(f"{refusal} Pass --yes to skip the prompt.")
+
+
+class _Collector(logging.Handler):
+    """Collects the library's warnings, which Python would print otherwise."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+
+def _note_store(url: str) -> None:
+    """Note that a memory store keeps nothing, or that a SQLite file is created."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        note("memory:// keeps nothing after this command; sqlite:///limits.db does.")
+    elif parts.scheme == "sqlite":
+        path = Path(unquote(parts.path.removeprefix("/")))
+        if not path.exists() and path.parent.is_dir():
+            note(f"{path} is created.")
 
 
 class StoreOption(click.Option):
     """An option of every command. The one nearest to the command wins."""
 
 
-class Command(click.Command):
-    """A command with store options, which its help shows apart from its own."""
+def _store_value(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Store an option in the shell. Options are read from the root down, so a later one replaces an earlier one."""
+    if value is not None and value is not False and param.name is not None:
+        setattr(ctx.ensure_object(Shell), param.name, value)
+
+
+_option = partial(StoreOption, expose_value=False, callback=_store_value)
+_STORE_OPTIONS = (
+    _option(["--url"], metavar="URL", help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]"),
+    _option(["--name", "-n", "stack_name"], metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
+    _option(["--region"], metavar="REGION", help="Its AWS region."),
+    _option(["--endpoint-url"], metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),
+    _option(["--namespace", "-N"], metavar="NAME", help="The namespace to work in.  [default: default]"),
+    _option(["--json", "as_json"], is_flag=True, help="Print JSON, errors too."),
+)
+
+
+class _WithStoreOptions(click.Command):
+    """Accepts the store options, which its help shows apart from its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += store_options()
+        self.params += _STORE_OPTIONS
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options first."""
-        _write_options(self, ctx, formatter)
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for title, shared in (("Options", False), ("Store options", True)):
+            records = [each.get_help_record(ctx) for each in options if isinstance(each, StoreOption) == shared]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record is not None])
 
 
-class Group(click.Group):
+class Command(_WithStoreOptions):
+    """A command with store options. Its function receives the `Shell` as ``shell``."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the function."""
+        ctx.params["shell"] = ctx.ensure_object(Shell)
+        return super().invoke(ctx)
+
+
+class Group(_WithStoreOptions, click.Group):
     """A group of such commands."""
 
     command_class = Command
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += store_options()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their definition."""
@@ -49,10 +179,15 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. The error about an unknown one suggests similar ones."""
+        """Find the command. The error about an unknown one suggests those whose last words are most similar."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
-            raise click.UsageError(f"No such command {name!r}.{_suggest(name, self._paths(ctx))}", ctx)
+            paths = self._paths(ctx)
+            likeness = {path: SequenceMatcher(None, name.lower(), path.split()[-1]).ratio() for path in paths}
+            least = max(max(likeness.values(), default=0.0) - 0.01, _ALIKE)
+            alike = [repr(path) for path, ratio in likeness.items() if ratio >= least]
+            question = f" Did you mean {' or '.join(alike[:3])}?" if alike else ""
+            raise click.UsageError(f"No such command {name!r}.{question}", ctx)
         return super().resolve_command(ctx, args)
 
     def _paths(self, ctx: click.Context) -> Iterator[str]:
@@ -66,91 +201,22 @@ class Group(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the group's commands first."""
         self.format_commands(ctx, formatter)
-        _write_options(self, ctx, formatter)
-
-
-def _suggest(name: str, paths: Iterable[str]) -> str:
-    """Return a question with the commands whose last words are most similar to ``name``."""
-    likeness = {path: SequenceMatcher(None, name.lower(), path.split()[-1]).ratio() for path in paths}
-    best = max(likeness.values(), default=0.0)
-    alike = [path for path, ratio in likeness.items() if ratio >= max(best - 0.01, _ALIKE)]
-    return f" Did you mean {' or '.join(map(repr, alike[:3]))}?" if alike else ""
-
-
-def store_options() -> list[click.Parameter]:
-    """Return the options for the store, the namespace and the output."""
-    return [
-        _option("--url", metavar="URL", help="The store, e.g. sqlite:///limits.db.  [default: $ZAE_LIMITER_URL]"),
-        _option("--name", "-n", "stack_name", metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
-        _option("--region", metavar="REGION", help="Its AWS region."),
-        _option("--endpoint-url", metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),
-        _option("--namespace", "-N", metavar="NAME", help="The namespace to work in.  [default: default]"),
-        _option("--json", "as_json", is_flag=True, help="Print JSON, errors too."),
-    ]
-
-
-def _option(*names: str, **settings: Any) -> StoreOption:
-    return StoreOption(names, expose_value=False, callback=_store_value, **settings)
-
-
-def _store_value(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store an option in the shell. Options are read from the root down, so a later one replaces an earlier one."""
-    if value is not None and value is not False and param.name is not None:
-        setattr(ctx.ensure_object(Shell), param.name, value)
-
-
-def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    own: list[tuple[str, str]] = []
-    shared: list[tuple[str, str]] = []
-    for param in command.get_params(ctx):
-        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-        if record is not None:
-            (shared if isinstance(param, StoreOption) else own).append(record)
-    for title, records in (("Options", own), ("Store options", shared)):
-        with formatter.section(title):
-            formatter.write_dl(records)
-
-
-def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--yes``, which skips the prompt."""
-    return click.option("--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")(command)
-
-
-def principal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--principal``, which says who makes the change."""
-    return click.option(
-        "--principal",
-        metavar="WHO",
-        envvar="ZAE_LIMITER_PRINCIPAL",
-        default=_current_user,
-        show_default="you",
-        help="Who makes the change, for the audit log.",
-    )(command)
-
-
-def confirm(question: str, yes: bool) -> None:
-    """Ask on stderr. Raise `ClickException` unless the answer is yes."""
-    if yes:
-        return
-    shell = click.get_current_context().find_object(Shell)
-    if shell is not None and shell.as_json:
-        raise click.ClickException("Not confirmed; nothing was changed. --json shows no prompt: pass --yes to skip it.")
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        click.echo(err=True)
-        agreed = False
-    if not agreed:
-        raise click.ClickException("Not confirmed; nothing was changed. Pass --yes to skip the prompt.")
+        super().format_options(ctx, formatter)
 
 
 def _current_user() -> str | None:
-    import getpass
-
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return None
 
 
-pass_shell = click.make_pass_decorator(Shell, ensure=True)
+yes_option = click.option("--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")
+principal_option = click.option(
+    "--principal",
+    metavar="WHO",
+    envvar="ZAE_LIMITER_PRINCIPAL",
+    default=_current_user,
+    show_default="you",
+    help="Who makes the change, for the audit log.",
+)

@@ -1,36 +1,32 @@
-"""``zae-limiter deploy`` and ``zae-limiter delete``: a stack on AWS."""
+"""Stacks on AWS: ``zae-limiter deploy``, ``delete`` and ``list``, and ``create-table`` for a table without one."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core import names
 from ..core.errors import ValidationError
-from .commands import Command, confirm, pass_shell, yes_option
-from .grid import Grid, facts
+from ..core.reports import StackOptions
+from .commands import Command, Shell, yes_option
+from .grid import Cell, Grid, facts
 from .output import note
 from .progress import show_events
-from .stack_flags import merge_options, stack_flags
+from .stack_flags import merge_options, parse_tags, stack_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..aws.calls import Aws
-    from ..aws.deployment import Deployment
     from ..aws.events import Event
-    from ..core.reports import StackOptions
-    from .shell import Shell
 
 
 @click.command(cls=Command)
 @stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
-@pass_shell
-def deploy(shell: Shell, /, wait: bool, adopt: bool, **given: Any) -> None:
+def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
 
     It holds the table, the function that counts usage, alarms and policies. On an existing stack, options that you do
@@ -46,27 +42,32 @@ def deploy(shell: Shell, /, wait: bool, adopt: bool, **given: Any) -> None:
     """
     from ..aws import deployment
 
-    name = require_name(shell)
+    name = _require_name(shell)
     names.namespace(shell.namespace)
-    with connect_aws(shell) as aws:
-        options = _resolve_options(aws, name, given)
+    with _connect(shell) as aws:
+        _check_values(name, given)
+        options = merge_options(deployment.read_options(aws, name), given)
         with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
             done = deployment.deploy(aws, name, options, progress=_event_printer(tell), wait=wait, adopt=adopt)
             if wait:
                 _register(shell, aws.region)
-    shell.show(done._asdict(), _report(done) if wait else _describe_begun(done))
+    endpoint = f" --endpoint-url {shlex.quote(shell.endpoint_url)}" if shell.endpoint_url else ""
+    place = f"--name {done.name} --region {done.region}{endpoint}"
+    if wait:
+        code = {} if done.code is None else {"aggregator code": done.code}
+        stack = f"{done.name} in {done.region}, {done.stack}"
+        shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}))
+        following = f"zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+    else:
+        state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
+        shell.show(done._asdict(), f"The stack {done.name} is {state}.")
+        following = f"zae-limiter deploy {place}  (completes the deployment)"
     if not shell.as_json:
-        note(f"next: {_next_command(shell, done) if wait else _rerun_command(shell, done)}")
-
-
-def _describe_begun(done: Deployment) -> str:
-    state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
-    return f"The stack {done.name} is {state}."
+        note(f"next: {following}")
 
 
 @click.command(cls=Command)
 @yes_option
-@pass_shell
 def delete(shell: Shell, yes: bool) -> None:
     """Delete a stack with everything in it.
 
@@ -78,44 +79,85 @@ def delete(shell: Shell, yes: bool) -> None:
     """
     from ..aws import removal
 
-    name = require_name(shell)
-    with connect_aws(shell) as aws:
+    name = _require_name(shell)
+    with _connect(shell) as aws:
         removal.check_unprotected(aws, removal.require_stack(aws, name))
-        confirm(_deletion_question(aws, name), yes)
+        lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
+        shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
             removal.delete(aws, name, progress=_event_printer(tell))
     shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
 
 
-def require_name(shell: Shell) -> str:
+@click.command("list", cls=Command)
+def list_limiters(shell: Shell) -> None:
+    """List the stacks of zae-limiter in a region.
+
+    \b
+    Examples:
+      zae-limiter list --region us-east-1
+      zae-limiter list --json
+    """
+    from ..aws import stack
+
+    with _connect(shell) as aws:
+        found = stack.find_limiters(aws)
+        empty = (
+            f"No limiter is deployed in {aws.region}. Choose another region with --region, or deploy one here: "
+            f"zae-limiter deploy --name my-app --region {aws.region}"
+        )
+    rows = [
+        (each.stack_name, each.region, Cell(each.status, stack_style(each.status)), each.version, each.schema_version)
+        for each in found
+    ]
+    shell.show(found, Grid(("name", "region", "status", "version", "schema"), rows, empty))
+
+
+def stack_style(status: str) -> str:
+    """Return the colour of a stack's status: green, yellow while it changes, red if it needs attention."""
+    if status in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+        return "green"
+    return "yellow" if status.endswith("_IN_PROGRESS") else "red"
+
+
+@click.command(cls=Command)
+@click.option("--deletion-protection", is_flag=True, help="Protect the table against deletion.")
+@click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help="A tag; may be repeated.")
+def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...]) -> None:
+    """Create the DynamoDB table of a store.
+
+    An existing zae-limiter table is left as it is; any other table of that name is an error. Other stores need none.
+
+    \b
+    Examples:
+      zae-limiter create-table --name my-app --region us-east-1
+      zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
+    """
+    with shell.repository() as repository:
+        repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
+        name = repository.capabilities.name
+    shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
+
+
+def _require_name(shell: Shell) -> str:
     """Return the name of the stack. Raise `UsageError` if it was not passed."""
     if shell.stack_name is None:
         raise click.UsageError("No stack was given. Name it with --name my-app.")
     return names.stack(shell.stack_name)
 
 
-def connect_aws(shell: Shell) -> Aws:
-    """Return the account of the store options."""
+def _connect(shell: Shell) -> Aws:
     from ..aws.calls import Aws
 
     return Aws(shell.region, shell.endpoint_url)
 
 
-def _resolve_options(aws: Aws, name: str, given: dict[str, Any]) -> StackOptions:
-    """Return the options of the existing stack, overridden by those that were passed."""
-    from ..aws import deployment
-    from ..core.reports import StackOptions
-
-    _check_values(name, merge_options(StackOptions(), given), given)
-    return merge_options(deployment.read_options(aws, name), given)
-
-
-def _check_values(name: str, options: StackOptions, given: dict[str, Any]) -> None:
+def _check_values(name: str, given: dict[str, Any]) -> None:
     """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
     from ..aws.options import check
 
     try:
-        check(name, options)
+        check(name, merge_options(StackOptions(), given))
     except ValidationError as error:
         if not isinstance(given.get(error.field), bool | None):
             raise
@@ -135,28 +177,3 @@ def _register(shell: Shell, region: str) -> None:
 
     with SyncRepository(name=shell.stack_name, region=region, endpoint_url=shell.endpoint_url) as repository:
         repository.register_namespace(shell.namespace)
-
-
-def _report(done: Deployment) -> Grid:
-    code = {} if done.code is None else {"aggregator code": done.code}
-    return facts({"stack": f"{done.name} in {done.region}, {done.stack}", **code, **done.resources})
-
-
-def _place(shell: Shell, done: Deployment) -> str:
-    endpoint = f" --endpoint-url {shlex.quote(shell.endpoint_url)}" if shell.endpoint_url else ""
-    return f"--name {done.name} --region {done.region}{endpoint}"
-
-
-def _next_command(shell: Shell, done: Deployment) -> str:
-    return f"zae-limiter {_place(shell, done)} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
-
-
-def _rerun_command(shell: Shell, done: Deployment) -> str:
-    return f"zae-limiter deploy {_place(shell, done)}  (completes the deployment)"
-
-
-def _deletion_question(aws: Aws, name: str) -> str:
-    return (
-        f"Delete stack {name!r} in {aws.region}? Its table with all limits and balances, usage, audit events and "
-        "their archive are lost for good."
-    )

@@ -1,23 +1,26 @@
-"""``zae-limiter entity``: manage entities."""
+"""``zae-limiter entity``: entities, their limits and their buckets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
-from ..repository.entities import UNSET
-from . import buckets, entity_limits
-from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from ..core.limit import Limit
+from ..core.names import DEFAULT_RESOURCE
+from ..core.reports import BucketState
+from ..core.values import Entity
+from .arguments import limit_option, limits_grid, spell_limit, spell_rate
+from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
+from .output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..core.values import Entity
     from ..sync import SyncRepository
-    from .shell import Shell
 
 
 @click.group(cls=Group)
@@ -47,21 +50,12 @@ metadata_option = click.option(
 
 @entity.command()
 @click.argument("entity_id")
-@click.option("--display-name", metavar="TEXT", help="A name for people.")
+@click.option("--display-name", "name", metavar="TEXT", help="A name for people.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="The entity above it, which must exist.")
 @click.option("--cascade", is_flag=True, help="Charge the parent too, and so on up.")
 @metadata_option
 @principal_option
-@pass_shell
-def create(
-    shell: Shell,
-    entity_id: str,
-    display_name: str | None,
-    parent_id: str | None,
-    cascade: bool,
-    metadata: dict[str, str] | None,
-    principal: str | None,
-) -> None:
+def create(shell: Shell, **fields: Any) -> None:
     """Create an entity.
 
     \b
@@ -70,31 +64,20 @@ def create(
       zae-limiter entity create key-1 --parent acme --cascade
     """
     with shell.repository() as repository:
-        made = repository.create_entity(entity_id, display_name, parent_id, cascade, metadata, principal)
+        made = repository.create_entity(**fields)
     shell.show(made, _entity_facts(made))
 
 
 @entity.command()
 @click.argument("entity_id")
-@click.option("--display-name", metavar="TEXT", help="A new name for people; '' for none.")
+@click.option("--display-name", "name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
 @click.option("--no-parent", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
 @principal_option
-@pass_shell
-def update(
-    shell: Shell,
-    entity_id: str,
-    display_name: str | None,
-    parent_id: str | None,
-    no_parent: bool,
-    cascade: bool | None,
-    metadata: dict[str, str] | None,
-    expected_version: int | None,
-    principal: str | None,
-) -> None:
+def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> None:
     """Change an entity; what is not given stays as it is.
 
     \b
@@ -102,24 +85,22 @@ def update(
       zae-limiter entity update key-1 --parent other-project
       zae-limiter entity update key-1 --no-cascade --expected-version 3
     """
-    changes: dict[str, Any] = {
-        "name": UNSET if display_name is None else display_name or None,
-        "parent_id": None if no_parent else UNSET if parent_id is None else parent_id,
-        "cascade": UNSET if cascade is None else cascade,
-        "metadata": UNSET if metadata is None else metadata,
-    }
-    if no_parent and parent_id is not None:
+    given = {name: value for name, value in options.items() if value is not None}
+    if no_parent and "parent_id" in given:
         raise click.UsageError("--parent cannot be combined with --no-parent.")
-    if all(value is UNSET for value in changes.values()):
+    if no_parent:
+        given["parent_id"] = None
+    if given.get("name") == "":
+        given["name"] = None
+    if not given.keys() - {"expected_version", "principal"}:
         raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     with shell.repository() as repository:
-        new = repository.update_entity(entity_id, **changes, expected_version=expected_version, principal=principal)
+        new = repository.update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
 
 @entity.command()
 @click.argument("entity_id")
-@pass_shell
 def show(shell: Shell, entity_id: str) -> None:
     """Show an entity and its place in the hierarchy.
 
@@ -131,10 +112,14 @@ def show(shell: Shell, entity_id: str) -> None:
         found = repository.get_entity(entity_id)
         if found is None:
             raise EntityNotFoundError(entity_id)
-        above = _ancestors(repository, found)
+        path, step = [found.id], found.parent_id
+        while step is not None:
+            path.append(step)
+            parent = repository.get_entity(step)
+            step = None if parent is None else parent.parent_id
     grid = _entity_facts(found)
-    if len(above) > 1:
-        grid = Grid((), [*grid.rows, ("path", " < ".join((found.id, *above)))])
+    if len(path) > 2:
+        grid = Grid((), [*grid.rows, ("path", " < ".join(path))])
     shell.show(found, grid)
 
 
@@ -142,7 +127,6 @@ def show(shell: Shell, entity_id: str) -> None:
 @click.argument("entity_id")
 @yes_option
 @principal_option
-@pass_shell
 def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its limits and buckets.
 
@@ -150,7 +134,7 @@ def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> No
     Example:
       zae-limiter entity delete key-1 --yes
     """
-    confirm(f"Delete entity {entity_id!r} with its limits and buckets?", yes)
+    shell.confirm(f"Delete entity {entity_id!r} with its limits and buckets?", yes)
     with shell.repository() as repository:
         repository.delete_entity(entity_id, principal)
     shell.show({"deleted": entity_id}, f"Deleted {entity_id}.")
@@ -158,7 +142,6 @@ def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> No
 
 @entity.command()
 @click.argument("entity_id")
-@pass_shell
 def children(shell: Shell, entity_id: str) -> None:
     """List the entities right below one.
 
@@ -171,6 +154,150 @@ def children(shell: Shell, entity_id: str) -> None:
     rows = [(child.id, child.name, child.cascade, child.version, child.created_at) for child in found]
     headers = ("entity", "name", "cascade", "version", "created")
     shell.show(found, Grid(headers, rows, f"{entity_id} has no children."))
+
+
+resource_option = click.option(
+    "--resource",
+    "-r",
+    default=DEFAULT_RESOURCE,
+    metavar="NAME",
+    show_default="all resources",
+    help="The resource they are for.",
+)
+
+
+@entity.command("set-limits")
+@click.argument("entity_id")
+@resource_option
+@limit_option(required=True)
+@principal_option
+def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit], principal: str | None) -> None:
+    """Give an entity limits of its own.
+
+    They replace those it had for the same resource, and hide the defaults.
+
+    \b
+    Examples:
+      zae-limiter entity set-limits key-1 -l rpm:60/min
+      zae-limiter entity set-limits key-1 -r gpt-4 -l rpm:60/min -l tpm:10000/min:15000
+    """
+    with shell.repository() as repository:
+        repository.set_limits(entity_id, limits, resource, principal)
+    shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
+
+
+@entity.command("get-limits")
+@click.argument("entity_id")
+@resource_option
+def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
+    """Show the limits of the entity itself.
+
+    `explain` shows those in force, wherever they come from.
+
+    \b
+    Example:
+      zae-limiter entity get-limits key-1 -r gpt-4
+    """
+    with shell.repository() as repository:
+        limits = repository.get_limits(entity_id, resource)
+    where = "all resources" if resource == DEFAULT_RESOURCE else resource
+    data = {"entity_id": entity_id, "resource": resource, "limits": limits}
+    shell.show(data, limits_grid(limits, f"{entity_id} has no limits of its own for {where}."))
+
+
+@entity.command("delete-limits")
+@click.argument("entity_id")
+@resource_option
+@yes_option
+@principal_option
+def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
+    """Let the defaults apply to an entity again.
+
+    \b
+    Example:
+      zae-limiter entity delete-limits key-1 -r gpt-4 --yes
+    """
+    shell.confirm(f"Delete the limits of {entity_id!r} for {resource}?", yes)
+    with shell.repository() as repository:
+        repository.delete_limits(entity_id, resource, principal)
+    shell.show({"entity_id": entity_id, "resource": resource, "limits": []}, f"Deleted the limits of {entity_id}.")
+
+
+@entity.command("list")
+@click.option("--resource", "-r", metavar="NAME", help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).")
+@click.option(
+    "--most", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Show at most N entities."
+)
+def list_entities(shell: Shell, resource: str | None, most: int) -> None:
+    """List entities with limits of their own.
+
+    \b
+    Examples:
+      zae-limiter entity list
+      zae-limiter entity list -r gpt-4 --json
+    """
+    with shell.repository() as repository:
+        resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
+        named = ((who, name) for name in resources for who in _entities(repository, name))
+        first = list(islice(named, most + 1))
+        found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
+    data = [{"entity_id": who, "resource": name, "limits": limits} for who, name, limits in found]
+    rows = [(who, name, ", ".join(map(spell_limit, limits))) for who, name, limits in found]
+    shell.show(data, Grid(("entity", "resource", "limits"), rows, "No entity has limits of its own."))
+    if len(first) > most:
+        note(f"there are more than {most}; raise --most.")
+
+
+@entity.command("list-resources")
+def list_resources(shell: Shell) -> None:
+    """List resources that entities have limits for.
+
+    \b
+    Example:
+      zae-limiter entity list-resources
+    """
+    with shell.repository() as repository:
+        found = repository.list_resources_with_entity_configs()
+    rows = [(name, "every resource" if name == DEFAULT_RESOURCE else None) for name in found]
+    shell.show(found, Grid(("resource", "meaning"), rows, "No entity has limits of its own."))
+
+
+@entity.command("buckets")
+@click.argument("entity_id")
+@click.option("--resource", "-r", metavar="NAME", help="Only the bucket for this resource.")
+def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
+    """Show the stored buckets of an entity.
+
+    They are not refilled to now: `available` shows what is left.
+
+    \b
+    Example:
+      zae-limiter entity buckets key-1 -r gpt-4
+    """
+    with shell.repository() as repository:
+        found = repository.get_buckets(entity_id, resource)
+    headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
+    shell.show(found, Grid(headers, list(map(_bucket_row, found)), f"{entity_id} has not used anything yet."))
+
+
+@entity.command("reset-bucket")
+@click.argument("entity_id")
+@click.argument("resource")
+@yes_option
+@principal_option
+def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
+    """Reset a bucket to full.
+
+    This also repairs a damaged bucket.
+
+    \b
+    Example:
+      zae-limiter entity reset-bucket key-1 gpt-4 --yes
+    """
+    shell.confirm(f"Reset the bucket of {entity_id!r} on {resource} to full?", yes)
+    with shell.repository() as repository:
+        repository.reset_bucket(entity_id, resource, principal)
+    shell.show({"reset": {"entity_id": entity_id, "resource": resource}}, f"Reset {entity_id} on {resource}.")
 
 
 def _entity_facts(found: Entity) -> Grid:
@@ -187,14 +314,17 @@ def _entity_facts(found: Entity) -> Grid:
     )
 
 
-def _ancestors(repository: SyncRepository, found: Entity) -> list[str]:
-    above: list[str] = []
-    step: Entity | None = found
-    while step is not None and step.parent_id is not None:
-        above.append(step.parent_id)
-        step = repository.get_entity(step.parent_id)
-    return above
+def _entities(repository: SyncRepository, resource: str) -> Iterator[str]:
+    cursor: str | None = None
+    while True:
+        ids, cursor = repository.list_entities_with_custom_limits(resource, 100, cursor)
+        yield from ids
+        if cursor is None:
+            return
 
 
-for command in (*entity_limits.COMMANDS, *buckets.COMMANDS):
-    entity.add_command(command)
+def _bucket_row(state: BucketState) -> tuple[object, ...]:
+    capacity = state.capacity_milli // MILLI
+    limit = Limit(state.limit_name, capacity, state.refill_amount_milli // MILLI, state.refill_period_ms // MILLI)
+    left, used = state.tokens_milli // MILLI, state.total_consumed_milli // MILLI
+    return state.resource, state.limit_name, left, capacity, spell_rate(limit), used

@@ -10,13 +10,10 @@ import click
 
 from ..core import errors as library
 from .grid import printable
-from .output import drop_double_stop, print_json, style
+from .output import OutputError, drop_double_stop, print_json, style
 
 OVER_ADMITTED = 20
 """The demo found a limit that was passed."""
-
-OUTPUT_LOST = 21
-"""The output could not be written."""
 
 CODES: dict[type[BaseException], int] = {
     library.ZAELimiterError: 1,
@@ -57,15 +54,6 @@ Exit codes:
 """
 
 
-class OutputError(click.ClickException):
-    """The output could not be written: the disk is full, or its reader is gone."""
-
-    exit_code = OUTPUT_LOST
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"The output could not be written: {reason}.")
-
-
 _ADVICE: dict[type[BaseException], str] = {
     library.EntityNotFoundError: "`zae-limiter entity create` creates it.",
     library.EntityExistsError: "`zae-limiter entity update` changes it.",
@@ -88,17 +76,13 @@ def report(error: BaseException, *, as_json: bool) -> int:
     """Print the error to stderr and return the exit code."""
     code = exit_code(error)
     with suppress(OSError):  # stderr may be as full as stdout, and the code still says it
-        _print_error(error, code, as_json=as_json)
+        if as_json:
+            print_json({**_details(error), "exit_code": code}, err=True)
+        elif isinstance(error, click.UsageError):
+            error.show()
+        else:
+            click.echo(style("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
     return code
-
-
-def _print_error(error: BaseException, code: int, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**_details(error), "exit_code": code}, err=True)
-    elif isinstance(error, click.UsageError):
-        error.show()
-    else:
-        click.echo(style("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
 
 
 def exit_code(error: BaseException) -> int:
@@ -121,18 +105,19 @@ def message(error: BaseException) -> str:
 
 
 def _details(error: BaseException) -> dict[str, Any]:
-    if isinstance(error, library.RateLimitExceeded):
-        return error.as_dict()
-    details: dict[str, Any] = {"error": _word(error), "message": message(error)}
+    match error:
+        case library.RateLimitExceeded():
+            return error.as_dict()
+        case click.UsageError():
+            word = "usage"
+        case OutputError():
+            word = "output"
+        case click.ClickException():
+            word = "not_confirmed"
+        case _:  # EntityNotFoundError is entity_not_found
+            name = type(error).__name__.removesuffix("Error")
+            word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    details = {"error": word, "message": message(error)}
     if isinstance(error, library.ValidationError):
         details |= {"field": error.field, "reason": error.reason}
     return details
-
-
-def _word(error: BaseException) -> str:
-    """Return the error's class as a word, e.g. ``entity_not_found`` for ``EntityNotFoundError``."""
-    if isinstance(error, click.ClickException):
-        kinds = {click.UsageError: "usage", OutputError: "output"}
-        return next((word for kind, word in kinds.items() if isinstance(error, kind)), "not_confirmed")
-    name = type(error).__name__.removesuffix("Error")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ..core.config import SOURCES
 from ..core.errors import spell_duration
+from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from .commands import Command, pass_shell
+from ..core.reports import LevelStatus
+from .arguments import amount_option, limit_option, spell_rate
+from .commands import Command, Shell
 from .grid import Cell, Grid
-from .limits import amount_option, limit_option, spell_rate
 from .output import note, print_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.limit import Limit
-    from ..core.reports import LevelStatus
     from ..sync import SyncRateLimiter
-    from .shell import Shell
 
 
 class ExplainedLevel(NamedTuple):
@@ -29,38 +27,19 @@ class ExplainedLevel(NamedTuple):
 
     entity_id: str
     source: str
-    hidden: list[str]
+    hides: list[str]
     limits: list[LevelStatus]
-
-
-class Explanation(NamedTuple):
-    """Every level that an acquire would charge, the entity first, and remarks on the chain."""
-
-    levels: list[ExplainedLevel]
-    remarks: list[str]
-
-    @property
-    def statuses(self) -> list[LevelStatus]:
-        """Every limit of every level."""
-        return [status for level in self.levels for status in level.limits]
-
-    @property
-    def fits_in_seconds(self) -> float | None:
-        """The seconds until the whole cost fits, or None for never."""
-        waits = [status.retry_after_seconds for status in self.statuses]
-        return None if None in waits else max((wait for wait in waits if wait is not None), default=0.0)
 
 
 @click.command(cls=Command)
 @click.argument("entity_id")
 @click.argument("resource")
 @amount_option("--consume", "-c", "cost", help="What a call would cost; may be repeated.")
-@limit_option
-@pass_shell
+@limit_option()
 def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit]) -> None:
     """Show which limits decide, and why.
 
-    ExplainedLevel by level: where the limits come from, what is left, and when a cost fits.
+    Level by level: where the limits come from, what is left, and when a cost fits.
 
     Limits come from the most specific level that has any: entity (for this resource), entity_default (the entity,
     for all resources), resource, system. With cascade the entities above are charged too. Without a cost it says when
@@ -72,35 +51,36 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
       zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
     """
     with shell.limiter() as limiter:
-        found = explain_limits(limiter, entity_id, resource, cost, limits or None)
-    shell.show(_data(entity_id, resource, cost, found), _grid(found, "fits" if cost else "one more"))
-    if shell.as_json:
-        return
-    for remark in found.remarks:
-        note(remark)
-    click.echo()
-    print_text(verdict(found, cost))
+        statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None)
+        levels = [
+            ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
+            for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
+        ]
+        remarks = _find_remarks(limiter, entity_id, {level.entity_id for level in levels})
+    waits = [status.retry_after_seconds for status in statuses]
+    wait = None if None in waits else max(filter(None, waits), default=0.0)
+    data = {
+        "entity_id": entity_id,
+        "resource": resource,
+        "cost": cost,
+        "fits_in_seconds": wait,
+        "levels": [{**level._asdict(), "limits": [status.as_dict() for status in level.limits]} for level in levels],
+        "remarks": remarks,
+    }
+    shell.show(data, _grid(levels, "fits" if cost else "one more"))
+    if not shell.as_json:
+        for remark in remarks:
+            note(remark)
+        click.echo()
+        print_text(_verdict(statuses, wait, cost))
 
 
-def explain_limits(
-    limiter: SyncRateLimiter, entity_id: str, resource: str, cost: Mapping[str, int], limits: Sequence[Limit] | None
-) -> Explanation:
-    """Return the chain as an acquire of ``cost`` would find it, or of one more of each limit without a cost."""
-    rows = limiter.get_status(entity_id, resource, limits, needed=cost or None)
-    levels = [
-        ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
-        for (level_id, source), found in groupby(rows, key=lambda row: (row.entity_id, row.source))
-    ]
-    return Explanation(levels, _find_remarks(limiter, entity_id, {level.entity_id for level in levels}))
-
-
-def verdict(found: Explanation, cost: Mapping[str, int]) -> str:
-    """Return the answer in one sentence."""
+def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[str, int]) -> str:
+    """Return the answer in one sentence; ``wait`` is None for a cost that never fits."""
     asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items()) or "One more of each limit"
-    wait = found.fits_in_seconds
     if wait == 0:
         return f"{asked} fits now."
-    late = next(status for status in found.statuses if status.retry_after_seconds == wait)
+    late = next(status for status in statuses if status.retry_after_seconds == wait)
     where = f"{late.limit_name} of {late.entity_id}"
     if wait is None:
         return f"{asked} never fits: above the maximum {late.limit.capacity:,} of {where}."
@@ -135,22 +115,15 @@ def _find_remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -
     return remarks
 
 
-def _grid(found: Explanation, fitting: str) -> Grid:
-    rows = []
-    for level in found.levels:
-        for number, status in enumerate(level.limits):
-            first = number == 0
-            over = f" (over {', '.join(level.hidden)})" if first and level.hidden else ""
-            row: tuple[object, ...] = (
-                Cell(level.entity_id, "bold") if first else "",
-                f"{level.source}{over}" if first else "",
-                status.limit_name,
-                spell_rate(status.limit),
-                status.limit.capacity,
-                status.available,
-                _fit_cell(status),
-            )
-            rows.append(row)
+def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
+    rows: list[tuple[object, ...]] = []
+    for level in levels:
+        over = f" (over {', '.join(level.hides)})" if level.hides else ""
+        names: tuple[object, object] = (Cell(level.entity_id, "bold"), f"{level.source}{over}")
+        for status in level.limits:
+            limit = (status.limit_name, spell_rate(status.limit), status.limit.capacity)
+            rows.append((*names, *limit, status.available, _fit_cell(status)))
+            names = ("", "")
     return Grid(("level", "limits from", "limit", "rate", "burst", "left", fitting), rows)
 
 
@@ -162,22 +135,3 @@ def _fit_cell(status: LevelStatus) -> Cell:
     if status.exceeded:
         return Cell(f"in {spell_duration(status.retry_after_seconds)}", "yellow")
     return Cell("now", "green")
-
-
-def _data(entity_id: str, resource: str, cost: Mapping[str, int], found: Explanation) -> dict[str, Any]:
-    return {
-        "entity_id": entity_id,
-        "resource": resource,
-        "cost": cost,
-        "fits_in_seconds": found.fits_in_seconds,
-        "levels": [
-            {
-                "entity_id": level.entity_id,
-                "source": level.source,
-                "hides": level.hidden,
-                "limits": [status.as_dict() for status in level.limits],
-            }
-            for level in found.levels
-        ],
-        "remarks": found.remarks,
-    }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 
 class Cell(NamedTuple):
@@ -41,7 +39,7 @@ class Grid:
 
 def facts(pairs: Mapping[str, object]) -> Grid:
     """Return a table of one thing, a line per field."""
-    return Grid((), [(name, value) for name, value in pairs.items()])
+    return Grid((), list(pairs.items()))
 
 
 def printable(text: str) -> str:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
+from ..core import names
 from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duration
-from .commands import Group, pass_shell
+from .commands import Group, Shell
 from .errors import CODES
-from .grid import Cell, Grid, facts, printable
+from .grid import Cell, facts, printable
 from .output import print_json
 from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
-    from ..aws.local.home import Home
-    from ..aws.local.lifecycle import EngineHealth, StartResult
-    from ..aws.local.lock import Say
-    from .shell import Shell
+    from ..aws.local.home import Home, Say
+    from ..aws.local.record import RunningEngine
 
 
 @click.group(cls=Group)
@@ -56,7 +54,6 @@ def local() -> None:
     show_default=True,
     help="Seconds to wait until it answers.",
 )
-@pass_shell
 def up(shell: Shell, port: int | None, timeout: float) -> None:
     """Start it, unless it is running.
 
@@ -70,39 +67,35 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
       zae-limiter local up --port 4600
     """
     from ..aws.local import home, lifecycle
-    from ..core import names
 
-    if shell.stack_name is not None:
-        names.stack(shell.stack_name)
+    name = shell.stack_name
+    if name is not None:
+        names.stack(name)
         names.namespace(shell.namespace)
     place = home.find()
     with show_events("Local AWS", quiet=shell.as_json) as say:
         found = lifecycle.up(place, lifecycle.StartOptions(port, shell.region, timeout), say)
-        if shell.stack_name is not None:
-            region = shell.region or found.running.region
-            _deploy(place, LocalStack(shell.stack_name, shell.namespace, region, found.running.endpoint), say)
-    _show_up(shell, found)
-
-
-def _show_up(shell: Shell, found: StartResult) -> None:
-    running, region = found.running, shell.region or found.running.region
-    where = f"--endpoint-url {running.endpoint} --region {region}"
+        endpoint, region = found.running.endpoint, shell.region or found.running.region
+        if name is not None:
+            _deploy(place, name, shell, found.running, say)
+    where = f"--endpoint-url {endpoint} --region {region}"
     following = f"zae-limiter deploy --name my-app {where}"
-    if shell.stack_name is not None:
-        following = f"zae-limiter --name {shell.stack_name} {where} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+    if name is not None:
+        following = f"zae-limiter --name {name} {where} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+    pid = found.running.process.pid
     data = {
         "started": found.started,
-        "endpoint": running.endpoint,
+        "endpoint": endpoint,
         "region": region,
-        "pid": running.process.pid,
+        "pid": pid,
         "version": found.version,
-        "stack": shell.stack_name,
+        "stack": name,
         "next": following,
     }
     state = "is up" if found.started else "was up already"
     lines = [
-        f"A local AWS {state} at {running.endpoint} (ministack {found.version}, pid {running.process.pid}).",
-        *([f"{shell.stack_name} is deployed there."] if shell.stack_name else []),
+        f"A local AWS {state} at {endpoint} (ministack {found.version}, pid {pid}).",
+        *([f"{name} is deployed there."] if name else []),
         f"Next:  {following}",
         'For every command of this shell:  eval "$(zae-limiter local env)"',
     ]
@@ -111,7 +104,6 @@ def _show_up(shell: Shell, found: StartResult) -> None:
 
 @local.command()
 @click.option("--purge", is_flag=True, help="Also remove ministack and the logs.")
-@pass_shell
 def down(shell: Shell, purge: bool) -> None:
     """Stop it and discard everything in it.
 
@@ -132,9 +124,7 @@ def down(shell: Shell, purge: bool) -> None:
 
 
 @local.command()
-@pass_shell
-@click.pass_context
-def status(ctx: click.Context, shell: Shell) -> None:
+def status(shell: Shell) -> None:
     """Show whether it is running, where, and with which limiters.
 
     The exit code is 5 if it is not running or does not answer.
@@ -146,50 +136,41 @@ def status(ctx: click.Context, shell: Shell) -> None:
     from ..aws.local import home, lifecycle
 
     found = lifecycle.read_health(home.find())
-    data = _describe_status(found, shell.region)
-    shell.show(data, _status_grid(data))
-    if not data["answers"]:
-        ctx.exit(CODES[RateLimiterUnavailable])
-
-
-def _describe_status(found: EngineHealth | None, region: str | None) -> dict[str, object]:
     if found is None:
-        return {"running": False, "answers": False}
-    running = found.running
-    region = region or running.region
+        text = "No local AWS is running. Start one with: zae-limiter local up"
+        shell.show({"running": False, "answers": False}, text)
+        raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
+    endpoint, pid, uptime = found.running.endpoint, found.running.process.pid, round(found.uptime_seconds, 3)
+    region = shell.region or found.running.region
     answers = found.version is not None
-    return {
+    stacks = _list_stacks(endpoint, region) if answers else None
+    data = {
         "running": True,
         "answers": answers,
-        "endpoint": running.endpoint,
+        "endpoint": endpoint,
         "region": region,
-        "pid": running.process.pid,
+        "pid": pid,
         "version": found.version,
-        "uptime_seconds": round(found.uptime_seconds, 3),
-        "stacks": _list_stacks(running.endpoint, region) if answers else None,
+        "uptime_seconds": uptime,
+        "stacks": stacks,
     }
-
-
-def _status_grid(data: dict[str, object]) -> Grid | str:
-    if not data["running"]:
-        return "No local AWS is running. Start one with: zae-limiter local up"
-    there, uptime = data["stacks"], data["uptime_seconds"]
-    shown = {
-        "answers": Cell("yes", "green") if data["answers"] else Cell("no", "bold red"),
-        "endpoint": data["endpoint"],
-        "region": data["region"],
-        "pid": str(data["pid"]),
-        "ministack": data["version"],
-        "up for": spell_duration(int(uptime)) if isinstance(uptime, float) else None,
-        "stacks": (", ".join(there) or "none") if isinstance(there, list) else None,
+    lines = {
+        "answers": Cell("yes", "green") if answers else Cell("no", "bold red"),
+        "endpoint": endpoint,
+        "region": region,
+        "pid": str(pid),
+        "ministack": found.version,
+        "up for": spell_duration(int(uptime)),
+        "stacks": None if stacks is None else ", ".join(stacks) or "none",
     }
-    return facts(shown)
+    shell.show(data, facts(lines))
+    if not answers:
+        raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
 
 
 @local.command()
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until it stops.")
 @click.option("--lines", "count", type=click.IntRange(min=0), default=50, show_default=True, help="How many.")
-@pass_shell
 def logs(shell: Shell, follow: bool, count: int) -> None:
     """Show its log, of this run or of the last one.
 
@@ -198,22 +179,21 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
       zae-limiter local logs --lines 100
       zae-limiter local logs --follow
     """
-    from ..aws.local import home, logs
+    from ..aws.local import engine, home
 
     place = home.find()
     if not place.log.exists():
         raise RateLimiterUnavailable("There is no log yet: start a local AWS with `zae-limiter local up`.")
     if follow:
-        for line in logs.follow(place, count):
+        for line in engine.follow_log(place, count):
             click.echo(json.dumps(line, ensure_ascii=False) if shell.as_json else printable(line))
         return
-    lines = logs.last(place, count)
+    lines = engine.read_log(place, count)
     shell.show({"log": str(place.log), "lines": lines}, "\n".join(map(printable, lines)))
 
 
 @local.command()
 @click.option("--shell", "dialect", type=click.Choice(["bash", "fish", "powershell"]), help="[default: by $SHELL]")
-@pass_shell
 def env(shell: Shell, dialect: str | None) -> None:
     """Print the settings that make a shell use it.
 
@@ -235,24 +215,20 @@ def env(shell: Shell, dialect: str | None) -> None:
     click.echo("\n".join(exports.lines(settings, dialect or exports.detect_shell())))
 
 
-class LocalStack(NamedTuple):
-    """A limiter to deploy on the local AWS."""
-
-    name: str
-    namespace: str
-    region: str
-    endpoint: str
-
-
-def _deploy(home: Home, stack: LocalStack, say: Say) -> None:
+def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Say) -> None:
     """Deploy a limiter and register its namespace. An existing one keeps its options."""
     from ..aws import deployment
     from ..aws.calls import Aws
     from ..aws.local import exports
-    from ..aws.local.lock import hold_lock
+    from ..aws.local.home import hold_lock
     from ..sync import SyncRepository
 
-    name, namespace, region, endpoint = stack
+    endpoint, region = running.endpoint, shell.region or running.region
+
+    def report(event: Event) -> None:
+        if event.status.endswith("_IN_PROGRESS"):
+            say(f"Deploying {name}: {event.resource}")
+
     with (
         hold_lock(home, say),
         exports.apply(exports.variables(endpoint, region)),
@@ -261,24 +237,19 @@ def _deploy(home: Home, stack: LocalStack, say: Say) -> None:
     ):
         say(f"Deploying {name}")
         options = deployment.read_options(aws, name)
-        deployment.deploy(aws, name, options, progress=partial(_report_event, name, say))
+        deployment.deploy(aws, name, options, progress=report)
         repository.create_table()  # the engine's CloudFormation forgets the expiry of records
-        repository.register_namespace(namespace)
-
-
-def _report_event(name: str, say: Say, event: Event) -> None:
-    if event.status.endswith("_IN_PROGRESS"):
-        say(f"Deploying {name}: {event.resource}")
+        repository.register_namespace(shell.namespace)
 
 
 def _list_stacks(endpoint: str, region: str) -> list[str] | None:
     """Return the names of the deployed limiters, or None if they cannot be listed."""
-    from ..aws import discovery
     from ..aws.calls import Aws
     from ..aws.local import exports
+    from ..aws.stack import find_limiters
 
     try:
         with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
-            return [found.stack_name for found in discovery.find(aws)]
+            return [found.stack_name for found in find_limiters(aws)]
     except ZAELimiterError:
         return None

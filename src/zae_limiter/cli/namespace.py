@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
-from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from ..core.values import Namespace
+from .commands import Group, Shell, principal_option, yes_option
 from .grid import Cell, Grid, facts
 from .output import spell_count
 from .progress import show_count
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..core.values import Namespace
-    from .shell import Shell
 
 _STYLES = {"active": "green", "deleted": "yellow", "purging": "red"}
 
@@ -38,7 +33,6 @@ def namespace() -> None:
 @namespace.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @principal_option
-@pass_shell
 def register(shell: Shell, names: tuple[str, ...], principal: str | None) -> None:
     """Register namespaces; one that exists stays as it is.
 
@@ -52,7 +46,6 @@ def register(shell: Shell, names: tuple[str, ...], principal: str | None) -> Non
 
 
 @namespace.command("list")
-@pass_shell
 def list_namespaces(shell: Shell) -> None:
     """List the namespaces in use.
 
@@ -67,7 +60,6 @@ def list_namespaces(shell: Shell) -> None:
 
 @namespace.command()
 @click.argument("name")
-@pass_shell
 def show(shell: Shell, name: str) -> None:
     """Show one namespace.
 
@@ -84,7 +76,6 @@ def show(shell: Shell, name: str) -> None:
 @click.argument("name")
 @yes_option
 @principal_option
-@pass_shell
 def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     """Delete a namespace but keep its data.
 
@@ -94,7 +85,7 @@ def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     Example:
       zae-limiter namespace delete staging --yes
     """
-    confirm(f"Delete namespace {name!r}? It cannot be used until it is recovered.", yes)
+    shell.confirm(f"Delete namespace {name!r}? It cannot be used until it is recovered.", yes)
     with shell.repository() as repository:
         found = repository.delete_namespace(name, principal)
     shell.show(found, f"Deleted {name}. Its data are kept under the id {found.id}, to be recovered or purged.")
@@ -103,7 +94,6 @@ def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
 @namespace.command()
 @click.argument("namespace_id")
 @principal_option
-@pass_shell
 def recover(shell: Shell, namespace_id: str, principal: str | None) -> None:
     """Bring a deleted namespace back.
 
@@ -124,7 +114,6 @@ def recover(shell: Shell, namespace_id: str, principal: str | None) -> None:
 @click.argument("namespace_id")
 @yes_option
 @principal_option
-@pass_shell
 def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> None:
     """Delete the data of a deleted namespace for good.
 
@@ -134,16 +123,14 @@ def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> 
     Example:
       zae-limiter namespace purge 4fJ2kQx0aZc
     """
-    confirm(f"Delete all data of {namespace_id} for good? This cannot be undone.", yes)
+    shell.confirm(f"Delete all data of {namespace_id} for good? This cannot be undone.", yes)
     with shell.repository() as repository, show_count("purging", "records", quiet=shell.as_json) as progress:
         count = repository.purge_namespace(namespace_id, principal, progress)
-    shell.show(
-        {"namespace_id": namespace_id, "purged": count}, f"Purged {namespace_id}, {spell_count(count, 'record')}."
-    )
+    done = f"Purged {namespace_id}, {spell_count(count, 'record')}."
+    shell.show({"namespace_id": namespace_id, "purged": count}, done)
 
 
 @namespace.command()
-@pass_shell
 def orphans(shell: Shell) -> None:
     """List deleted namespaces whose data are still there.
 
@@ -165,12 +152,5 @@ def _grid(found: Sequence[Namespace], empty: str = "") -> Grid:
 
 
 def _facts(found: Namespace) -> Grid:
-    return facts(
-        {
-            "namespace": found.name,
-            "id": found.id,
-            "status": Cell(found.status, _STYLES.get(found.status, "")),
-            "created": found.created_at,
-            "deleted": found.deleted_at,
-        }
-    )
+    grid = _grid([found])
+    return facts(dict(zip(grid.headers, grid.rows[0], strict=True)))

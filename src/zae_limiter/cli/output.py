@@ -1,23 +1,24 @@
-"""Print tables for people and JSON for programs. Rich is loaded only to print a table."""
+"""Print tables for people and JSON for programs, on a checked stdout. Rich is loaded only to print a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import io
 import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .grid import printable
+from .grid import Grid, printable
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console, RenderableType
-
-    from .grid import Grid
 
 _PIPE_WIDTH = 10_000
 """Where nobody looks at columns, no line is broken."""
@@ -46,14 +47,9 @@ def to_jsonable(value: object) -> Any:
     return value
 
 
-def print_json(data: object, *, err: bool = False) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(to_jsonable(data), indent=2, ensure_ascii=False), err=err)
-
-
-def print_json_line(data: object) -> None:
-    """Print one JSON document on one line."""
-    click.echo(json.dumps(to_jsonable(data), ensure_ascii=False))
+def print_json(data: object, *, indent: int | None = 2, err: bool = False) -> None:
+    """Print one JSON document, on one line if ``indent`` is None."""
+    click.echo(json.dumps(to_jsonable(data), indent=indent, ensure_ascii=False), err=err)
 
 
 def note(text: str) -> None:
@@ -129,3 +125,46 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII)
     return text
+
+
+class OutputError(click.ClickException):
+    """The output could not be written: the disk is full, or its reader is gone."""
+
+    exit_code = 21
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The output could not be written: {reason}.")
+
+
+class CheckedOutput(io.FileIO):
+    """The file behind stdout. A failing write raises `OutputError`, however it was buffered."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write to the file. Raise `OutputError` if that fails."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            with suppress(OSError):  # Python tries to write buffered output again on exit: send it nowhere
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self.fileno())
+                os.close(nowhere)
+            reason = f"{error.strerror or error}. Whatever the command has changed stays changed"
+            raise OutputError(reason) from None
+
+
+def prepare_streams() -> None:
+    """Make stdout raise `OutputError`, and let both streams replace what they cannot encode.
+
+    Raise `OutputError` if stdout is closed: no command could show its result.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    if sys.stdout is None:
+        raise OutputError("stdout is closed. Nothing was done; > /dev/null throws the output away")
+    buffer: Any = getattr(sys.stdout, "buffer", None)
+    file = getattr(buffer, "raw", buffer)
+    if isinstance(file, io.FileIO):
+        checked = io.BufferedWriter(CheckedOutput(file.fileno(), "wb", closefd=False))
+        sys.stdout = io.TextIOWrapper(checked, sys.stdout.encoding, errors="replace", line_buffering=True)

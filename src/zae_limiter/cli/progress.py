@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,29 +12,11 @@ from .grid import printable
 from .output import open_console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import Console
-
     from ..aws.events import Event
     from ..aws.upgrade.upgrade import UpgradeProgress
 
 _LINE_EVERY = 1000
 _UPGRADE_LINE_EVERY = 10_000
-
-
-@contextmanager
-def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows a growing count."""
-    if quiet:
-        yield lambda done: None
-        return
-    screen = open_console(err=True)
-    if not screen.is_terminal:
-        yield lambda done: _print_count(doing, things, done)
-        return
-    with screen.status(f"{doing} ...") as status:
-        yield lambda done: status.update(f"{doing} ... {done:,} {things}")
 
 
 @contextmanager
@@ -51,9 +34,23 @@ def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda event: status.update(f"{doing} ... {printable(event)}")
 
 
-def _print_count(doing: str, things: str, done: int) -> None:
-    if done % _LINE_EVERY == 0:
-        click.echo(f"{doing} ... {done:,} {things}", err=True)
+@contextmanager
+def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows a growing count."""
+    if quiet:
+        yield lambda done: None
+        return
+    screen = open_console(err=True)
+    if screen.is_terminal:
+        with screen.status(f"{doing} ...") as status:
+            yield lambda done: status.update(f"{doing} ... {done:,} {things}")
+        return
+
+    def print_count(done: int) -> None:
+        if done % _LINE_EVERY == 0:
+            click.echo(f"{doing} ... {done:,} {things}", err=True)
+
+    yield print_count
 
 
 @contextmanager
@@ -64,15 +61,10 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
     screen = open_console(err=True)
     if quiet:
         yield UpgradeProgress()
-    elif screen.is_terminal:
-        with _bar(screen) as (say, count):
-            yield UpgradeProgress(say, _events(say), count)
-    else:
-        yield UpgradeProgress(_print_step, _events(_print_step), _RecordCounter().count)
-
-
-@contextmanager
-def _bar(screen: Console) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+        return
+    if not screen.is_terminal:
+        yield _print_upgrade()
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -85,24 +77,26 @@ def _bar(screen: Console) -> Iterator[tuple[Callable[[str], None], Callable[[int
         def count(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield say, count
+        yield UpgradeProgress(say, _event_teller(say), count)
 
 
-def _events(say: Callable[[str], None]) -> Callable[[Event], None]:
-    return lambda event: say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
+def _print_upgrade() -> UpgradeProgress:
+    """Return callbacks that print a line per step and event, and every so many records."""
+    from ..aws.upgrade.upgrade import UpgradeProgress
 
+    next_line = _UPGRADE_LINE_EVERY
 
-def _print_step(text: str) -> None:
-    click.echo(f"{printable(text)} ...", err=True)
+    def say(text: str) -> None:
+        click.echo(f"{printable(text)} ...", err=True)
 
-
-class _RecordCounter:
-    """Prints a line every so many records."""
-
-    def __init__(self) -> None:
-        self._next = _UPGRADE_LINE_EVERY
-
-    def count(self, done: int, total: int) -> None:
-        if done >= self._next:
+    def count(done: int, total: int) -> None:
+        nonlocal next_line
+        if done >= next_line:
             click.echo(f"{done:,} of about {total:,} records", err=True)
-            self._next = done + _UPGRADE_LINE_EVERY
+            next_line = done + _UPGRADE_LINE_EVERY
+
+    return UpgradeProgress(say, _event_teller(say), count)
+
+
+def _event_teller(say: Callable[[str], None]) -> Callable[[Event], None]:
+    return lambda event: say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")

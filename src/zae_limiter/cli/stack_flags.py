@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..core.reports import StackOptions
-from .table import parse_tags
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _SWITCHES = (
     ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),
@@ -44,26 +41,15 @@ _TEXTS = (
     ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
     ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
 )
-_OPTIONAL = frozenset(
-    {
-        "pitr_recovery_days",
-        "alarm_sns_topic",
-        "permission_boundary",
-        "role_name_format",
-        "policy_name_format",
-        "aggregator_role_arn",
-    }
-)
-"""Options that can be nothing, which the command line says as 0 or ''."""
-
 _USUAL = {field.name: field.default for field in fields(StackOptions)}
+"""The values of a new stack. Options whose value is None can be nothing, which the command line says as 0 or ''."""
 
 
 def stack_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add all options to a command. Those that are not passed are None."""
     options = [click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES]
-    options += [click.option(flag, type=int, metavar="N", help=_help(_field(flag), text)) for flag, text in _NUMBERS]
-    options += [click.option(flag, metavar=kind, help=_help(_field(flag), text)) for flag, kind, text in _TEXTS]
+    options += [click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS]
+    options += [click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS]
     tag = "A tag of the stack; may be repeated. The tags replace all existing ones."
     options.append(click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help=tag))
     for option in reversed(options):
@@ -71,13 +57,9 @@ def stack_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _field(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
-
-
-def _help(field: str, text: str) -> str:
+def _help(flag: str, text: str) -> str:
     """Return the help of an option, with the default of a new stack."""
-    usual = _USUAL[field]
+    usual = _USUAL[flag.removeprefix("--").replace("-", "_")]
     if usual is None:
         return text
     return f"{text}  [{('off', 'on')[usual] if isinstance(usual, bool) else usual}]"
@@ -85,9 +67,22 @@ def _help(field: str, text: str) -> str:
 
 def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
     """Return the options with those that were passed. 0 and '' clear optional ones."""
-    changes = {field: value for field, value in given.items() if value is not None and field != "tags"}
-    for field in _OPTIONAL & changes.keys():
-        changes[field] = changes[field] or None
+    changes: dict[str, Any] = {
+        field: value or None if _USUAL[field] is None else value
+        for field, value in given.items()
+        if value is not None and field != "tags"
+    }
     if given["tags"]:
         changes["tags"] = parse_tags(given["tags"])
     return replace(present, **changes)
+
+
+def parse_tags(tags: Sequence[str]) -> dict[str, str] | None:
+    """Return the tags of a command line, or None. Raise `BadParameter` for anything but KEY=VALUE."""
+    found = {}
+    for tag in tags:
+        key, separator, value = tag.partition("=")
+        if not key or not separator:
+            raise click.BadParameter(f"{tag!r} is not KEY=VALUE", param_hint="--tag")
+        found[key] = value
+    return found or None

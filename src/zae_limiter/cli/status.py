@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import RateLimiterUnavailable
-from .commands import Command, pass_shell
+from ..core.reports import Status
+from .commands import Command, Shell
+from .deploy import stack_style
 from .errors import CODES
-from .fleet import stack_style
-from .grid import Cell, Grid, facts
+from .grid import Cell, facts
 
 if TYPE_CHECKING:
     from ..aws.health import Health
-    from ..core.reports import Status
-    from ..sync import SyncRepository
-    from .shell import Shell
 
 
 @click.command(cls=Command)
-@pass_shell
-@click.pass_context
-def status(ctx: click.Context, shell: Shell) -> None:
+def status(shell: Shell) -> None:
     """Show whether the store is available, its latency and versions.
 
     On DynamoDB also its stack, table, stream and aggregator. The exit code is 5 if the store is unavailable.
@@ -33,76 +29,63 @@ def status(ctx: click.Context, shell: Shell) -> None:
       zae-limiter status --name my-app --region us-east-1
       zae-limiter status --json
     """
+    found: Status | Health
     with shell.repository() as repository:
         if repository.capabilities.name == "dynamodb":
-            available = _show_health(shell, repository)
+            from ..aws import health
+
+            found = health.check_health(repository.store)
+            lines = _describe_health(found)
         else:
-            available = _show_status(shell, repository.status())
-    if not available:
-        ctx.exit(CODES[RateLimiterUnavailable])
+            found = repository.status()
+            lines = _describe_status(found)
+    shell.show(found, facts(lines))
+    if not found.available:
+        raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
 
 
-def _show_health(shell: Shell, repository: SyncRepository) -> bool:
-    from ..aws import health
-
-    found = health.check_health(repository.store)
-    shell.show(found, _health_grid(found))
-    return found.available
-
-
-def _show_status(shell: Shell, found: Status) -> bool:
-    lines: dict[str, object] = {
-        "store": found.backend,
-        "answers": _answers(found.available),
+def _describe_answers(found: Status | Health) -> dict[str, object]:
+    return {
+        "answers": Cell("yes", "green") if found.available else Cell("no", "bold red"),
         "latency": None if found.latency_ms is None else f"{found.latency_ms:g} ms",
+    }
+
+
+def _describe_status(found: Status) -> dict[str, object]:
+    return {
+        "store": found.backend,
+        **_describe_answers(found),
         "namespace": found.namespace,
         "schema": found.schema_version,
         "client": found.client_version,
         "clock skew": f"{found.clock_skew_ms} ms",
+        **({} if found.reason is None else {"reason": found.reason}),
     }
-    if found.reason is not None:
-        lines["reason"] = found.reason
-    shell.show(found, facts(lines))
-    return found.available
 
 
-def _health_grid(found: Health) -> Grid:
-    """Return the health as a table, one line per part; a part that could not be read shows the reason."""
+def _describe_health(found: Health) -> dict[str, object]:
+    """Return one line per part; a part that could not be read shows the reason."""
     lines: dict[str, object] = {
         "name": f"{found.name} in {found.region}",
-        "answers": _answers(found.available),
-        "latency": None if found.latency_ms is None else f"{found.latency_ms:g} ms",
+        **_describe_answers(found),
         "schema": found.versions.schema,
         "client": found.versions.client,
-        **({} if found.table is None and found.stack is None else _parts(found)),
     }
-    for part, trouble in found.troubles.items():
-        lines[part] = Cell(trouble, "yellow")
-    return facts(lines)
+    if found.table is not None or found.stack is not None:
+        lines |= {**_describe_stack(found), **_describe_aggregator(found), "namespaces": found.namespaces}
+    return lines | {part: Cell(trouble, "yellow") for part, trouble in found.troubles.items()}
 
 
-def _parts(found: Health) -> dict[str, object]:
-    return {**_stack(found), **_table(found), **_aggregator(found), "namespaces": found.namespaces}
-
-
-def _answers(available: bool) -> Cell:
-    """Return a cell that says whether the store is available."""
-    return Cell("yes", "green") if available else Cell("no", "bold red")
-
-
-def _stack(found: Health) -> dict[str, object]:
-    if found.stack is None:
-        return {"stack": "none: the table was created without one"}
-    reason = f": {found.stack.reason}" if found.stack.reason else ""
-    return {"stack": Cell(f"{found.stack.status}{reason}", stack_style(found.stack.status))}
-
-
-def _table(found: Health) -> dict[str, object]:
-    table = found.table
+def _describe_stack(found: Health) -> dict[str, object]:
+    stack, table = found.stack, found.table
+    lines: dict[str, object] = {"stack": "none: the table was created without one"}
+    if stack is not None:
+        reason = f": {stack.reason}" if stack.reason else ""
+        lines["stack"] = Cell(f"{stack.status}{reason}", stack_style(stack.status))
     if table is None:
-        return {"table": Cell("missing", "bold red")}
+        return lines | {"table": Cell("missing", "bold red")}
     protection = ", protected against deletion" if table.deletion_protection else ""
-    return {
+    return lines | {
         "table": Cell(f"{table.status}{protection}", "green" if table.status == "ACTIVE" else "yellow"),
         "items": f"about {table.items:,}, {table.size_bytes:,} bytes",
         "stream": table.stream,
@@ -111,14 +94,13 @@ def _table(found: Health) -> dict[str, object]:
     }
 
 
-def _aggregator(found: Health) -> dict[str, object]:
-    function = found.aggregator
+def _describe_aggregator(found: Health) -> dict[str, object]:
+    function, letters = found.aggregator, found.dead_letters
     if function is None:
         return {"aggregator": "none"}
     code = "code of this version" if function.code_current else "code of another version: deploy or upgrade"
     version = f", {found.versions.aggregator}" if found.versions.aggregator else ""
     fine = function.state == "Active" and function.code_current
-    letters = found.dead_letters
     return {
         "aggregator": Cell(f"{function.state}, {code}{version}", "green" if fine else "yellow"),
         "stream mapping": found.stream_mapping,

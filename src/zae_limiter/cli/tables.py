@@ -6,21 +6,16 @@ every row becomes a block with a line per field.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from .grid import Cell, Grid, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import JustifyMethod, RenderableType
 
 GAPS = (3, 2, 1)
 """Columns between two fields: the first that fits is taken."""

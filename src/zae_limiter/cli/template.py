@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from .commands import Command, pass_shell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .shell import Shell
+from .commands import Command, Shell
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-def _force(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--force", "-f", is_flag=True, help="Overwrite an existing file.")(command)
+_force_option = click.option("--force", "-f", is_flag=True, help="Overwrite an existing file.")
 
 
 @click.command(cls=Command)
 @click.option("--output", "-o", metavar="FILE", type=_FILE, help="Write it to a file instead.")
-@_force
-@pass_shell
+@_force_option
 def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
     """Print the CloudFormation template.
 
@@ -47,8 +37,7 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
 
 @click.command(cls=Command)
 @click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
-@_force
-@pass_shell
+@_force_option
 def lambda_export(shell: Shell, output: Path, force: bool) -> None:
     """Write the aggregator's Lambda package.
 

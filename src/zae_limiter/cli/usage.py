@@ -1,20 +1,99 @@
-"""``zae-limiter usage``: consumption by hour, day and month."""
+"""``zae-limiter usage``: consumption by hour, day and month, as tables, JSON, CSV and charts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import enum
+import io
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .commands import Group
-from .output import note
-from .usage_forms import SNAPSHOT_COLUMNS, SUMMARY_COLUMNS, print_snapshots, print_summary
-from .usage_query import Output, UsageQuery, read_snapshots, usage_options
+from ..core.reports import UsageSnapshot
+from ..records.usage import WINDOWS
+from .arguments import moment_option
+from .charts import load_plotext, print_charts, spell_window
+from .commands import Group, Shell
+from .grid import Cell, Grid
+from .output import note, print_grid, print_json
 
 if TYPE_CHECKING:
-    from .shell import Shell
+    from ..sync import SyncRepository
 
 DEFAULT_LIMIT = 100
+PAGE = 1_000
+SNAPSHOT_COLUMNS = (
+    *("entity_id", "resource", "window_type", "window_start", "window_end"),
+    *("limit_name", "consumed", "total_events"),
+)
+SUMMARY_COLUMNS = ("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start")
+
+
+class Output(enum.Enum):
+    """The form of a result."""
+
+    TABLE = "a table"
+    JSON = "--json"
+    CSV = "--csv"
+    PLOT = "--plot"
+
+
+class UsageQuery(NamedTuple):
+    """A query of usage, in the order of the repository's arguments."""
+
+    entity_id: str | None
+    resource: str | None
+    window_type: str
+    """One kind of window: overlapping windows would count the same twice."""
+    start_time: datetime | None
+    end_time: datetime | None
+
+    @property
+    def subject(self) -> str:
+        """The entity and the resource, for display."""
+        return " on ".join(part for part in (self.entity_id, self.resource) if part is not None)
+
+
+_OPTIONS = (
+    click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
+    click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
+    click.option(
+        "--window",
+        "window_type",
+        type=click.Choice(WINDOWS),
+        default=WINDOWS[0],
+        help=f"The kind of window.  [default: {WINDOWS[0]}]",
+    ),
+    moment_option("--start", "start_time", help="Only windows that begin then or later."),
+    moment_option("--end", "end_time", help="Only windows that begin before."),
+    click.option("--plot", is_flag=True, help="A chart per limit; needs the extra plot."),
+    click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for spreadsheets."),
+)
+
+
+def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all usage commands, which `read_options` reads."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, Output]:
+    """Return which usage is requested, and in which form. Raise `UsageError` for options that do not go together."""
+    requested = {Output.JSON: shell.as_json, Output.CSV: as_csv, Output.PLOT: plot}
+    forms = [form for form, given in requested.items() if given]
+    if len(forms) > 1:
+        raise click.UsageError(f"{' and '.join(form.value for form in forms)} cannot be combined.")
+    if plot:
+        load_plotext()
+    found = UsageQuery(**query)
+    if found.entity_id is None and found.resource is None:
+        raise click.UsageError("Pass --entity ID, --resource NAME or both.")
+    if found.start_time is not None and found.end_time is not None and found.start_time >= found.end_time:
+        raise click.UsageError("--start must be before --end.")
+    return found, forms[0] if forms else Output.TABLE
 
 
 @click.group(cls=Group)
@@ -37,7 +116,7 @@ def usage() -> None:
     help=f"Show at most N windows.  [default: {DEFAULT_LIMIT}; with --plot all]",
 )
 @click.option("--all", "everything", is_flag=True, help="Show all windows.")
-def list_usage(shell: Shell, query: UsageQuery, form: Output, limit: int | None, everything: bool) -> None:
+def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any) -> None:
     """List what was consumed, resource by resource, oldest window first.
 
     Of an entity, of a resource over all entities, or of an entity on a resource. WHEN is 2026-11-16T12:00:00Z,
@@ -50,20 +129,29 @@ def list_usage(shell: Shell, query: UsageQuery, form: Output, limit: int | None,
       zae-limiter usage list -e key-1 -r gpt-4 --window daily --start 30d --plot
       zae-limiter usage list -r gpt-4 --start 2026-11-01 --end 2026-12-01 --all --csv > usage.csv
     """
+    query, form = read_options(shell, **options)
     if limit is not None and everything:
         raise click.UsageError("--limit cannot be combined with --all.")
     most = None if everything or (limit is None and form is Output.PLOT) else limit or DEFAULT_LIMIT
     with shell.repository() as repository:
-        found, more = read_snapshots(repository, query.with_window(), most)
-        counted_by_stream = repository.capabilities.change_stream
-    print_snapshots(found, query.with_window(), form, counted_by_stream=counted_by_stream)
-    if more and form is not Output.JSON:
+        found, more = _read_snapshots(repository, query, most)
+        nothing = _explain_nothing(repository, query)
+    if form is Output.JSON:
+        print_json(found)
+        return
+    if form is Output.CSV:
+        _print_csv(SNAPSHOT_COLUMNS, list(_snapshot_lines(found)), nothing)
+    elif form is Output.PLOT and found:
+        print_charts(load_plotext(), found, query.subject)
+    else:
+        print_grid(_snapshot_grid(found, nothing))
+    if more:
         note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
 @usage_options
-def summary(shell: Shell, query: UsageQuery, form: Output) -> None:
+def summary(shell: Shell, **options: Any) -> None:
     """Add up what was consumed.
 
     Per limit the total and the average of the windows in which anything was consumed; every entity has windows of its
@@ -76,8 +164,86 @@ def summary(shell: Shell, query: UsageQuery, form: Output) -> None:
       zae-limiter usage summary -r gpt-4 --window monthly --json
       zae-limiter usage summary -e key-1 -r gpt-4 --window daily --start 30d --plot
     """
+    query, form = read_options(shell, **options)
     with shell.repository() as repository:
-        added = repository.get_usage_summary(*query.with_window())
-        charted = read_snapshots(repository, query.with_window(), None)[0] if form is Output.PLOT else []
-        counted_by_stream = repository.capabilities.change_stream
-    print_summary(added, charted, query, form, counted_by_stream=counted_by_stream)
+        added = repository.get_usage_summary(*query)
+        charted = _read_snapshots(repository, query, None)[0] if form is Output.PLOT else []
+        nothing = _explain_nothing(repository, query)
+    limits = sorted(added.total)
+    if form is Output.JSON:
+        print_json(added)
+    elif form is Output.CSV:
+        windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
+        lines = [(name, added.total[name], added.average[name], *windows) for name in limits]
+        _print_csv(SUMMARY_COLUMNS, lines, nothing)
+    else:
+        if charted:
+            print_charts(load_plotext(), charted, query.subject)
+            click.echo()
+        first, last = (
+            spell_window(start or "", query.window_type) for start in (added.min_window_start, added.max_window_start)
+        )
+        counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
+        rows = [(name, added.total[name], added.average[name]) for name in limits]
+        print_grid(Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
+
+
+def _read_snapshots(
+    repository: SyncRepository, query: UsageQuery, most: int | None
+) -> tuple[list[UsageSnapshot], bool]:
+    """Return the first ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
+    found: list[UsageSnapshot] = []
+    next_key: str | None = None
+    while True:
+        size = PAGE if most is None else min(PAGE, most - len(found))
+        page, next_key = repository.get_usage_snapshots(*query, limit=size, next_key=next_key)
+        found += page
+        if next_key is None or len(found) == most:
+            found.sort(key=lambda each: (each.resource, each.window_start, each.entity_id))
+            return found, next_key is not None
+
+
+def _explain_nothing(repository: SyncRepository, query: UsageQuery) -> str:
+    """Return what to check if nothing was found."""
+    missing = f"No {query.window_type} usage of {query.subject} has been recorded for that time."
+    if repository.capabilities.change_stream:
+        return (
+            f"{missing} Usage is counted by the stack's aggregator, usually within seconds: "
+            "`zae-limiter status` shows whether it is deployed, and --window must be one that it keeps."
+        )
+    return (
+        f"{missing} `zae-limiter entity buckets` shows whether anything was consumed; "
+        "usage is kept for 90 days unless usage_retention_days in the store's URL says otherwise."
+    )
+
+
+def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
+    limits = sorted({name for snapshot in found for name in snapshot.counters})
+    rows = [
+        (
+            spell_window(each.window_start, each.window_type),
+            each.entity_id,
+            each.resource,
+            *(each.counters.get(name) for name in limits),
+            each.total_events,
+        )
+        for each in found
+    ]
+    return Grid(("from (UTC)", "entity", "resource", *limits, "events"), rows, nothing)
+
+
+def _snapshot_lines(found: Iterable[UsageSnapshot]) -> Iterable[Sequence[object]]:
+    for each in found:
+        window = (each.window_type, each.window_start, each.window_end)
+        for name, amount in sorted(each.counters.items()):
+            yield each.entity_id, each.resource, *window, name, amount, each.total_events
+
+
+def _print_csv(columns: Sequence[str], lines: Sequence[Sequence[object]], nothing: str) -> None:
+    """Print the lines below their columns, and note ``nothing`` if there are none."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([columns, *lines])
+    click.echo(text.getvalue(), nl=False)
+    if not lines:
+        note(nothing)

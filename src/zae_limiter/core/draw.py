@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .bucket import between, produced
+from .bucket import between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 class AnchoredLimit(NamedTuple):
     """A limit of a bucket with a known anchor: all that a draw needs besides the tokens.
 
-    ``base`` is what the rate had produced by the anchor, ``mark`` the `upper_mark`. ``tk``, ``tc`` and ``hi`` name the
-    attributes of the tokens, the consumption and the count of upper draws.
+    ``rest`` is what the rate had left over at the anchor, in parts of a millitoken, ``mark`` the `upper_mark`. ``tk``,
+    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws.
     """
 
     capacity: int
     amount: int
     period: int
-    phase: int
-    base: int
+    anchor_ms: int
+    rest: int
     mark: int
     tk: str
     tc: str
@@ -50,11 +50,13 @@ class AnchoredLimit(NamedTuple):
     @classmethod
     def of(cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str]) -> AnchoredLimit:
         """Return the limit for a bucket whose anchor is ``anchor_ms``."""
-        return cls(*rule, produced(anchor_ms, rule), upper_mark(rule.capacity), *attributes)
+        capacity, amount, period, phase = rule
+        rest = (anchor_ms * amount + phase) % period
+        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes)
 
     def since(self, now_ms: int) -> int:
         """Return what the rate has produced from the anchor to ``now_ms``."""
-        return (now_ms * self.amount + self.phase) // self.period - self.base
+        return ((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period
 
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
@@ -62,7 +64,7 @@ class AnchoredLimit(NamedTuple):
 
     def reaches(self, milli: int) -> int:
         """Return the last instant by which no more than ``milli`` has been produced since the anchor."""
-        return ((self.base + milli + 1) * self.period - self.phase - 1) // self.amount
+        return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
 
 
 class Draw(NamedTuple):
@@ -98,27 +100,30 @@ def upper_mark(capacity: int) -> int:
 
 
 def draw_all(
-    limits: Mapping[str, AnchoredLimit], image: Mapping[str, int], cost: Mapping[str, int], now_ms: int
-) -> dict[str, int] | None:
+    limits: Mapping[str, AnchoredLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
+) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that nobody else touches.
 
-    Return the new values of the attributes that change, or None if one of the limits does not hold enough. A cost of
-    0 is not there while the limit is in debt. Raise KeyError for a name that is not in ``limits``.
+    Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough.
+    A cost of 0 is not there while the limit is in debt. Raise KeyError for a name that is not in ``limits``.
     """
-    changed: dict[str, int] = {}
+    after = image
     for name, need in cost.items():
-        capacity, amount, period, phase, base, mark, tk, tc, hi = limits[name]
-        since = (now_ms * amount + phase) // period - base
-        tokens = image[tk]
-        held = tokens + since if tokens + since < capacity else capacity
+        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi = limits[name]
+        since = ((now_ms - anchor_ms) * amount + rest) // period
+        held = image[tk] + since
+        if held > capacity:
+            held = capacity
         if held < need:
             return None
         if need:
-            changed[tk] = held - since - need
-            changed[tc] = image[tc] + need
+            if after is image:
+                after = image.copy()
+            after[tk] = held - since - need
+            after[tc] += need
             if held >= mark:
-                changed[hi] = image[hi] + 1
-    return changed
+                after[hi] += 1
+    return after
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:

@@ -38,7 +38,7 @@ class Chains:
         self._last_seen = backend.last_seen
         self._ttl_multiplier = ttl_multiplier
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
-        self._get = self._known.get
+        self.get = self._known.get
         self._in_place = isinstance(backend.store, UpdatesInPlace)
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
@@ -50,7 +50,7 @@ class Chains:
     def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
         """Return the remembered chain, or None if it may be out of date."""
         try:
-            chain = self._get((entity_id, resource, given))
+            chain = self.get((entity_id, resource, given))
         except TypeError:  # not hashable: no name, as `resolve` will say
             return None
         cache = self._cache

@@ -12,7 +12,7 @@ from .grant import Grant
 from .planning import Part, plan, plan_across_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
     from .chain import Chain
@@ -57,16 +57,13 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
 
     Return None where nobody can be served by what is known.
     """
-    if len(pending) == 1:
-        parts = plan(chain, pending[0].cost, now_ms)
-        if parts is not None:
-            return Draft(pending, parts)
-    else:
+    charges = pending
+    if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
-        parts = plan(chain, total(charges), now_ms, [charge.cost for charge in charges]) if charges else None
-        if parts is not None:
-            return Draft(charges, parts)
+    parts = plan(chain, [charge.cost for charge in charges], now_ms) if charges else None
+    if parts is not None:
+        return Draft(charges, parts)
     return (
         _draft_across_shards(chain, pending, now_ms)
         if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge)
@@ -111,14 +108,3 @@ def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, 
     for home, reading in zip(chain.homes, chain.home_readings(now_ms), strict=True):
         if refusal([reading], cost, now_ms) is not None:
             home.seen.refused = True
-
-
-def total(charges: Sequence[PendingCharge[Grant]]) -> Mapping[str, int]:
-    """Return what several charges cost together."""
-    if len(charges) == 1:
-        return charges[0].cost
-    amounts: dict[str, int] = {}
-    for charge in charges:
-        for name, amount in charge.cost.items():
-            amounts[name] = amounts.get(name, 0) + amount
-    return amounts

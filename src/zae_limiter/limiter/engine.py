@@ -8,44 +8,38 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.decide import refusal, statuses
+from ..core.decide import refusal
 from ..core.errors import (
     CapacityExceeded,
     RateLimiterUnavailable,
-    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
 from ..records import bucket, charging, ledger, reshaping
-from ..records.algebra import Committed, Conflict, Image, applied
+from ..records.algebra import Committed, Conflict
 from ..repository.backend import MAX_COMMIT
+from ..runtime.blocking import BlockingRuntime
 from ..runtime.retries import count_loss
-from ..stores.port import UpdatesInPlace
 from .amounts import check_known
 from .coalescer import PendingCharge, Place, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
-from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal, total
-from .grant import Grant, new_grant
-from .planning import Outdated, serials
+from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
+from .grant import NOTHING, Grant, new_grant
+from .planning import Outdated, add_up
 from .settling import Settling, settle_grant
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-    from ..core.values import LimitStatus
-    from ..records.level import Level
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .chain import Chain
     from .chains import Chains
 
 T = TypeVar("T")
-
-NOTHING: dict[str, int] = {}
 
 
 class Engine:
@@ -60,55 +54,12 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
+        self._runs_through = self.never_suspends or isinstance(backend.runtime, BlockingRuntime)
+        """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
-        self._update = backend.store.update_in_place if isinstance(backend.store, UpdatesInPlace) else None
-        self.updates_in_place = self._update is not None
         self._merges = merges
-
-    # A store inside the process: decided and committed under its lock.
-
-    def take_now(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> Grant | None:
-        """Take ``cost`` from a bucket inside the process, or raise `RateLimitExceeded`; a bucket is made if need be.
-
-        Return None where it takes more than that: several levels, other limits, a store that has to be asked.
-        """
-        homes = chain.homes
-        if self._update is None or len(homes) != 1:
-            return None
-        level, seen = homes[0]
-        if seen.seen_ms > now_ms:  # the clock has stepped back
-            now_ms = seen.seen_ms
-        before, image = None, None
-        if seen.image is None:
-            before, image = self._update(level.key, now_ms, _make, level, cost, now_ms)
-            if image is not None:
-                seen.show(image, now_ms)
-        if image is None:
-            before, image = self._update(level.key, now_ms, seen.spend, level, cost, now_ms)
-        if image is None:
-            if before is not None:
-                self._refuse_now(chain, before, cost, now_ms)
-            return None
-        return new_grant((chain, cost, (image,), now_ms, NOTHING, None, False))
-
-    def _refuse_now(self, chain: Chain, image: Image, cost: Mapping[str, int], now_ms: int) -> None:
-        """Raise the refusal of a bucket inside the process, where only tokens are missing."""
-        level, seen = chain.homes[0]
-        limits = seen.limits(level, image)
-        if limits is None or now_ms > limits.until_ms or not cost.keys() <= limits.by_name.keys():
-            return
-        lacks = never = False
-        for name, need in cost.items():
-            limit = limits.by_name[name]
-            if limit.level(image[limit.tk], now_ms) < need:
-                lacks, never = True, never or need > limit.capacity
-        if lacks:
-            seen.show(image, now_ms)
-            raise (CapacityExceeded if never else RateLimitExceeded)(partial(_describe, level, image, cost, now_ms))
-
-    # Any store: a guarded commit.
 
     async def take(
         self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline, atomic: bool = False
@@ -189,7 +140,7 @@ class Engine:
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs ``work`` to its end, also if the caller is cancelled."""
-        return work if self.never_suspends else self._runtime.finish(work, never_cancels=self._never_cancels)
+        return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:
         """Read the buckets of the chain."""
@@ -218,7 +169,8 @@ class Engine:
                         f"No decision within {charge.deadline.seconds:.3g} s: other calls were queued before it."
                     )
                 now_ms = self._clock.now_ms()
-            await self.finish(self._charge_batch(coalescer, chain, charge, now_ms))
+            work = self._charge_batch(coalescer, chain, charge, now_ms)
+            await (work if self._runs_through else self.finish(work))
         except BaseException as error:
             place = coalescer.withdraw(charge)
             dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
@@ -300,7 +252,7 @@ class Engine:
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
             seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        cost = charges[0].cost if len(charges) == 1 else total(charges)
+        cost = charges[0].cost if len(charges) == 1 else add_up([charge.cost for charge in charges])
         grant = new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
         if len(charges) == 1:
             charges[0].grant = grant
@@ -310,7 +262,7 @@ class Engine:
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment."""
         chain.show(conflict.images, self._clock.now_ms())
-        cost = total(chosen.charges)
+        cost = add_up([charge.cost for charge in chosen.charges])
         for level, seen in chain.shards():
             if seen.image is not None and level.key in conflict.images:
                 seen.mark_contended(charging.contended_limits(level, seen.image, cost, now_ms))
@@ -383,16 +335,3 @@ class Engine:
                 chain = await self.look(chain, deadline) if is_time_to_look(chain, now_ms) else chain
             homes = [choose_home(level, now_ms) for level in chain.levels]
         return self._chains.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
-
-
-def _make(image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
-    """Return a new bucket from which ``cost`` was taken; None if there is one, or if it does not fit."""
-    if image is not None or level.shard_count > 1 or not cost.keys() <= level.slots.keys():
-        return None
-    write = charging.first_charge(level, cost, now_ms, 1, next(serials))
-    return None if write is None else applied(None, write)
-
-
-def _describe(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
-    """Return the statuses of a refusal by one bucket."""
-    return statuses([bucket.reading([(level, image)], now_ms)], cost, now_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI, balance
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from .chain import Chain, LevelShard, LevelShards
     from .planning import Part
+
+
+NOTHING: dict[str, int] = {}
 
 
 class Grant(NamedTuple):
@@ -60,5 +63,9 @@ class Grant(NamedTuple):
         return {name: each.level(image[each.tk], self.now_ms) for name, each in limits.by_name.items()}
 
 
+GrantFields: TypeAlias = (
+    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, bool]"
+)
+"""The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""

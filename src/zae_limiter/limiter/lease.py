@@ -75,11 +75,11 @@ class Lease(LeaseCore):
         await self._charge(whole("times", times, 1, MAX_AMOUNT))
 
     async def __aenter__(self) -> Self:
-        if self._open or self._grant is not None:
+        if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
-        if grant is None:
+        take_now = self._limiter._take_now
+        self._granted = granted = None if take_now is None else take_now(self)
+        if granted is None:
             await self._enter()
         self._open = True
         return self
@@ -152,11 +152,11 @@ class SyncLease(LeaseCore):
         run(self._charge(whole("times", times, 1, MAX_AMOUNT)))
 
     def __enter__(self) -> Self:
-        if self._open or self._grant is not None:
+        if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
-        if grant is None:
+        take_now = self._limiter._take_now
+        self._granted = granted = None if take_now is None else take_now(self)
+        if granted is None:
             run(self._enter())
         self._open = True
         return self

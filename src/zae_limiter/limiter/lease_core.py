@@ -22,10 +22,11 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision
 from .amounts import check_amounts, check_known
+from .grant import Grant
 from .observers import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from typing import Any, Self, TypeVar
 
     from ..core.limit import Limit
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
     from .availability import Availability
     from .engine import Engine
-    from .grant import Grant
+    from .grant import GrantFields
     from .observers import Observers
     from .waiting import Lines
 
@@ -70,9 +71,10 @@ class Limiter(Protocol):
     _engine: Engine
     _lines: Lines
     _observers: Observers
-    _takes_now: bool
 
-    def _take_now(self, lease: LeaseCore) -> Grant | None: ...
+    @property
+    def _take_now(self) -> Callable[[LeaseCore], GrantFields | None] | None: ...
+
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant: ...
     async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None: ...
     async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None: ...
@@ -90,7 +92,7 @@ class LeaseCore:
     _open = False
     _correctable = False
     """Whether it has ended and `adjust` still writes."""
-    _grant: Grant | None = None
+    _granted: GrantFields | Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
     _waited = 0.0
@@ -104,6 +106,15 @@ class LeaseCore:
         self._resource = resource
         self._cost = cost
         self._options = options
+
+    @property
+    def _grant(self) -> Grant | None:
+        """The grant. It is made when somebody looks at it: most leases end as they began."""
+        granted = self._granted
+        if granted is None or isinstance(granted, Grant):
+            return granted
+        self._granted = grant = Grant(*granted)
+        return grant
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -160,11 +171,11 @@ class LeaseCore:
 
         Raises what `enter` raises.
         """
-        if self._open or self._grant is not None:
+        if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        limiter = self._limiter
-        self._grant = grant = limiter._take_now(self) if limiter._takes_now else None
-        self._open = grant is not None
+        take_now = self._limiter._take_now
+        self._granted = granted = None if take_now is None else take_now(self)
+        self._open = granted is not None
         return self._open
 
     def try_exit(self, *, final: bool = True) -> bool:
@@ -219,7 +230,7 @@ class LeaseCore:
         taking = limiter._take(self, self._cost, max_wait_ms)
         try:
             observed = limiter._observers.all
-            self._grant = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
+            self._granted = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
         except RateLimiterUnavailable as error:
             self._do_without(error)
         self._open = True

@@ -13,12 +13,14 @@ from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
-from ..runtime.blocking import run
 from ..runtime.deadline import Deadline
+from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
 from .availability import Availability
 from .chains import Chains
 from .engine import Engine
+from .grant import new_grant
+from .in_place import InPlace
 from .lease import Lease
 from .lease_core import AcquireOptions, apportion
 from .observers import Observers, observe_store
@@ -121,8 +123,12 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._observers.replace(observers)
         self._backend.store = observe_store(self.repository._backend.store, self._observers)
         self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
-        self._updates_in_place = self._speculative and self._engine.updates_in_place
-        self._takes_now = self._updates_in_place and not observers  # an observed take begins with the stop-watch
+        store = self._backend.store
+        self._in_place = None
+        if self._speculative and isinstance(store, UpdatesInPlace):
+            self._in_place = InPlace(store, self._backend, self._chains, self._lines)
+        # An observed take begins with the stop-watch.
+        self._take_now = None if observers or self._in_place is None else self._in_place.take
 
     def acquire(
         self,
@@ -186,23 +192,13 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
         return atomic
 
-    def _take_now(self, lease: LeaseCore) -> Grant | None:
-        """Take the cost of a lease where nobody has to be asked or waited for; return None otherwise."""
-        options = lease._options
-        if not options.plain or self._lines.waiting:
-            return None
-        now_ms = self._clock.now_ms()
-        name = (lease._entity_id, lease._resource, options.given)
-        chain = self._chains.known(*name, now_ms) or run(self._chains.resolve(*name, self._deadline()))
-        return self._engine.take_now(chain, lease._cost, now_ms)
-
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         options, availability = lease._options, self._availability
-        if self._observers.all and self._updates_in_place and cost is lease._cost:
-            grant = self._take_now(lease)  # else the lease has tried it
-            if grant is not None:
-                return grant
+        if self._observers.all and self._in_place is not None and cost is lease._cost:
+            taken = self._in_place.take(lease)  # else the lease has tried it
+            if taken is not None:
+                return new_grant(taken)
         name = (lease._entity_id, lease._resource, options.given)
         deadline, answers = Deadline(options.timeout, self._backend.stopwatch), availability.answers
         now_ms = self._clock.now_ms()

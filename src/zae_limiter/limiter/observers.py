@@ -15,8 +15,9 @@ from ..records.algebra import Committed, Conflict
 from ..stores.port import UpdatesInPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from typing import TypeVar, TypeVarTuple
+    from collections.abc import Awaitable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self, TypeVar
 
     from ..clock import Clock
     from ..core.values import BackendCapabilities
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..stores.port import Store
 
     T = TypeVar("T")
-    Ts = TypeVarTuple("Ts")
 
 _METHODS = ("on_decision", "on_settlement", "on_store_call", "on_config_lookups", "on_state_change")
 
@@ -149,22 +149,52 @@ class ObservedStore:
 
 
 class ObservedStoreInProcess(ObservedStore):
-    """The same for a store that `UpdatesInPlace`."""
+    """The same for a store that `UpdatesInPlace`: it is its own lock and images, to see what is written."""
 
     _inner: UpdatesInPlace  # type: ignore[assignment]  # a store as well
+    _started = 0.0
+    _written = False
 
-    def update_in_place(
-        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
-    ) -> tuple[Image | None, Image | None]:
-        """Change a bucket of the store inside."""
-        started = self._observers.now()
-        try:
-            before, image = self._inner.update_in_place(key, now_ms, change, *args)
-        except BaseException as error:
-            self._tell("update", started, "failed", error)
-            raise
-        self._tell("update", started, "conflict" if image is None else "done")
-        return before, image
+    @property
+    def lock(self) -> Self:
+        """The lock of the store inside, timed."""
+        return self
+
+    @property
+    def images(self) -> Self:
+        """The images of the store inside, watched."""
+        return self
+
+    def __enter__(self) -> None:
+        self._inner.lock.__enter__()
+        self._started, self._written = self._observers.now(), False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        started, written = self._started, self._written
+        self._inner.lock.__exit__(kind, error, trace)
+        refused = error is None or isinstance(error, RateLimitExceeded)
+        self._tell(
+            "update", started, "done" if written else "conflict" if refused else "failed", None if refused else error
+        )
+
+    def get(self, pk: str) -> Image | None:
+        """Return an image of the store inside."""
+        return self._inner.images.get(pk)
+
+    def __setitem__(self, pk: str, image: Image) -> None:
+        self._written = True
+        self._inner.images[pk] = image
+
+    def find_bucket(self, key: Key, now_ms: int) -> Image | None:
+        """Find a bucket in the store inside."""
+        return self._inner.find_bucket(key, now_ms)
+
+    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+        """Add a bucket to the store inside."""
+        self._written = True
+        self._inner.insert_bucket(key, image, now_ms)
 
 
 def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:

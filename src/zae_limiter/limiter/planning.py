@@ -15,7 +15,7 @@ from ..records.ledger import BucketChange, with_usage
 from ..records.level import HOUR_END, SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
@@ -44,26 +44,34 @@ class Outdated(Exception):
     """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
 
 
-def plan(
-    chain: Chain, cost: Mapping[str, int], now_ms: int, each: Sequence[Mapping[str, int]] = ()
-) -> list[Part] | None:
-    """Take ``cost``, all that ``each`` of several grants takes, from the home shard of every bucket.
+def plan(chain: Chain, costs: Sequence[Mapping[str, int]], now_ms: int) -> list[Part] | None:
+    """Take the ``costs`` of one or several grants together from the home shard of every bucket.
 
     Return None where one of them has too little. Raise `Outdated` where the chain is not what it was any more.
     """
+    cost = costs[0] if len(costs) == 1 else add_up(costs)
     parts = []
     for home in chain.homes:
         level, seen = home
         image = seen.image
         if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
-        grants = sum(map(level.charges, each)) if len(each) > 1 else 1
+        grants = sum(map(level.charges, costs)) if len(costs) > 1 else 1
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else charging.ALONE
         part = _plan_part(home, image, cost, now_ms, contention, grants)
         if part is None:
             return None
         parts.append(part)
     return parts
+
+
+def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return what several grants cost together."""
+    amounts: dict[str, int] = {}
+    for cost in costs:
+        for name, amount in cost.items():
+            amounts[name] = amounts.get(name, 0) + amount
+    return amounts
 
 
 def plan_across_shards(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:

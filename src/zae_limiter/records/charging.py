@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, between, refill_ms
-from ..core.draw import AnchoredLimit, apply_draw, draw, draw_all
+from ..core.draw import AnchoredLimit, apply_draw, draw
 from . import keys, pressure
-from .algebra import ABSENT, NEVER, TTL, Image, Write, expiry_seconds
+from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, Level
@@ -180,15 +180,11 @@ def charge(
         add |= {CHANGES: changes} if level.usage_days else {}
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    return new_write((level.key, tuple(guards), put, add, (), _choose_expiry(level, image, now_ms), False, image))
-
-
-def _choose_expiry(level: Level, image: Image, now_ms: int) -> int | None:
-    """Return the expiry of a bucket that is charged now; None where it stays as it is."""
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
-        return NEVER if TTL in image else None
-    expires_ms = now_ms + level.lifetime_ms
-    return expires_ms if expires_ms > image.get(TTL, 0) * MILLI else None
+        expires_ms = NEVER if TTL in image else None
+    elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
+        expires_ms = None  # it stays as it is
+    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
 def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
@@ -199,39 +195,6 @@ def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms
         return tk, since
     since = max(limit.capacity - tk - 1, earliest)
     return min(tk, limit.capacity - since - 1), since
-
-
-def spend(
-    image: Image | None, level: Level, limits: AnchoredLimits | None, cost: Mapping[str, int], now_ms: int
-) -> Image | None:
-    """Return the image after ``cost`` was taken from it, for a store inside the process.
-
-    Return None where it does not fit, and where it takes more than that: a bucket to be made or to be moved to
-    other limits or another hour, a name that is no limit.
-    """
-    if image is None or limits is None or now_ms > limits.until_ms:
-        return None
-    if level.usage_days and now_ms >= image.get(HOUR_END, 0):
-        return None
-    try:
-        changed = draw_all(limits.by_name, image, cost, now_ms)
-    except KeyError:
-        return None
-    if changed is None:
-        return None
-    new = image.copy()
-    if changed:
-        new.update(changed)
-        if now_ms > new[NEWEST]:
-            new[NEWEST] = now_ms
-        if level.usage_days:
-            new[CHANGES] += 1
-    if level.lifetime_ms:
-        if now_ms + level.lifetime_ms > new.get(TTL, 0) * MILLI:
-            new[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
-    elif TTL in new:
-        del new[TTL]
-    return new
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

@@ -6,13 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import charging
-from ..records.bucket import inspect
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.draw import AnchoredLimit
     from ..core.give_back import Order
     from ..records.algebra import Image, Key
     from ..records.charging import AnchoredLimits, Contention
@@ -37,6 +37,7 @@ class Return(NamedTuple):
 _MOST_RETURNS = 32
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
+NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
 
 
@@ -51,7 +52,18 @@ class LastSeen:
     the other way round, so an image is never taken for newer than it is.
     """
 
-    __slots__ = ("_calm", "_checked", "contended", "image", "lost", "refused", "returning", "returns", "seen_ms")
+    __slots__ = (
+        "_calm",
+        "_checked",
+        "contended",
+        "image",
+        "lost",
+        "refused",
+        "returning",
+        "returns",
+        "seen_ms",
+        "spendable",
+    )
 
     def __init__(self) -> None:
         self.image: Image | None = None
@@ -64,10 +76,14 @@ class LastSeen:
         self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
+        self.spendable = NOT_SPENDABLE
+        """For a store inside the process: a level, its limits in `image`, the last instant at which they can be drawn
+        from as they are, and the last at which this leaves the expiry as it is."""
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = False
+        self.spendable = NOT_SPENDABLE
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
@@ -75,6 +91,7 @@ class LastSeen:
     def clear(self) -> None:
         """Forget what was seen."""
         self.refused = False
+        self.spendable = NOT_SPENDABLE
         self.image = None
         self.seen_ms = 0
 
@@ -91,27 +108,6 @@ class LastSeen:
         limits = charging.anchored_limits(level, image)
         self._checked = (level, image, limits)
         return limits
-
-    def spend(self, image: Image | None, level: Level, cost: Mapping[str, int], now_ms: int) -> Image | None:
-        """Return the image of a bucket in the process after ``cost`` was taken, and keep it as the last seen.
-
-        Return None where it does not fit or takes more than that. Raise CorruptRecordError for a damaged bucket.
-        """
-        if image is None:
-            return None
-        known_level, known_image, limits = self._checked
-        if known_image is not image or known_level is not level:
-            limits = charging.anchored_limits(level, inspect(level.key, image))
-        new = charging.spend(image, level, limits, cost, now_ms)
-        if new is None:
-            self._checked = (level, image, limits)
-            return None
-        self._checked = (level, new, limits)
-        self.refused = False
-        self.image = new
-        if now_ms > self.seen_ms:
-            self.seen_ms = now_ms
-        return new
 
     def contention(self, now_ms: int) -> Contention:
         """Return what is known of others who write the bucket: after a calm write only as long as that is recent."""

@@ -13,7 +13,7 @@ from ..core.limit import MAX_AMOUNT, seconds, whole
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys
 from ..stores.bounded import MAX_CACHED_KEYS
-from ..stores.provisioning import Metered, Provisioned
+from ..stores.port import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
 from .buckets import SurveyOperations
 from .configs import ConfigOperations

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..core.limit import MAX_AMOUNT, whole
@@ -31,9 +31,8 @@ from .table import Name, Table, is_bucket, key_of, name_of
 from .unbooked import Unbooked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Set
+    from collections.abc import Sequence, Set
 
-Ts = TypeVarTuple("Ts")
 
 CAPABILITIES = BackendCapabilities(
     name="memory",
@@ -61,18 +60,19 @@ class MemoryStore:
         self.max_buckets = whole("max_buckets", max_buckets, 1, MAX_AMOUNT, "buckets")
         self.evicted_unfull = 0
         self.dropped_usage = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._table = Table()
+        self.images = self._table.images
         self._queue = EvictionQueue(self._table.get)
         self._unbooked = Unbooked(usage_retention_days, self._table.packer)
         self._windows: list[tuple[str, str]] = []
         """Usage records by the end of their window, as a heap; some of them are gone."""
-        protect(self._lock)
+        protect(self.lock)
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
-        with self._lock:
+        with self.lock:
             if self._unbooked.windows:
                 self._book_usage(keys, now_ms)
             return [self._live(name_of(key), now_ms) for key in keys]
@@ -80,7 +80,7 @@ class MemoryStore:
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
-        with self._lock:
+        with self.lock:
             if self._unbooked.windows:
                 self._book_usage([write.key for write in writes], now_ms)
             before = {write.key: self._live(name_of(write.key), now_ms) for write in writes}
@@ -90,36 +90,26 @@ class MemoryStore:
             self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
 
-    def update_in_place(
-        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
-    ) -> tuple[Image | None, Image | None]:
-        """Replace a bucket's image by what ``change`` makes of it; return the image before, and the new one.
+    def find_bucket(self, key: Key, now_ms: int) -> Image | None:
+        """Return a bucket that lives at ``now_ms``, from then on one of `images`; to be called under the lock."""
+        image = self._table.use(key.pk)
+        if image is not None and image.get(TTL, now_ms) * 1000 <= now_ms:
+            self._table.drop(key.pk, image)
+            return None
+        return image
 
-        Where there is none yet, what ``change`` returns is the new bucket. Otherwise the new image must not differ in
-        its index attributes.
-        """
-        name = key.pk
-        images = self._table.images
-        with self._lock:
-            image = images.get(name)
-            if image is None:
-                image = self._table.use(name)
-            if image is not None and image.get(TTL, now_ms) * 1000 <= now_ms:
-                self._table.drop(name, image)
-                image = None
-            new = change(image, *args)
-            if new is not None:
-                if image is not None:
-                    images[name] = new
-                else:
-                    self._insert(name, new)
-                    self._make_room((name,), now_ms)
-            return image, new
+    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+        """Add a bucket that is not there; to be called under the lock."""
+        table, name = self._table, key.pk
+        table.insert(name, image)
+        self._queue.note(name, full_at(image), table.buckets)
+        if table.buckets > self.max_buckets:
+            self._make_room((name,), now_ms)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
         now_ms = self.clock.now_ms()
-        with self._lock:
+        with self.lock:
             for entity in (query.pk,) if query.gsi is None else self._unbooked.entities():
                 self._book(entity, now_ms)
             found = ((key_of(name), self._live(name, now_ms)) for name in self._table.find(query))

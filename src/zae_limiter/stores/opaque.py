@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def opaque_id() -> str:
-    """Eleven characters that fit into a key and into a shell."""
+    """Return eleven random characters that fit into a key and into a shell."""
     from secrets import token_urlsafe  # on first use: it brings the cryptography modules along
 
     found = token_urlsafe(8)

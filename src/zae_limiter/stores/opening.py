@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,15 +13,22 @@ from urllib.parse import unquote
 from ..core import names
 from ..core.errors import ValidationError
 from .redis.settings import SCHEMES, parse
-from .urls import USAGE, mask_url, parse_options, split_url
+from .urls import USAGE, mask_url, parse_options, split_url, url_error
 
 if TYPE_CHECKING:
     from ..clock import Clock
     from .port import Store
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
-EXTRA = 'pip install "zae-limiter[{}]"'
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_DYNAMODB_OPTIONS = {
+    "region": str,
+    "endpoint_url": str,
+    "profile": str,
+    "timeout": float,
+    "connect_timeout": float,
+    "max_connections": int,
+}
 _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
 
@@ -38,12 +45,7 @@ def store_url(url_or_name: str | None, name: str | None = None) -> str:
 
 
 def open_store(
-    url: str,
-    *,
-    blocking: bool,
-    clock: Clock | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
+    url: str, *, blocking: bool, clock: Clock | None = None, region: str | None = None, endpoint_url: str | None = None
 ) -> Store:
     """Open the store that ``url`` names. Raise `ValidationError` for an invalid URL.
 
@@ -55,15 +57,20 @@ def open_store(
         endpoint_url: The AWS endpoint, for DynamoDB.
     """
     scheme, separator, _ = url.partition("://")
-    opener = _OPENERS.get(scheme.lower()) if separator else None
-    if opener is None:
-        known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ValidationError("url", mask_url(url), f"has an unknown scheme; use one of {known}")
-    aws = {"region": region, "endpoint_url": endpoint_url}
-    return opener(url, blocking, clock, {name: value for name, value in aws.items() if value is not None})
+    match scheme.lower() if separator else None:
+        case "memory":
+            return _open_memory(url, clock)
+        case "sqlite":
+            return _open_sqlite(url, blocking, clock)
+        case "dynamodb":
+            return _open_dynamodb(url, blocking, clock, {"region": region, "endpoint_url": endpoint_url})
+        case name if name in SCHEMES:
+            return _open_redis(url, blocking, clock)
+    known = ", ".join(f"{name}://" for name in ("memory", "sqlite", "dynamodb", *SCHEMES))
+    raise url_error(url, f"has an unknown scheme; use one of {known}")
 
 
-def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_memory(url: str, clock: Clock | None) -> Store:
     from .memory import MemoryStore
 
     parts = split_url(url)
@@ -76,66 +83,47 @@ def _open_memory(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str
     return shared
 
 
-def _open_sqlite(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
-    from .sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
+def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
+    from .sqlite import AsyncSqliteStore, SqliteStore
 
     parts = split_url(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or "\x00" in path:
-        raise ValidationError(
-            "url", mask_url(url), "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute"
-        )
-    file = SqliteFile(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
-    return SqliteStore(file) if blocking else AsyncSqliteStore(file)
+        raise url_error(url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute")
+    kind = SqliteStore if blocking else AsyncSqliteStore
+    return kind(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
 
 
-def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str | None]) -> Store:
     """Open a DynamoDB table. Makes no call; ``clock`` is the host's clock, corrected by DynamoDB's."""
     parts = split_url(url)
     if not _TABLE.fullmatch(parts.netloc) or parts.path not in ("", "/") or parts.fragment:
-        raise ValidationError(
-            "url", mask_url(url), "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'"
-        )
-    options = parse_options(url, parts, _DYNAMODB)
+        raise url_error(url, "needs a table: dynamodb://my-app, of 3 to 255 letters, digits, '_', '.' and '-'")
+    options = parse_options(url, parts, _DYNAMODB_OPTIONS)
     for name, value in aws.items():
-        if options.setdefault(name, value) != value:
+        if value is not None and options.setdefault(name, value) != value:
             raise ValidationError(name, value, f"contradicts {options[name]!r} in {mask_url(url)!r}; pass one of them")
-    if find_spec("botocore") is None:
-        raise ValidationError(
-            "url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('dynamodb')}"
-        )
+    _check_installed(url, "botocore", "dynamodb")
     from .dynamodb.client import open_client
     from .dynamodb.settings import check_endpoint, check_region
     from .dynamodb.store import DynamoStore
 
-    for name, check in (("region", check_region), ("endpoint_url", check_endpoint)):
-        if name in options:
-            check(options[name])
+    if "region" in options:
+        check_region(options["region"])
+    if "endpoint_url" in options:
+        check_endpoint(options["endpoint_url"])
     return DynamoStore(open_client(parts.netloc, blocking=blocking, host_clock=clock, **options))
 
 
-def _open_redis(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str]) -> Store:
+def _open_redis(url: str, blocking: bool, clock: Clock | None) -> Store:
     """Open a Redis store. Does not connect; ``clock`` is the host's clock, corrected by the server's."""
     settings = parse(url)
-    if find_spec("redis") is None:
-        raise ValidationError("url", mask_url(url), f"needs packages that are not installed: {EXTRA.format('redis')}")
+    _check_installed(url, "redis", "redis")
     from .redis.store import open_redis
 
     return open_redis(settings, blocking=blocking, host_clock=clock)
 
 
-_DYNAMODB = {
-    "region": str,
-    "endpoint_url": str,
-    "profile": str,
-    "timeout": float,
-    "connect_timeout": float,
-    "max_connections": int,
-}
-
-_OPENERS: dict[str, Callable[[str, bool, Clock | None, Mapping[str, str]], Store]] = {
-    "memory": _open_memory,
-    "sqlite": _open_sqlite,
-    "dynamodb": _open_dynamodb,
-    **dict.fromkeys(SCHEMES, _open_redis),
-}
+def _check_installed(url: str, package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise url_error(url, f'needs packages that are not installed: pip install "zae-limiter[{extra}]"')

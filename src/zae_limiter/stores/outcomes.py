@@ -1,4 +1,4 @@
-"""What can become of a request to a remote store, and what may be done about it; the same words for all of them.
+"""The outcomes of a request to a remote store, and what may be done about them; the same words for all stores.
 
 Everything about sending again hangs on it: only what was surely not carried out, or does no harm twice, is sent again.
 """
@@ -28,7 +28,7 @@ class Unknown(Exception):
 
 
 class Remedy(enum.Enum):
-    """What helps against a failure. Unless it says otherwise, the request was surely not carried out."""
+    """The remedy for a failure. Unless it says otherwise, the request was surely not carried out."""
 
     NONE = enum.auto()
     WAIT = enum.auto()
@@ -50,7 +50,7 @@ class Remedy(enum.Enum):
 
 
 class Meaning(NamedTuple):
-    """What an error of a store says: a row of the table from its codes to our errors."""
+    """The meaning of an error of a store: a row of the table from its codes to our errors."""
 
     kind: type[ZAELimiterError]
     remedy: Remedy

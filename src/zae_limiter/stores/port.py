@@ -1,17 +1,17 @@
-"""The store port: four verbs, and two extra abilities."""
+"""The store port: four verbs, and extra abilities that only some stores have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVarTuple, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ..clock import Clock
+    from ..core.reports import BackendStats
     from ..core.values import BackendCapabilities
     from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
-
-Ts = TypeVarTuple("Ts")
 
 
 class Store(Protocol):
@@ -59,19 +59,59 @@ class Replaceable(Protocol):
         ...
 
 
+class Images(Protocol):
+    """Images by partition key."""
+
+    def get(self, pk: str, /) -> Image | None:
+        """Return an image, or None where there is none."""
+        ...
+
+    def __setitem__(self, pk: str, image: Image, /) -> None: ...
+
+
 @runtime_checkable
 class UpdatesInPlace(Protocol):
-    """An extra ability of a store inside the process: it has one bucket changed under its lock.
+    """An extra ability of a store inside the process: whoever holds its lock may change its buckets.
 
     A plain acquire then needs neither guards nor a coroutine. Other stores are served by `Store.commit`.
     """
 
-    def update_in_place(
-        self, key: Key, now_ms: int, change: Callable[[Image | None, *Ts], Image | None], *args: *Ts
-    ) -> tuple[Image | None, Image | None]:
-        """Replace a bucket's image by what ``change`` makes of it; return the image before, and the new one.
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Return what to hold during all of this."""
+        ...
 
-        ``change`` gets None where there is no bucket, and what it makes then is a new one. It returns None to leave
-        the bucket as it is.
-        """
+    @property
+    def images(self) -> Images:
+        """Return the buckets that were used last. An image may be replaced by one that is in the same indexes."""
+        ...
+
+    def find_bucket(self, key: Key, now_ms: int) -> Image | None:
+        """Return the bucket if it lives at ``now_ms``, from then on one of `images`; else None."""
+        ...
+
+    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+        """Add a bucket that is not there."""
+        ...
+
+
+@runtime_checkable
+class Provisioned(Protocol):
+    """A store whose table must exist before it can be used. It is only created on request."""
+
+    async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
+        """Create the table. A suitable one is left alone."""
+        ...
+
+    async def check_table(self) -> None:
+        """Raise an error if the table is missing or unsuitable. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A store that counts its calls and what they cost."""
+
+    def stats(self) -> BackendStats:
+        """Return the counters as of now."""
         ...

@@ -11,29 +11,11 @@ if TYPE_CHECKING:
 
 INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 
-_SEPARATOR = "\x00"
-
 
 def index_entry(index: str, image: Image) -> tuple[str, str] | None:
     """Return the index keys of a record, or None if the index does not hold it."""
     pk = image.get(f"{index}PK")
     return None if pk is None else (pk, image.get(f"{index}SK", ""))
-
-
-def page_of(rows: Sequence[tuple[Key, Image]], query: Query) -> Page:
-    """Return the page that a query asks for, from all records of its partition."""
-    found = []
-    for key, image in rows:
-        sort = _sort_key(key, image, query.gsi)
-        if within(sort, query):
-            found.append((cursor_of(sort, key), key, image))
-    found.sort(key=lambda row: row[0], reverse=query.descending)
-    if query.after is not None:
-        after = query.after
-        found = [row for row in found if (row[0] < after if query.descending else row[0] > after)]
-    page = found[: query.limit]
-    more = len(found) > len(page)
-    return Page(tuple((key, image) for _, key, image in page), page[-1][0] if more and page else None)
 
 
 def within(sort: str, query: Query) -> bool:
@@ -47,11 +29,25 @@ def within(sort: str, query: Query) -> bool:
 
 def cursor_of(sort: str, key: Key) -> str:
     """Return the cursor of a record in a range, unique also if records share their index keys."""
-    return _SEPARATOR.join((sort, *key))
+    return "\x00".join((sort, *key))
 
 
-def _sort_key(key: Key, image: Image, index: str | None) -> str:
-    if index is None:
-        return key.sk
-    entry = index_entry(index, image)
-    return entry[1] if entry else ""
+def first_page(rows: Sequence[tuple[str, Key, Image]], limit: int) -> Page:
+    """Return the first ``limit`` of all rows, which are cursor, key and image, as a page."""
+    page = rows[:limit]
+    more = len(rows) > len(page)
+    return Page(tuple((key, image) for _, key, image in page), page[-1][0] if more and page else None)
+
+
+def page_of(records: Sequence[tuple[Key, Image]], query: Query) -> Page:
+    """Return the page that a query asks for, from all records of its partition."""
+    rows = []
+    for key, image in records:
+        sort = key.sk if query.gsi is None else (index_entry(query.gsi, image) or ("", ""))[1]
+        if within(sort, query):
+            rows.append((cursor_of(sort, key), key, image))
+    rows.sort(key=lambda row: row[0], reverse=query.descending)
+    after = query.after
+    if after is not None:
+        rows = [row for row in rows if (row[0] < after if query.descending else row[0] > after)]
+    return first_page(rows, query.limit)

@@ -1,13 +1,14 @@
 """The SQLite store: one file shared by many processes of a machine.
 
 WAL journal and `BEGIN IMMEDIATE` for every commit, so guards are checked and writes made under the file's write lock.
-`SqliteFile` does the work and blocks; `SqliteStore` calls it directly for blocking code, `AsyncSqliteStore` from a
-thread, so that an event loop never waits for the disk or for another process.
+A record is a row with its attributes as JSON. `SqliteStore` blocks; `AsyncSqliteStore` does the same in a thread, so
+that an event loop never waits for the disk or for another process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
@@ -18,17 +19,22 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
-from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds
+from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
 from ..records.usage import USAGE_RETENTION_DAYS
-from . import sqlite_rows as rows
-from .ranges import cursor_of
+from .ranges import INDEXES, cursor_of, index_entry
+
+if TYPE_CHECKING:
+    import asyncio
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     name="sqlite",
@@ -40,22 +46,15 @@ CAPABILITIES = BackendCapabilities(
     usage_retention_days=USAGE_RETENTION_DAYS,
 )
 
-if TYPE_CHECKING:
-    import asyncio
-
-A = TypeVar("A")
-T = TypeVar("T")
-
 _APPLICATION = 0x5A41454C  # "ZAEL": marks a file as ours
 _LAYOUT = 1
 _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
-_REASONS: dict[int, tuple[type[InfrastructureError], str]] = {
-    sqlite3.SQLITE_NOTADB: (CorruptRecordError, "it is not a SQLite database; choose another path"),
-    sqlite3.SQLITE_CORRUPT: (CorruptRecordError, "it is damaged; restore it from a backup or move it away"),
-}
-_OUTAGES = {
+_DAMAGED = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
+_REASONS = {
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database; choose another path",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup or move it away",
     sqlite3.SQLITE_BUSY: "it is locked by another process; raise ?timeout= or find the holder",
     sqlite3.SQLITE_LOCKED: "a table is locked by another connection of this process",
     sqlite3.SQLITE_READONLY: "it is read-only; check the permissions of file and directory",
@@ -66,8 +65,15 @@ _OUTAGES = {
 }
 
 
-class SqliteFile:
-    """The file and its one connection. Every method blocks; only one thread at a time uses the connection."""
+class SqliteStore:
+    """A SQLite file for blocking code: the coroutines never suspend. Only one thread at a time uses its one connection.
+
+    Args:
+        path: The file. It is created with the first call.
+        clock: Replaces the clock of the host, e.g. in tests.
+        timeout: The seconds that a call may take unless it says otherwise.
+        usage_retention_days: The days for which usage is kept, 0 for none.
+    """
 
     def __init__(
         self,
@@ -89,42 +95,56 @@ class SqliteFile:
         protect(self._lock)
         before_fork(self._disconnect)  # SQLite's locks belong to the process that took them
 
-    def read(self, keys: Sequence[Key], timeout: float | None = None) -> list[Image | None]:
+    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
-        now_ms = self.clock.now_ms()
-        with self._connect(timeout) as db:
-            return [rows.load(db, key, now_ms) for key in keys]
+        return await self._run(self._read, keys, timeout)
 
-    def commit(self, writes: Sequence[Write], timeout: float | None = None) -> Committed | Conflict:
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        with self._connect(timeout) as db:
-            db.execute("BEGIN IMMEDIATE")
-            now_ms = self.clock.now_ms()
-            before = [None if write.blind else rows.load(db, write.key, now_ms) for write in writes]
-            if not all(holds(old, write.guards) for old, write in zip(before, writes, strict=True)):
-                db.execute("ROLLBACK")
-                return Conflict({write.key: old for write, old in zip(writes, before, strict=True)})
-            images = tuple(rows.apply(db, write, old) for old, write in zip(before, writes, strict=True))
-            self._sweep(db, now_ms)
-            db.execute("COMMIT")
-            return Committed(images)
+        return await self._run(self._commit, writes, timeout)
 
-    def query(self, query: Query, timeout: float | None = None) -> Page:
+    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        sql, values = rows.select(query, self.clock.now_ms() // 1000)
-        with self._connect(timeout) as db:
-            found = db.execute(sql, values).fetchall()
-        page = found[: query.limit]
-        more = len(found) > len(page)
-        items = tuple((Key(pk, sk), rows.parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
-        return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
+        return await self._run(self._query, query, timeout)
+
+    async def close(self) -> None:
+        """Close the connection. The next use opens it again."""
+        self._close()
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
         """Call ``forget`` whenever the file turns out to have been replaced. Keeps a weak reference to it."""
         self._watchers.append(weakref.WeakMethod(forget))
 
-    def close(self) -> None:
-        """Close the connection. The next use opens it again."""
+    async def _run(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        return work(argument, timeout)
+
+    def _read(self, keys: Sequence[Key], timeout: float | None) -> list[Image | None]:
+        now_ms = self.clock.now_ms()
+        with self._connect(timeout) as db:
+            return [_load(db, key, now_ms) for key in keys]
+
+    def _commit(self, writes: Sequence[Write], timeout: float | None) -> Committed | Conflict:
+        with self._connect(timeout) as db:
+            db.execute("BEGIN IMMEDIATE")
+            now_ms = self.clock.now_ms()
+            pairs = [(write, None if write.blind else _load(db, write.key, now_ms)) for write in writes]
+            if not all(holds(old, write.guards) for write, old in pairs):
+                return Conflict({write.key: old for write, old in pairs})
+            images = tuple(_apply(db, write, old) for write, old in pairs)
+            self._sweep(db, now_ms)
+            db.execute("COMMIT")
+            return Committed(images)
+
+    def _query(self, query: Query, timeout: float | None) -> Page:
+        sql, values = _select(query, self.clock.now_ms() // 1000)
+        with self._connect(timeout) as db:
+            found = db.execute(sql, values).fetchall()
+        page = found[: query.limit]
+        more = len(found) > len(page)
+        items = tuple((Key(pk, sk), _parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
+        return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
+
+    def _close(self) -> None:
         with self._lock:
             self._disconnect()
 
@@ -159,20 +179,17 @@ class SqliteFile:
 
     def _identify(self) -> tuple[int, int] | None:
         """Return the identity of the file at the path, or None if there is none."""
-        try:
+        with contextlib.suppress(OSError):
             found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            return found.st_dev, found.st_ino
+        return None
 
     def _drop_replaced_file(self) -> RateLimiterUnavailable:
         """Close a file that is no longer the one at the path, and return the error to raise."""
         self._disconnect()
         self._identity = None
-        for watcher in self._watchers:
-            forget = watcher()
-            if forget is not None:
-                forget()
+        for forget in filter(None, [watcher() for watcher in self._watchers]):
+            forget()
         reason = "it was deleted or replaced while it was open; the next call opens what is there, or makes a new one"
         tell(STORE_REPLACED, "SQLite file %r: %s", self.path, reason, zae_backend=self.capabilities.name)
         return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")
@@ -196,8 +213,15 @@ class SqliteFile:
             db.execute("COMMIT")
             if application == 0 and tables == 0:
                 self._create_schema(db, deadline)
-            else:
-                self._check(application, layout)
+            elif application != _APPLICATION:
+                raise IncompatibleSchemaError(
+                    f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
+                    "nothing was changed. Choose another path."
+                )
+            elif layout > _LAYOUT:
+                raise IncompatibleSchemaError(
+                    f"SQLite file {self.path!r} has layout {layout}, this version reads {_LAYOUT}. Upgrade zae-limiter."
+                )
             db.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
             db.close()
@@ -215,17 +239,6 @@ class SqliteFile:
         db.execute(f"PRAGMA user_version = {_LAYOUT}")
         db.execute("COMMIT")
 
-    def _check(self, application: int, layout: int) -> None:
-        if application != _APPLICATION:
-            raise IncompatibleSchemaError(
-                f"SQLite file {self.path!r} belongs to another program (application id {application:#x}); "
-                "nothing was changed. Choose another path."
-            )
-        if layout > _LAYOUT:
-            raise IncompatibleSchemaError(
-                f"SQLite file {self.path!r} has layout {layout}, this version reads {_LAYOUT}. Upgrade zae-limiter."
-            )
-
     def _sweep(self, db: sqlite3.Connection, now_ms: int) -> None:
         """Delete some expired records inside the running commit, every ten seconds."""
         if 0 <= now_ms - self._swept_ms < _SWEEP_EVERY_MS:
@@ -238,11 +251,43 @@ class SqliteFile:
 
     def _translate(self, error: sqlite3.Error) -> InfrastructureError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _REASONS:
-            kind, reason = _REASONS[code]
-            return kind(f"SQLite file {self.path!r}: {reason} ({error})")
-        reason = _OUTAGES.get(code, str(error))
-        return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason} ({error})", error)
+        message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
+        return CorruptRecordError(message) if code in _DAMAGED else RateLimiterUnavailable(message, error)
+
+
+class AsyncSqliteStore(SqliteStore):
+    """A SQLite file for async code. Every call runs in a thread beside the event loop."""
+
+    _pool: ThreadPoolExecutor | None = None
+    _pid = 0
+
+    async def close(self) -> None:
+        """Close the connection and end the thread."""
+        await self._submit(self._close)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    async def _run(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
+        """Do ``work`` in the thread with the seconds that are left when it starts."""
+        import asyncio
+
+        patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        job = self._submit(lambda: work(argument, max(0.0, deadline - time.monotonic())))
+        try:
+            return await asyncio.wait_for(job, patience)
+        except TimeoutError as error:
+            message = f"SQLite file {self.path!r}: no answer within {patience:.3g} s"
+            raise RateLimiterUnavailable(message, error) from error
+
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        import asyncio
+
+        if self._pool is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
@@ -257,67 +302,60 @@ def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
             time.sleep(0.005)
 
 
-class SqliteStore:
-    """A SQLite file for blocking code. Its coroutines never suspend."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self.capabilities = file.capabilities
-        self.clock = file.clock
-        self.on_replaced = file.on_replaced
-
-    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """Return the current images, in the order of the keys."""
-        return await self._call(self._file.read, keys, timeout)
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """Apply all writes if all guards hold, else none."""
-        return await self._call(self._file.commit, writes, timeout)
-
-    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """Return one page of a range."""
-        return await self._call(self._file.query, query, timeout)
-
-    async def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
-        return work(argument, timeout)
+def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
+    """Return the record as of an instant, or None if there is none."""
+    row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
+    if row is None:
+        return None
+    image = _parse(key, row[0])
+    return image if is_live(image, now_ms) else None
 
 
-class AsyncSqliteStore(SqliteStore):
-    """A SQLite file for async code. Every call runs in a thread beside the event loop."""
+def _parse(key: Key, attrs: str) -> Image:
+    """Return the image of a row. Raise `CorruptRecordError` if it is not a record."""
+    try:
+        image = json.loads(attrs)
+    except ValueError:
+        image = None
+    if not isinstance(image, dict):
+        raise CorruptRecordError(
+            f"The record {key.pk} {key.sk} is damaged: {attrs[:40]!r}. Delete it, or reset it if it is a bucket."
+        )
+    return image
 
-    def __init__(self, file: SqliteFile) -> None:
-        super().__init__(file)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
 
-    async def close(self) -> None:
-        """Close the file and end the thread."""
-        await self._submit(self._file.close)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
+def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
+    """Apply a write to a record and return the new image."""
+    if write.is_check:
+        return old
+    new = applied(old, write)
+    if new is None:
+        db.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
+        return None
+    attrs = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+    if old is not None and not write.remove and not any(attr.startswith("GSI") for attr in write.put):
+        db.execute("UPDATE items SET attrs = ?, ttl = ? WHERE pk = ? AND sk = ?", (attrs, new.get(TTL), *write.key))
+    else:
+        entries = [part for name in INDEXES for part in (index_entry(name, new) or (None, None))]
+        values = (*write.key, attrs, new.get(TTL), *entries)
+        db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    return new
 
-    async def _call(self, work: Callable[[A, float | None], T], argument: A, timeout: float | None) -> T:
-        """Do ``work`` in the thread with the seconds that are left when it starts."""
-        import asyncio
 
-        patience = self._file.timeout if timeout is None else timeout
-        deadline = time.monotonic() + patience
-        job = self._submit(lambda: work(argument, max(0.0, deadline - time.monotonic())))
-        try:
-            return await asyncio.wait_for(job, patience)
-        except TimeoutError as error:
-            message = f"SQLite file {self._file.path!r}: no answer within {patience:.3g} s"
-            raise RateLimiterUnavailable(message, error) from error
-
-    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        import asyncio
-
-        if self._pool is None or self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
+    """Return the statement for one page of a range and one more row, with its values."""
+    partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
+    conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
+    values: list[Any] = [query.pk, len(query.prefix), query.prefix, max(query.prefix, query.start or ""), now_s]
+    if query.end is not None:
+        conditions.append(f"{sort} <= ?")
+        values.append(query.end)
+    if query.after is not None:
+        conditions.append(f"({sort}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
+        values += query.after.split("\x00")
+    order = "DESC" if query.descending else "ASC"
+    sql = (
+        f"SELECT {sort}, pk, sk, attrs FROM items WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {sort} {order}, pk {order}, sk {order} LIMIT ?"
+    )
+    return sql, [*values, query.limit + 1]

@@ -39,6 +39,11 @@ def mask_url(url: str) -> str:
     return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1:***@", url))
 
 
+def url_error(url: str, reason: str) -> ValidationError:
+    """Return the error that says what is wrong with a URL, without its secrets."""
+    return ValidationError("url", mask_url(url), reason)
+
+
 def mask_part(part: str, shown: str) -> str:
     """Return a part of a URL for display, masked if it was masked in ``shown``."""
     return repr(part) if part in shown else "***"
@@ -49,7 +54,7 @@ def split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise ValidationError("url", mask_url(url), f"is not a URL: {error}") from None
+        raise url_error(url, f"is not a URL: {error}") from None
 
 
 def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[str, Any]:
@@ -67,14 +72,14 @@ def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> di
 def _option(url: str, option: str, text: str, kind: type) -> Any:
     if kind is str:
         if not text:
-            raise ValidationError("url", mask_url(url), f"option {option} is empty")
+            raise url_error(url, f"option {option} is empty")
         return text
     try:
         value = kind(text)
     except ValueError:
-        raise ValidationError("url", mask_url(url), f"option {option} must be a number, not {text!r}") from None
+        raise url_error(url, f"option {option} must be a number, not {text!r}") from None
     if kind is Days and not 0 <= value <= _MOST_DAYS:
-        raise ValidationError("url", mask_url(url), f"option {option} must be between 0 (none) and {_MOST_DAYS} days")
+        raise url_error(url, f"option {option} must be between 0 (none) and {_MOST_DAYS} days")
     if kind is not Days and not 0 < value <= 1e9:
-        raise ValidationError("url", mask_url(url), f"option {option} must be above 0 and finite")
+        raise url_error(url, f"option {option} must be above 0 and finite")
     return value

@@ -12,7 +12,7 @@ from weakref import finalize
 from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
 from ..observer import Observer
-from ..stores.provisioning import Metered
+from ..stores.port import Metered
 from ..sync import SyncRateLimiter
 from .tally import Series
 

@@ -217,7 +217,7 @@ def test_what_expires_is_renewed_before_its_time() -> None:
     subject = source(FakeSession(lessor.credentials), now)
     first = subject.ask()
     for _ in range(100):
-        assert subject.at_hand == first
+        assert subject.cached == first
         assert not subject.due
     now[0] += 60
     assert subject.due
@@ -247,10 +247,11 @@ def test_refused_credentials_are_resolved_once_for_all_who_met_the_refusal() -> 
 async def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    release, threads = threading.Event(), []
+    asked, release, threads = threading.Event(), threading.Event(), []
 
     def slow() -> Credentials:
         threads.append(threading.current_thread())
+        asked.set()
         release.wait()
         return Credentials("id", "secret")
 
@@ -261,8 +262,8 @@ async def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(CredentialSource, "due", True)
         for _ in range(5):
             await client.call("GetItem", {})
+        await asyncio.to_thread(asked.wait)
         release.set()
-        await asyncio.sleep(0)
 
     with ScriptedServer() as server:
         await work(server)

@@ -19,7 +19,6 @@ from zae_limiter import (
     RateLimiterUnavailable,
 )
 from zae_limiter.stores.dynamodb.answers import MEANINGS, Refused, ServiceError
-from zae_limiter.stores.dynamodb.client import Chance
 from zae_limiter.stores.outcomes import NotSent, Unknown
 
 
@@ -36,7 +35,7 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture(params=MODES)
 def subject(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Driven]:
-    with driven(request.param, server.url, chance=Chance(random=lambda: 0.5)) as made:
+    with driven(request.param, server.url, chance=lambda: 0.5) as made:
         yield made
 
 
@@ -144,7 +143,7 @@ def test_contention_is_no_outage(server: ScriptedServer, subject: Driven) -> Non
 def test_no_pause_goes_beyond_the_deadline(server: ScriptedServer, mode: str) -> None:
     server.script.extend([refusal("ThrottlingException")] * 9)
     now = [0.0]
-    with driven(mode, server.url, chance=Chance(timer=lambda: now[0], random=lambda: 1000.0)) as subject:
+    with driven(mode, server.url, timer=lambda: now[0], chance=lambda: 1000.0) as subject:
         with pytest.raises(RateLimiterUnavailable):
             subject.call("UpdateItem", timeout=40)
         assert subject.pauses == [25], "the next pause, 50 s, would be too long"

@@ -35,7 +35,7 @@ def test_everything_can_be_said_in_the_url() -> None:
         with SyncRateLimiter(url) as limiter, limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=RPM) as lease:
             assert lease.available == {"rpm": 99}
         client = opened(url).client
-        assert (client.table, client.region, client.endpoint) == (name, REGION, engine.endpoint())
+        assert (client.table, client.region, client.settings.url) == (name, REGION, engine.endpoint())
         assert client.timeout == 3
 
 
@@ -52,7 +52,7 @@ def test_a_name_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arguments_say_the_same_as_options_of_the_url() -> None:
     client = opened("dynamodb://my-app", region="eu-west-1", endpoint_url="http://127.0.0.1:1").client
-    assert (client.region, client.endpoint) == ("eu-west-1", "http://127.0.0.1:1")
+    assert (client.region, client.settings.url) == ("eu-west-1", "http://127.0.0.1:1")
     assert opened("dynamodb://my-app?region=eu-west-1", region="eu-west-1").client.region == "eu-west-1"
 
 

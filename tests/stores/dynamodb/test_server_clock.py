@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from zae_limiter.stores.dynamodb.date_clock import DateClock
+from zae_limiter.stores.dynamodb.answers import DateClock
 from zae_limiter.stores.server_clock import HostClock, Interval
 from zae_limiter.testing import ManualClock
 

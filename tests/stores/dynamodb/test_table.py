@@ -122,20 +122,14 @@ class Slow:
 
 def test_it_waits_until_the_table_is_there() -> None:
     slow = Slow(polls=4)
-    run(create_table(slow, pause=slow.pause))  # type: ignore[arg-type]  # as much of a client as is needed
+    run(create_table(slow))  # type: ignore[arg-type]  # as much of a client as is needed
     assert len(slow.pauses) == 3
 
 
 def test_it_does_not_wait_for_ever() -> None:
     slow = Slow(polls=10**6)
     with pytest.raises(RateLimiterUnavailable, match="not ready after"):
-        run(create_table(slow, pause=slow.pause))  # type: ignore[arg-type]  # as much of a client as is needed
-
-
-def test_it_need_not_wait() -> None:
-    slow = Slow(polls=10**6)
-    run(create_table(slow, wait=False, ttl=False))  # type: ignore[arg-type]  # as much of a client as is needed
-    assert slow.pauses == []
+        run(create_table(slow))  # type: ignore[arg-type]  # as much of a client as is needed
 
 
 def index(description: dict[str, Any], name: str) -> dict[str, Any]:

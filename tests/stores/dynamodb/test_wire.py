@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.aws.rig import Rig, rigged
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.stores.dynamodb import access
 
 LIMITS = [Limit.per_minute("rpm", 600), Limit.per_minute("tpm", 100_000)]
 NARROW = [Limit.per_second("rpm", 10), Limit.per_minute("tpm", 1_000_000)]
@@ -264,8 +265,11 @@ def projected(index: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name in kept}
 
 
-async def test_a_steady_acquire_is_billed_one_write_unit_table_and_indexes_together(rig: Rig) -> None:
-    store = rig.dynamo(rig.clock, capacity_detail="INDEXES")
+async def test_a_steady_acquire_is_billed_one_write_unit_table_and_indexes_together(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "CAPACITY_DETAIL", "INDEXES")
+    store = rig.dynamo(rig.clock)
     limiter = rig.limiter(store)
     await limiter.set_system_defaults(LIMITS)
     await family(limiter)

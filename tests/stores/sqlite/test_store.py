@@ -32,7 +32,8 @@ from zae_limiter import (
     ZAELimiterError,
 )
 from zae_limiter.records.algebra import Key
-from zae_limiter.stores.sqlite import AsyncSqliteStore, SqliteFile, SqliteStore
+from zae_limiter.runtime import blocking
+from zae_limiter.stores.sqlite import AsyncSqliteStore, SqliteStore
 from zae_limiter.testing import ManualClock
 
 NEVER_REFILLED = [Limit.custom("rpm", capacity=100, refill_amount=1, refill_period_seconds=10 * 365 * 86_400)]
@@ -271,10 +272,10 @@ def test_a_read_only_directory(exists: bool) -> None:
 
 
 def test_a_full_disk_changes_nothing_and_is_survived(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "limits.db")
-    with SyncRateLimiter(SqliteStore(file)) as limiter:
+    store = SqliteStore(tmp_path / "limits.db")
+    with SyncRateLimiter(store) as limiter:
         assert acquired(limiter) == 99
-        db = file._connection
+        db = store._connection
         assert db is not None
         db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
         with pytest.raises(RateLimiterUnavailable, match="the disk is full; nothing was changed"):
@@ -344,13 +345,13 @@ ready()
 
 def test_a_turn_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
     """What is left of a deadline is no round number."""
-    file = SqliteFile(tmp_path / "limits.db")
-    with file._lock, pytest.raises(RateLimiterUnavailable, match=r"other calls kept it busy for 0\.0123 s$"):
-        file.read([Key("a", "b")], timeout=0.0123456)
+    store = SqliteStore(tmp_path / "limits.db")
+    with store._lock, pytest.raises(RateLimiterUnavailable, match=r"other calls kept it busy for 0\.0123 s$"):
+        blocking.run(store.read([Key("a", "b")], timeout=0.0123456))
 
 
 async def test_an_answer_that_does_not_come_in_time_is_told_in_three_digits(tmp_path: Path) -> None:
-    store = AsyncSqliteStore(SqliteFile(tmp_path / "limits.db"))
+    store = AsyncSqliteStore(tmp_path / "limits.db")
     done = threading.Event()
     job = store._submit(done.wait)
     with pytest.raises(RateLimiterUnavailable, match=r"no answer within 0\.0123 s$"):

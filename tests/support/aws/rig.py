@@ -33,12 +33,12 @@ class Rig(Harness):
         self.table = table
         self._opened: list[DynamoStore] = []
 
-    def dynamo(self, clock: Clock | None, *, host_clock: Clock | None = None, **options: Any) -> DynamoStore:
+    def dynamo(self, clock: Clock | None, *, host_clock: Clock | None = None) -> DynamoStore:
         """A store with a client of its own, as another host would have it; no clock means DynamoDB's."""
         client = open_client(
             self.table, blocking=self.blocking, region=REGION, endpoint_url=self.wire.url, host_clock=host_clock
         )
-        store = DynamoStore(client, clock, **options)
+        store = DynamoStore(client, clock)
         self._opened.append(store)
         return store
 

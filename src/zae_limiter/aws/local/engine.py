@@ -1,4 +1,4 @@
-"""Run ministack as a detached process, bound to localhost and cut off from the user's AWS account."""
+"""Run ministack as a detached process, bound to localhost and cut off from the user's AWS account; read its log."""
 
 from __future__ import annotations
 
@@ -9,36 +9,33 @@ import shutil
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING
 
 from ...core.errors import StackOperationError
-from . import logs
-from .processes import Process, birth
-from .record import RunningEngine
+from . import record
+from .record import Process, RunningEngine, birth
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
     from .home import Home
 
 HOST = "127.0.0.1"
 SERVICES = "dynamodb,dynamodbstreams,cloudformation,lambda,iam,sts,s3,sqs,cloudwatch,logs"
-LOG_LINES = 5
+_LOG_LINES = 5
 """How much of the log an error shows."""
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 _LOOK_SECONDS = 0.1
+_FOLLOW_SECONDS = 0.2
 _HEALTH_SECONDS = 2.0
 _LINGER_SECONDS = 1.0
 """A process that has just ended may hold its port a moment longer."""
 
 _DETACHED = 'cd "$1" || exit; log=$2; shift 2; "$@" >"$log" 2>&1 </dev/null & echo $!'
 """The shell ends at once, so the engine is nobody's child."""
-
-
-class EngineConfig(NamedTuple):
-    """The port and the region of an engine."""
-
-    port: int
-    region: str
 
 
 def check_port(port: int) -> None:
@@ -68,32 +65,31 @@ def _is_taken(port: int) -> bool:
     return False
 
 
-def start(home: Home, command: list[str], plan: EngineConfig) -> RunningEngine:
+def start(home: Home, command: list[str], port: int, region: str) -> RunningEngine:
     """Start a detached engine and return it."""
     shutil.rmtree(home.scratch, ignore_errors=True)  # of one that was killed
     home.scratch.mkdir(parents=True)
     pid = int(
         subprocess.run(
             ["/bin/sh", "-c", _DETACHED, "sh", str(home.scratch), str(home.log), *command],
-            env=environment(home, plan),
+            env=environment(home, port, region),
             start_new_session=True,
             stdout=subprocess.PIPE,
             check=True,
         ).stdout
     )
-    process = Process(pid, birth(pid) or "ended")
-    return RunningEngine(process, plan.port, plan.region, time.time())
+    return RunningEngine(Process(pid, birth(pid) or "ended"), port, region, time.time())
 
 
-def environment(home: Home, plan: EngineConfig) -> dict[str, str]:
+def environment(home: Home, port: int, region: str) -> dict[str, str]:
     """Return the engine's environment: independent of the shell, without AWS settings, writing to its folder only."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {
         "BIND_HOST": HOST,
-        "GATEWAY_PORT": str(plan.port),
+        "GATEWAY_PORT": str(port),
         "IOT_MTLS_ENABLED": "0",
         "SERVICES": SERVICES,
-        "MINISTACK_REGION": plan.region,
+        "MINISTACK_REGION": region,
         "PERSIST_STATE": "0",
         "S3_PERSIST": "0",
         "STATE_DIR": str(home.scratch / "state"),
@@ -122,16 +118,46 @@ def wait(home: Home, running: RunningEngine, seconds: float) -> str:
     while True:
         answered = version(running.port)
         if not running.process.alive:
-            raise StackOperationError(f"The local AWS exited while it was starting{_last_words(home)}")
+            trouble = "The local AWS exited while it was starting"
+            break
         if answered is not None:
             return answered
         if time.monotonic() >= deadline:
-            raise StackOperationError(
-                f"The local AWS does not answer on port {running.port} after {seconds:g} s{_last_words(home)}"
-            )
+            trouble = f"The local AWS does not answer on port {running.port} after {seconds:g} s"
+            break
         time.sleep(_LOOK_SECONDS)
+    lines = [line.strip() for line in read_log(home, _LOG_LINES) if line.strip()]
+    raise StackOperationError(trouble + (f": {' | '.join(lines)}" if lines else "; its log is empty."))
 
 
-def _last_words(home: Home) -> str:
-    lines = [line.strip() for line in logs.last(home, LOG_LINES) if line.strip()]
-    return f": {' | '.join(lines)}" if lines else "; its log is empty."
+def read_log(home: Home, count: int) -> list[str]:
+    """Return the last ``count`` lines of this run or of the last one; none if nothing has run yet."""
+    try:
+        with _open_log(home) as log:
+            return [line.rstrip("\n") for line in deque(log, maxlen=count)]
+    except FileNotFoundError:
+        return []
+
+
+def follow_log(home: Home, count: int) -> Iterator[str]:
+    """Yield the last ``count`` lines and every further one until the engine ends."""
+    with _open_log(home) as log:
+        shown = deque(log, maxlen=count)
+        begun = shown.pop() if shown and not shown[-1].endswith("\n") else ""
+        yield from (line.rstrip("\n") for line in shown)
+        running = True
+        while running:
+            running = record.find(home) is not None
+            for part in iter(log.readline, ""):
+                begun += part
+                if begun.endswith("\n"):
+                    yield begun.rstrip("\n")
+                    begun = ""
+            if running:
+                time.sleep(_FOLLOW_SECONDS)
+        if begun:
+            yield begun
+
+
+def _open_log(home: Home) -> TextIO:
+    return home.log.open(encoding="utf-8", errors="replace")

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHELLS = ("bash", "fish", "powershell")
 _CONFUSING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 """Of an account that is not meant."""
-
-_NAMED = {"fish": "fish", "pwsh": "powershell"}
 
 
 def variables(endpoint: str, region: str) -> dict[str, str]:
@@ -45,17 +42,14 @@ def apply(settings: dict[str, str]) -> Iterator[None]:
 
 def detect_shell() -> str:
     """Return the dialect of the user's shell."""
-    return _NAMED.get(PurePath(os.environ.get("SHELL", "")).name, "bash")
+    shell = PurePath(os.environ.get("SHELL", "")).name
+    return {"fish": "fish", "pwsh": "powershell"}.get(shell, "bash")
 
 
 def lines(settings: dict[str, str], shell: str) -> list[str]:
     """Return the commands that set the variables in ``shell``."""
-    return [_line(name, value, shell) for name, value in settings.items()]
-
-
-def _line(name: str, value: str, shell: str) -> str:
     if shell == "powershell":
-        quoted = value.replace("'", "''")
-        return f"$env:{name} = '{quoted}'"
-    quoted = shlex.quote(value)
-    return f"set -gx {name} {quoted}" if shell == "fish" else f"export {name}={quoted}"
+        quoted = {name: value.replace("'", "''") for name, value in settings.items()}
+        return [f"$env:{name} = '{value}'" for name, value in quoted.items()]
+    form = "set -gx {} {}" if shell == "fish" else "export {}={}"
+    return [form.format(name, shlex.quote(value)) for name, value in settings.items()]

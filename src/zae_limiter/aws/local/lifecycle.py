@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...core.errors import RateLimiterUnavailable, StackOperationError
 from ...stores.dynamodb.settings import check_region
 from . import engine, installation, record
-from .lock import hold_lock
+from .home import hold_lock
 
 if TYPE_CHECKING:
-    from .home import Home
-    from .lock import Say
+    from .home import Home, Say
     from .record import RunningEngine
 
 PORT = 4566
@@ -67,11 +66,11 @@ def up(home: Home, options: StartOptions, say: Say) -> StartResult:
 
 
 def _start(home: Home, options: StartOptions, say: Say) -> StartResult:
-    plan = engine.EngineConfig(options.port or PORT, options.region or REGION)
-    engine.check_port(plan.port)
+    port = options.port or PORT
+    engine.check_port(port)
     command = installation.find_command(home, say)
-    say(f"Starting a local AWS on port {plan.port}")
-    running = engine.start(home, command, plan)
+    say(f"Starting a local AWS on port {port}")
+    running = engine.start(home, command, port, options.region or REGION)
     try:
         record.save(home, running)
         return StartResult(running, engine.wait(home, running, options.patience), started=True)
@@ -89,25 +88,20 @@ def down(home: Home, *, purge: bool, say: Say) -> RunningEngine | None:
         if found is not None:
             say("Stopping the local AWS")
             _end(home, found)
-        if purge:
-            _remove_all(home)
+        if purge:  # only our own files: the user may have chosen a folder that holds others
+            for folder in (home.environment, home.scratch):
+                shutil.rmtree(folder, ignore_errors=True)
+            for file in (home.record, home.log, home.installation_log, home.lock):
+                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                home.folder.rmdir()
     return found
 
 
 def _end(home: Home, running: RunningEngine) -> None:
     running.process.end(_GENTLE_SECONDS)
-    record.forget(home)
+    home.record.unlink(missing_ok=True)
     shutil.rmtree(home.scratch, ignore_errors=True)
-
-
-def _remove_all(home: Home) -> None:
-    """Remove only our own files: the user may have chosen a folder that holds others."""
-    for folder in (home.environment, home.scratch):
-        shutil.rmtree(folder, ignore_errors=True)
-    for file in (home.record, home.log, home.installation_log, home.lock):
-        file.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        home.folder.rmdir()
 
 
 def read_health(home: Home) -> EngineHealth | None:

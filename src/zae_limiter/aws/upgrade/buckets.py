@@ -1,4 +1,8 @@
-"""Convert buckets: from the values that an old layout stores per limit to one record with one anchor.
+"""Convert buckets of all old layouts to one record with one anchor.
+
+    per limit    ENTITY#{id} #BUCKET#{resource}#{limit}     tokens_milli, last_refill_ms, capacity_milli, ...
+    composite    ENTITY#{id} #BUCKET#{resource}             b_{limit}_tk|cp|bx|ra|rp|tc, rf
+    sharded      {ns}/BUCKET#{id}#{resource}#{shard}        the same; a part of the bucket in each shard
 
 An old bucket's level at an instant is ``min(capacity, tokens + (instant - refilled) * amount // period)``. By that
 formula every limit is refilled to the latest refill among them, which becomes the anchor: there the levels are exactly
@@ -7,34 +11,25 @@ the old ones. Later they differ by at most the one millitoken by which the two f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import names
-from ...core.bucket import MILLI, Rule
+from ...core.bucket import MILLI, Rule, between, level as level_at
 from ...records import keys, pressure
+from ...records.algebra import TTL
+from ...records.bucket import stored_names, stored_rule
 from ...records.charging import identity
 from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
+from ...records.settlement import Charge, settle
 from ...stores.dynamodb.store import CAPABILITIES
+from .moves import Move, Old, plan_move, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ...records.algebra import Image
+    from ...records.algebra import Image, Write
 
-
-class Owner(NamedTuple):
-    """The entity and resource of a bucket, and the parent that is charged with it."""
-
-    namespace_id: str
-    entity_id: str
-    resource: str
-    cascade: bool = False
-    parent_id: str | None = None
-
-    def check(self) -> None:
-        """Raise `ValidationError` for names that are not valid today."""
-        names.entity_id(self.entity_id)
-        names.resource(self.resource)
+MOST_SHARDS = 64
 
 
 class Holding(NamedTuple):
@@ -52,48 +47,146 @@ class Holding(NamedTuple):
         return min(self.rule.capacity, self.tokens + elapsed * self.rule.amount // self.rule.period)
 
 
-def encode_bucket(owner: Owner, holdings: Sequence[Holding], layout: str) -> Image:
-    """Return the attributes of a bucket with these holdings."""
-    owner.check()
+def read_rule(fields: Image, capacity: str, burst: str, amount: str, period: str) -> Rule:
+    """Return the rule in the fields of these names. A burst above the capacity becomes the capacity."""
+    most = max(whole_number(fields, capacity, 1), whole_number(fields, burst, default=0))
+    return Rule(most, whole_number(fields, amount, 1), whole_number(fields, period, 1))
+
+
+def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: int = 0) -> Level:
+    """Return a bucket as a `Level` without limits. ``owner`` has the parent that is charged with it."""
+    return Level(
+        keys.bucket(ns, entity_id, resource),
+        ns,
+        entity_id,
+        resource,
+        (),
+        {},
+        lifetime_ms=lifetime_ms,
+        cascade=bool(owner.get("cascade")),
+        parent_id=owner.get("parent_id") or None,
+        partition_writes=CAPABILITIES.partition_writes,
+    )
+
+
+def convert_per_limit(level: Level, parts: Mapping[str, Old], now_ms: int) -> Move | None:
+    """Return the move of the items of a bucket, by limit."""
+    held = []
+    for name, fields in ((name, old.fields) for name, old in parts.items()):
+        rule = read_rule(fields, "capacity_milli", "burst_milli", "refill_amount_milli", "refill_period_ms")
+        tokens, refilled = whole_number(fields, "tokens_milli"), whole_number(fields, "last_refill_ms")
+        held.append(Holding(name, rule, tokens, refilled, whole_number(fields, "total_consumed_milli", default=0)))
+    return _move_bucket(level, list(parts.values()), held, "per-limit", now_ms)
+
+
+def convert_composite(level: Level, old: Old, now_ms: int) -> Move | None:
+    """Return the move of a bucket that is one item."""
+    return _move_bucket(level, [old], _read_holdings(old), "composite", now_ms)
+
+
+def is_old_shard(image: Image) -> bool:
+    """Return whether another client wrote the bucket: ours always store the config version."""
+    return CONFIG_VERSION not in image
+
+
+def count_shards(olds: Iterable[Old]) -> int:
+    """Return how many shards a bucket has, judging by those that exist."""
+    return max(
+        max(whole_number(old.fields, SHARDS, 1, default=1), keys.parse_bucket_pk(old.key.pk).shard_id + 1)
+        for old in olds
+    )
+
+
+def merge_shards(shards: Mapping[int, Old], now_ms: int) -> Move | None:
+    """Return the move of all shards of a bucket to one record with their total.
+
+    Each shard has ``capacity // shards`` and ``amount // shards``; a missing one is full. The record is split again
+    when traffic requires it.
+    """
+    olds = list(shards.values())
+    number = count_shards(olds)
+    if number > MOST_SHARDS:
+        raise ValueError(f"it has {number} shards, more than {MOST_SHARDS}")
+    parts = [part for old in olds for part in _read_holdings(old)]
+    anchor = max((part.refilled_ms for part in parts), default=0)
+    held = [
+        _merge_holdings([part for part in parts if part.limit_name == name], number, anchor)
+        for name in sorted({part.limit_name for part in parts})
+    ]
+    level = level_of(*keys.parse_bucket_pk(olds[0].key.pk)[:3], olds[0].fields)
+    return _move_bucket(level, olds, held, "sharded", now_ms)
+
+
+def _merge_holdings(parts: list[Holding], number: int, anchor: int) -> Holding:
+    """Return the total of one limit over all shards, as of the anchor."""
+    whole = parts[0].rule
+    share = Rule(max(1, whole.capacity // number), max(1, whole.amount // number), whole.period)
+    levels = [part._replace(rule=share).level(anchor) for part in parts]
+    tokens = sum(levels) + (number - len(parts)) * (whole.capacity // number)
+    consumed = sum(part.consumed for part in parts)
+    return Holding(parts[0].limit_name, whole, tokens if number > 1 else levels[0], anchor, consumed)
+
+
+def _read_holdings(old: Old) -> list[Holding]:
+    """Return the holding of each limit of a bucket item, without the store's own write limit."""
+    fields = old.fields
+    limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
+    refilled, found = whole_number(fields, ANCHOR), []
+    for name in sorted(limit_names - {names.INFRASTRUCTURE_LIMIT}):
+        cp, bx, ra, rp, tk, tc = (attribute(name, field) for field in ("cp", "bx", "ra", "rp", "tk", "tc"))
+        rule, tokens = read_rule(fields, cp, bx, ra, rp), whole_number(fields, tk)
+        found.append(Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0)))
+    return found
+
+
+def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int) -> Move | None:
+    names.entity_id(level.entity_id)
+    names.resource(level.resource)
     if not holdings:
         raise ValueError("it holds no limit")
     anchor = max(held.refilled_ms for held in holdings)
-    level = level_of(owner)
     image: Image = {**identity(level), SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MIGRATED_FROM: layout}
     image |= {MADE: anchor * MILLI, NEWEST: anchor}
     image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
-        image |= encode_limit(held, held.level(anchor))
-    return image
+        rule = {"cp": held.rule.capacity, "ra": held.rule.amount, "rp": held.rule.period}
+        values = {"tk": held.level(anchor), "tc": held.consumed, "cr": 0, "hi": 0, **rule}
+        image |= {attribute(held.limit_name, field): value for field, value in values.items()}
+    return plan_move("bucket", olds, level.key, image, now_ms)
 
 
-def encode_limit(held: Holding, tokens: int) -> dict[str, int]:
-    """Return the attributes of one limit."""
-    rule = held.rule
-    values = {
-        "tk": tokens,
-        "tc": held.consumed,
-        "cr": 0,
-        "hi": 0,
-        "cp": rule.capacity,
-        "ra": rule.amount,
-        "rp": rule.period,
-    }
-    return {attribute(held.limit_name, field): value for field, value in values.items()}
+def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
+    """Return the writes that merge an old bucket into a new one that clients already use, and delete the old one.
+
+    The new one began full, as if nothing had been taken before. So it is charged what the old one lacked, and no token
+    is counted twice. The old consumption is not added: it was counted when it happened.
+    """
+    first = move.writes[0]
+    old = dict(first.put)
+    owed: dict[str, int] = {}
+    new: dict[str, Any] = {}
+    for name in stored_names(old) - {names.INFRASTRUCTURE_LIMIT}:
+        rule = stored_rule(old, name)
+        if rule is None:
+            continue
+        held = level_at(rule, old[attribute(name, "tk")], old[ANCHOR], now_ms)
+        if stored_rule(current, name) is None:
+            new |= _limit_attributes(old, current, name, held, now_ms)
+        elif held < rule.capacity:
+            owed[name] = rule.capacity - held
+    bucket = level_of(*keys.parse_bucket_pk(first.key.pk)[:3], {}, lifetime_ms=1 if TTL in current else 0)
+    write = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0), {}, {}), now_ms).write
+    counters = {attribute(name, "tc") for name in owed}
+    add = {name: amount for name, amount in write.add.items() if name not in counters}
+    return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
 
 
-def level_of(owner: Owner, lifetime_ms: int = 0) -> Level:
-    """Return the bucket as a `Level` without limits, for the writers of records."""
-    return Level(
-        keys.bucket(owner.namespace_id, owner.entity_id, owner.resource),
-        owner.namespace_id,
-        owner.entity_id,
-        owner.resource,
-        (),
-        {},
-        lifetime_ms=lifetime_ms,
-        cascade=owner.cascade,
-        parent_id=owner.parent_id,
-        partition_writes=CAPABILITIES.partition_writes,
-    )
+def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, int]:
+    """Return the attributes of a limit that only the old bucket has, relative to the present anchor."""
+    rule = stored_rule({**old, SHARDS: current.get(SHARDS, 1)}, name)
+    assert rule is not None  # the old bucket has it
+    tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
+    same = {attribute(name, field): old[attribute(name, field)] for field in ("cp", "ra", "rp")}
+    zeros = {attribute(name, field): 0 for field in ("tc", "cr", "hi")}
+    return {**same, **zeros, attribute(name, "tk"): tokens}

@@ -9,7 +9,7 @@ partition was moved is left to the next run.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...core.values import Namespace
@@ -18,19 +18,19 @@ from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
 from ...runtime.retries import tries
 from ...stores.dynamodb.table import describe
+from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
-from . import merging, sharded
-from .batches import merge_writes, split_batches
-from .items import Move, Old, PartitionKey, RejectedRecord, delete_if_unchanged
-from .pages import Pages
-from .partition import Partition, attempt, plan_partition
+from . import buckets
+from .moves import Move, Old, RejectedRecord, delete_if_unchanged, merge_writes, split_batches
+from .partition import Partition, PartitionKey, attempt, plan_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from ...records.algebra import Image
+    from ...stores.dynamodb.client import Client
     from ...stores.dynamodb.store import DynamoStore
-    from .items import Outcome
+    from .moves import Outcome
 
 _TRIES = 20
 _NEW_NAMESPACE = "?"
@@ -51,6 +51,42 @@ class MoveReport(NamedTuple):
     def is_empty(self) -> bool:
         """Whether there was nothing to do."""
         return not (self.moved or self.merged or self.superseded)
+
+
+class Pages:
+    """The records of a table, expired ones too, page by page. Undecodable ones are skipped and noted in ``refused``."""
+
+    def __init__(self, client: Client, refused: dict[Key, str]) -> None:
+        self._client = client
+        self._refused = refused
+
+    async def partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
+        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
+        async for olds in self._pages("Scan", {}):
+            found: dict[str, list[Old]] = {}
+            for old in olds:
+                found.setdefault(old.key.pk, []).append(old)
+            yield found
+
+    async def partition(self, pk: str) -> list[Old]:
+        """Return all records of one partition."""
+        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
+        return [old async for olds in self._pages("Query", condition) for old in olds]
+
+    async def _pages(self, operation: str, asked: dict[str, Any]) -> AsyncIterator[list[Old]]:
+        request = {**asked, "TableName": self._client.table, "ConsistentRead": True}
+        while True:
+            answer = await self._client.call(operation, request, timeout=30.0, repeatable=True)
+            olds: list[Old] = []
+            for item in answer.get("Items", ()):
+                try:
+                    olds.append(Old(key_of(item), decode(item)))
+                except CorruptRecordError as error:
+                    self._refused[key_of(item)] = str(error)
+            yield olds
+            if not answer.get("LastEvaluatedKey"):
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
 class Runner:
@@ -97,20 +133,17 @@ class Runner:
         if place is None:
             return False
         if place.kind == "BUCKET":
-            old = any(each.key.sk == keys.STATE and sharded.is_old(each.image) for each in olds)
-            if old:
-                await self._move_bucket(pk)
-            return old
-        old = place.namespace_id is None or bool(self._plan(place, olds))
+            old = any(each.key.sk == keys.STATE and buckets.is_old_shard(each.image) for each in olds)
+        else:
+            old = place.namespace_id is None or bool(self._plan(place, olds))
         if old:
-            await self._move_partition(pk, place)
+            await (self._move_bucket(pk) if place.kind == "BUCKET" else self._move_partition(pk, place))
         return old
 
     async def _move_partition(self, pk: str, place: PartitionKey) -> None:
         self._trail.append(pk)
-        for _ in tries(pk, _TRIES, _contention_error(pk)):
-            moves = self._collect_moves(self._plan(place, await self._pages.partition(pk)))
-            if await self._commit_moves(moves):
+        for _ in _tries(pk):
+            if await self._commit_moves(self._plan(place, await self._pages.partition(pk))):
                 break
         self._trail.pop()
 
@@ -121,54 +154,46 @@ class Runner:
         except ValueError as error:
             self._refused[Key(pk, keys.STATE)] = str(error)
             return
-        for _ in tries(pk, _TRIES, _contention_error(pk)):
-            if await self._commit_moves(self._collect_moves(await self._plan_shards(whose))):
+        for _ in _tries(pk):
+            if await self._commit_moves(await self._plan_shards(whose)):
                 return
 
     async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
         there = await self._read_shards({0, whose.shard_id}, whose)
-        number = min(sharded.count_shards(there.values()), sharded.MOST_SHARDS) if there else 0
+        number = min(buckets.count_shards(there.values()), buckets.MOST_SHARDS) if there else 0
         if number > len(there):
             there = await self._read_shards({*range(number), whose.shard_id}, whose)
-        shards = {shard: old for shard, old in there.items() if sharded.is_old(old.image)}
+        shards = {shard: old for shard, old in there.items() if buckets.is_old_shard(old.image)}
         if not shards or (self._dry_run and whose[:3] in self._whole):
             return []
         self._whole.add(whose[:3])
         olds = [*shards.values()]
         if len(shards) < len(there):
             return [RejectedRecord(old.key, "a bucket of the present layout stands beside it") for old in olds]
-        return list(attempt(olds, sharded.merge_shards, shards, self._now_ms()))
+        return list(attempt(olds, buckets.merge_shards, shards, self._now_ms()))
 
     async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old]:
         """Return those of some shards of a bucket that exist."""
         wanted = {shard: keys.bucket(*whose._replace(shard_id=shard)) for shard in sorted(shards)}
         images = await self._store.read(list(wanted.values()))
-        return {
-            shard: Old(key, image)
-            for (shard, key), image in zip(wanted.items(), images, strict=True)
-            if image is not None
-        }
+        found = zip(wanted.items(), images, strict=True)
+        return {shard: Old(key, image) for (shard, key), image in found if image is not None}
 
     def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
         return plan_partition(Partition(place, ns, olds, self._now_ms()))
 
-    def _collect_moves(self, found: Iterable[Outcome]) -> list[Move]:
-        """Return the moves and note the rejections in the report."""
+    async def _commit_moves(self, found: Iterable[Outcome]) -> bool:
+        """Commit the moves and note the rejections. Return False if the records must be read again."""
         moves: list[Move] = []
         for each in found:
             if isinstance(each, RejectedRecord):
                 self._refused[each.key] = each.reason
             else:
                 moves.append(each)
-        return moves
-
-    async def _commit_moves(self, moves: Sequence[Move]) -> bool:
-        """Commit the moves. Return False if the records must be read again."""
         if self._dry_run:
             self._counts.update(move.kind for move in moves)
-            return True
-        if not moves:
+        if self._dry_run or not moves:
             return True
         if not await self._prepare(moves):
             return False
@@ -182,28 +207,24 @@ class Runner:
         return whole
 
     async def _prepare(self, moves: Sequence[Move]) -> bool:
-        """Before the first move, mark the table and find the namespace. Return False if it was unknown until now."""
-        if not self._begun:
-            begun = version.Deployed(version.UNFINISHED)
-            await self._store.commit([version.stamp(begun)])
-            self._begun = True
-        unknown = any(write.key.pk.startswith(f"{_NEW_NAMESPACE}/") for move in moves for write in move.writes)
-        if unknown:
-            self._namespace_id = await self._ensure_namespace()
-        return not unknown
+        """Before the first move, mark the table and find the namespace for data that have none, or register it.
 
-    async def _ensure_namespace(self) -> str:
-        """Return the id of the namespace for data that have none, registering it if necessary."""
+        Return False if the namespace was unknown until now: the moves must be planned again.
+        """
+        if not self._begun:
+            await self._store.commit([version.stamp(version.Deployed(version.UNFINISHED))])
+            self._begun = True
+        if not any(write.key.pk.startswith(f"{_NEW_NAMESPACE}/") for move in moves for write in move.writes):
+            return True
         key = keys.namespace(self._namespace_name)
-        found = None
-        for _ in tries(key.pk, _TRIES, _contention_error(key.pk)):
+        for _ in _tries(key.pk):
             found = (await self._store.read([key]))[0]
             if found is not None:
+                self._namespace_id = str(found["namespace_id"])
                 break
             made = Namespace(self._namespace_name, opaque_id(), namespace.ACTIVE, iso(self._now_ms()))
             await self._store.commit(namespace.register(made))
-        assert found is not None  # else the tries have ended with an error
-        return str(found["namespace_id"])
+        return False
 
     async def _with_parent(self, move: Move) -> Move:
         """Return the move with the count of its parent, which is moved first."""
@@ -228,39 +249,34 @@ class Runner:
             await self._move_partition(pk, place)
 
     async def _commit_one(self, move: Move) -> bool:
-        """Commit a single move. If a client has already written the new record, keep what it wrote."""
+        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
         outcome = await self._store.commit(move.writes)
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
             return True
-        current = None if move.target is None else outcome.images.get(move.target)
-        if current is None:
+        target = move.target
+        current = None if target is None else outcome.images.get(target)
+        if target is None or current is None:
             return False
         is_bucket = move.kind == "bucket"
-        if is_bucket and sharded.is_old(current):
-            return await self._move_shards_first(move)
+        if is_bucket and buckets.is_old_shard(current):  # it is converted first; the move fails with it
+            await self._move_bucket(target.pk)
+            reason = self._refused.get(target)
+            if reason is not None:
+                self._refused |= {old.key: f"the bucket that it belongs to stays: {reason}" for old in move.olds}
+            return reason is not None
         gone = [write for write in move.writes if write.delete]
-        writes = merging.merge_bucket(move, current, self._now_ms()) if is_bucket else gone
-        done = await self._commit(writes)
+        done = await self._commit(buckets.merge_bucket(move, current, self._now_ms()) if is_bucket else gone)
         self._merged += done and is_bucket
         self._superseded += done and not is_bucket
         return done
-
-    async def _move_shards_first(self, move: Move) -> bool:
-        """Convert an older bucket at the target of a move first. Return whether the move is rejected."""
-        assert move.target is not None  # there is something at it
-        await self._move_bucket(move.target.pk)
-        reason = self._refused.get(move.target)
-        if reason is not None:
-            self._refused |= {old.key: f"the bucket that it belongs to stays: {reason}" for old in move.olds}
-        return reason is not None
 
     async def _finish(self) -> None:
         """Write the present version and delete the version record from before namespaces."""
         stamped, old = await self._store.read([version.key(), version.UNPREFIXED[0]])
         if old is not None:
             self._counts["version"] += 1
-        unfinished = stamped is not None and _is_unfinished(stamped)
+        unfinished = stamped is not None and is_unfinished(stamped)
         if self._dry_run or not (self._begun or unfinished or old is not None):
             return
         writes = [version.stamp(version.Deployed())]
@@ -276,7 +292,7 @@ class Runner:
         return self._store.clock.now_ms()
 
 
-def _is_unfinished(stamped: Image) -> bool:
+def is_unfinished(stamped: Image) -> bool:
     """Return whether a version record must be rewritten: an upgrade is unfinished, or it is unreadable."""
     try:
         return version.needs_upgrade(version.decode(stamped))
@@ -284,5 +300,6 @@ def _is_unfinished(stamped: Image) -> bool:
         return True
 
 
-def _contention_error(pk: str) -> RateLimiterUnavailable:
-    return RateLimiterUnavailable(f"Too much contention on {pk}; stop the old clients and try again.")
+def _tries(pk: str) -> Iterator[int]:
+    busy = RateLimiterUnavailable(f"Too much contention on {pk}; stop the old clients and try again.")
+    return tries(pk, _TRIES, busy)

@@ -11,19 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
-from ...core.errors import CorruptRecordError, InfrastructureNotFoundError
+from ...core.errors import InfrastructureNotFoundError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
-from ...stores.dynamodb.reshaping import missing_steps, reshape
-from .. import code, deployment, stack, tags
+from ...stores.dynamodb.table import missing_steps, reshape
+from .. import deployment, package, stack
 from ..calls import Aws
 from ..resources import function_name
-from ..stamping import stamp
-from .runner import MoveReport, Runner
+from .runner import MoveReport, Runner, is_unfinished
 
 if TYPE_CHECKING:
-    from ...records.algebra import Image
     from ...stores.dynamodb.store import DynamoStore
     from ..events import Event
     from ..stack import Stack
@@ -83,7 +81,11 @@ class Upgrade:
         watch.step("looking at the table")
         shape = tuple(run(missing_steps(self._store.client)))
         found = self._stack()
-        outdated_code = found is not None and self._is_code_old(found)
+        outdated_code = False
+        if found is not None and deployment.options_of(found).enable_aggregator:
+            function = function_name(self._name)
+            deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
+            outdated_code = not package.is_current(deployed)
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
@@ -92,7 +94,7 @@ class Upgrade:
         if force or not current:
             watch.step("looking for old records")
             data = self._move(watch, dry_run=True)
-        outdated = found is not None and found.tags.get(tags.VERSION) != __version__
+        outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         return UpgradePlan(
             () if found else shape, outdated or (force and found is not None), outdated_code, data, not current
         )
@@ -104,19 +106,22 @@ class Upgrade:
         watch = watch or UpgradeProgress()
         found = self._stack()
         if lambda_only:
-            return UpgradeResult(code=self._renew_code(self._aggregator_of(found), watch))
+            options = deployment.options_of(self._aggregator_of(found))
+            watch.step("renewing the aggregator")
+            uploaded = package.upload(self._aws, self._name)
+            deployment.stamp(self._aws, self._name, options)
+            return UpgradeResult(code=uploaded)
         table = tuple(run(reshape(self._store.client, watch.step))) if plan.table and found is None else ()
         made = None
         if found is not None and (plan.stack or plan.code):
             watch.step("renewing the stack")
-            options = deployment.options_of(found)
-            made = deployment.deploy(self._aws, self._name, options, progress=watch.event)
+            made = deployment.deploy(self._aws, self._name, deployment.options_of(found), progress=watch.event)
         data = None
         if plan.data is not None:
             watch.step("moving records")
             data = self._move(watch)
         if plan.version:
-            self._stamp()
+            run(self._store.commit([version.stamp(version.Deployed())]))
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _stack(self) -> Stack | None:
@@ -132,39 +137,17 @@ class Upgrade:
             )
         return found
 
-    def _is_code_old(self, found: Stack) -> bool:
-        if not deployment.options_of(found).enable_aggregator:
-            return False
-        function = function_name(self._name)
-        return not code.is_current(self._aws.call("lambda", "get_function_configuration", FunctionName=function))
-
-    def _renew_code(self, found: Stack, watch: UpgradeProgress) -> str:
-        watch.step("renewing the aggregator")
-        uploaded = code.upload(self._aws, self._name)
-        stamp(self._aws, self._name, deployment.options_of(found))
-        return uploaded
-
     def _is_current(self) -> bool:
-        """Return whether the data have the present schema and no older client has written since."""
+        """Return whether the data have the present schema and no older client has written since.
+
+        Raise an error for a newer schema.
+        """
         stamped, found = run(self._store.read([version.key(), keys.namespace(self._namespace_name)]))
-        return _is_current(stamped) and (found is None or namespace.is_present(found))
+        if stamped is None or is_unfinished(stamped):
+            return False
+        version.check(version.decode(stamped), __version__)
+        return found is None or namespace.is_present(found)
 
     def _move(self, watch: UpgradeProgress, *, dry_run: bool = False) -> MoveReport:
         runner = Runner(self._store, self._namespace_name, dry_run=dry_run, progress=watch.records)
         return run(runner.run())
-
-    def _stamp(self) -> None:
-        """Record the present schema, which the data have by now."""
-        run(self._store.commit([version.stamp(version.Deployed())]))
-
-
-def _is_current(stamped: Image | None) -> bool:
-    """Return whether the version record states the present schema. Raise an error for a newer one."""
-    try:
-        deployed = version.decode(stamped)
-    except CorruptRecordError:
-        return False
-    if stamped is None or version.needs_upgrade(deployed):
-        return False
-    version.check(deployed, __version__)
-    return True

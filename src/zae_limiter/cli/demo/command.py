@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
-from ..commands import Command, pass_shell
+from ...clock import Clock, SystemClock
+from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
-from ..output import echo_trimmed, encodable, open_console, print_json
-from . import results, scenario
-from .pace import at_once, in_real_time
+from . import scenario
 from .simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
-
-    from ...clock import Clock
     from ...sync import SyncRateLimiter
-    from ..shell import Shell
-    from .pace import Wait
-
-
-class View(Protocol):
-    """A way to show a run."""
-
-    def run(self, until: Wait) -> bool:
-        """Play the run to its end. Return False if it was interrupted."""
-        ...
-
-
-_OPENING = (
-    f"Four API keys call a model. A call takes 1 rpm and an estimated {scenario.ESTIMATE} tpm from its key, its "
-    "project and its organisation at once, or from none of them. What it really used is settled afterwards: less is "
-    "refunded, more becomes debt."
-)
-_BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
-_PIPE_WIDTH = 88
-LEAST_WIDTH = 72
-"""A terminal with fewer columns has no room for the picture."""
-_EMBEDDED = ("memory://", "sqlite://")
+    from .views import Wait
 
 
 @click.command(cls=Command)
@@ -53,10 +27,8 @@ _EMBEDDED = ("memory://", "sqlite://")
 @click.option(
     "--fast", is_flag=True, help="Do not wait: a clock of its own, lines of text, the same for the same seed."
 )
-@pass_shell
-@click.pass_context
-def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
-    """UpgradeProgress the limiter at work, and check it.
+def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool) -> None:
+    """Watch the limiter at work, and check it.
 
     Four API keys of two projects of one organisation call a model. Every call takes 1 request and an estimated
     number of tokens from all three levels at once, or is refused with the moment to come back. What
@@ -74,42 +46,46 @@ def demo(ctx: click.Context, shell: Shell, seconds: float, seed: int | None, pla
       zae-limiter demo --plain --fast --seed 7
       zae-limiter demo --url sqlite:///demo.db
     """
+    from . import results, views
+
     url = _choose_url(shell, fast)
     number = secrets.randbelow(10_000) if seed is None else seed
     clock, until = _choose_clock(fast)
     with _open_limiter(url, clock) as limiter:
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
-        view = _open_view(run, f"zae-limiter demo · {url} · seed {number}", shell, plain=plain or fast)
-        finished = view.run(until)
+        title = f"zae-limiter demo · {url} · seed {number}"
+        show_run = views.open_view(run, title, plain=plain or fast, quiet=shell.as_json)
+        finished = show_run(until)
         result = results.judge_run(run, limiter, number)
-    _show_result(result, shell)
+    results.print_result(result, as_json=shell.as_json)
     if not result.ok:
-        ctx.exit(OVER_ADMITTED)
+        raise click.exceptions.Exit(OVER_ADMITTED)
     if not finished:
-        ctx.exit(CODES[click.Abort])
+        raise click.exceptions.Exit(CODES[click.Abort])
 
 
 def _choose_url(shell: Shell, fast: bool) -> str:
     """Return the store to run on: never that of the environment, which may be in use."""
+    url = shell.url or "memory://"
+    embedded = "The demo runs on an embedded store: memory, or --url sqlite:///demo.db"
     if shell.stack_name is not None:
-        raise click.UsageError("The demo runs on an embedded store: memory, or --url sqlite:///demo.db.")
-    url = shell.url or _EMBEDDED[0]
-    if not url.startswith(_EMBEDDED):
-        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db, not {url}.")
-    if fast and not url.startswith(_EMBEDDED[0]):
+        raise click.UsageError(f"{embedded}.")
+    if not url.startswith(("memory://", "sqlite://")):
+        raise click.UsageError(f"{embedded}, not {url}.")
+    if fast and not url.startswith("memory://"):
         raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     return url
 
 
 def _choose_clock(fast: bool) -> tuple[Clock, Wait]:
+    from .views import at_once, in_real_time
+
     if fast:
         from ...testing.clock import ManualClock
 
         manual = ManualClock()
         return manual, at_once(manual)
-    from ...clock import SystemClock
-
     clock = SystemClock()
     return clock, in_real_time(clock)
 
@@ -127,46 +103,3 @@ def _open_limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
         finally:
             repository.delete_namespace(name, "demo")
             repository.purge_namespace(made.id, "demo")
-
-
-def _open_view(run: Simulation, title: str, shell: Shell, *, plain: bool) -> View:
-    from .plain import PlainView, QuietView
-
-    if shell.as_json:
-        return QuietView(run)
-    screen = open_console()
-    drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
-    if plain or not drawn or screen.width < LEAST_WIDTH:
-        click.echo(encodable(title))
-        click.echo()
-        _print_wrapped(screen, _OPENING)
-        click.echo()
-        return PlainView(run)
-    from .screen import ScreenView
-
-    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}"))
-
-
-def _print_wrapped(screen: Console, text: str) -> int:
-    """Print a text and return the number of its lines."""
-    from rich.text import Text
-
-    width = screen.width if screen.is_terminal else _PIPE_WIDTH
-    lines = Text(text).wrap(screen, width)
-    for line in lines:
-        click.echo(line.plain.rstrip())
-    return len(lines)
-
-
-def _show_result(result: results.DemoResult, shell: Shell) -> None:
-    if shell.as_json:
-        print_json(results.to_json(result))
-        return
-    from rich.text import Text
-
-    click.echo()
-    echo_trimmed(results.build_table(result, open_console().width))
-    echo_trimmed(Text(results.LEGEND, style="dim"))
-    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
-    for good, text in results.verdicts(result):
-        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))

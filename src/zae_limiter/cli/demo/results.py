@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
 from ...core.bucket import MILLI
+from ..output import echo_trimmed, open_console, print_json
+from ..tables import measure
+from .ledger import Account, Finding, Ledger, examine
 from .scenario import PARTIES, RESOURCE, tree_labels
-from .simulation import EventKind
+from .simulation import EventKind, Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.table import Table
-
     from ...sync import SyncRateLimiter
-    from .ledger import Account, Ledger
-    from .oracle import Finding
-    from .simulation import Simulation
 
+_COUNTS = ("granted", "refused", "estimated", "refunded", "overshot", "used")
 LEGEND = (
     "used: estimated, less refunded, plus what went beyond the estimate. at most: capacity + rate x time. "
     "peak: the fullest window, in % of what it allows."
@@ -65,15 +68,14 @@ class DemoResult:
 def judge_run(simulation: Simulation, limiter: SyncRateLimiter, seed: int) -> DemoResult:
     """Return the result of a run that has ended."""
     elapsed_ms = simulation.elapsed_ms
-    counted = read_counts(limiter)
-    lines = judge(simulation.ledger, counted, elapsed_ms)
+    lines = judge(simulation.ledger, read_counts(limiter), elapsed_ms)
     return DemoResult(lines, elapsed_ms / 1000, seed, _summary(simulation))
 
 
 def judge(ledger: Ledger, counted: dict[tuple[str, str], int], elapsed_ms: int) -> tuple[ResultLine, ...]:
     """Compare the log with the limits and with the counters of the store."""
     return tuple(
-        ResultLine(account, account.at_most(elapsed_ms), account.tightest_window(), counted.get(name, 0))
+        ResultLine(account, account.at_most(elapsed_ms), examine(account.limit, account.log), counted.get(name, 0))
         for name, account in ledger.accounts.items()
     )
 
@@ -101,7 +103,13 @@ def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
     """Return the results of the checks as sentences, each with whether it passed."""
     exceeded = [line for line in result.lines if line.is_exceeded]
     unbooked = [f"{line.account.entity_id} {line.account.limit.name}" for line in result.lines if line.is_miscounted]
-    found = [(False, _over(line)) for line in exceeded]
+    found = []
+    for line in exceeded:
+        finding = line.finding
+        assert finding is not None  # a limit that was exceeded has a window in which it was
+        charged = f"charged {finding.charged:,} in {finding.length_ms / 1000:.3f} s"
+        name = f"{line.account.entity_id} {line.account.limit.name}"
+        found.append((False, f"OVER THE LIMIT: {name} {charged}, allowed are {finding.allowed:,.3f}."))
     if not exceeded:
         entries = sum(len(line.account.log) for line in result.lines)
         checked = f"{len(result.lines)} limits, every window of a log of {entries:,} entries"
@@ -113,16 +121,20 @@ def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
     return found
 
 
-def _over(line: ResultLine) -> str:
-    finding = line.finding
-    assert finding is not None  # a limit that was exceeded has a window in which it was
-    return (
-        f"OVER THE LIMIT: {line.account.entity_id} {line.account.limit.name} charged {finding.charged:,} in "
-        f"{finding.length_ms / 1000:.3f} s, allowed are {finding.allowed:,.3f}."
-    )
+def print_result(result: DemoResult, *, as_json: bool) -> None:
+    """Print the result: JSON if requested, else the table and the verdicts."""
+    if as_json:
+        print_json(_to_json(result))
+        return
+    click.echo()
+    echo_trimmed(build_table(result, open_console().width))
+    echo_trimmed(Text(LEGEND, style="dim"))
+    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
+    for good, text in verdicts(result):
+        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))
 
 
-def to_json(result: DemoResult) -> dict[str, Any]:
+def _to_json(result: DemoResult) -> dict[str, Any]:
     """Return the result for JSON."""
     return {
         "ok": result.ok,
@@ -132,12 +144,7 @@ def to_json(result: DemoResult) -> dict[str, Any]:
             {
                 "entity_id": line.account.entity_id,
                 "limit": line.account.limit,
-                "granted": line.account.granted,
-                "refused": line.account.refused,
-                "estimated": line.account.estimated,
-                "refunded": line.account.refunded,
-                "overshot": line.account.overshot,
-                "used": line.account.used,
+                **{name: getattr(line.account, name) for name in _COUNTS},
                 "at_most": line.at_most,
                 "tightest_window": line.finding,
                 "counted_by_store": line.counted,
@@ -150,8 +157,6 @@ def to_json(result: DemoResult) -> dict[str, Any]:
 
 def build_table(result: DemoResult, width: int) -> Table:
     """Return the result as a table; a narrow terminal gets the most important columns."""
-    from ..tables import measure
-
     for rank, gap in ((0, 2), (1, 1), (2, 1)):
         made = _table(result, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
         if measure(made).maximum <= width:
@@ -160,9 +165,6 @@ def build_table(result: DemoResult, width: int) -> Table:
 
 
 def _table(result: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table:
-    from rich import box
-    from rich.table import Table
-
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column.header, justify="left" if column.is_text else "right", no_wrap=True)
@@ -174,28 +176,6 @@ def _table(result: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table
     return made
 
 
-def _verdict_cell(line: ResultLine, name: str) -> Any:
-    from rich.text import Text
-
-    if line.is_exceeded:
-        return Text("YES", style="bold white on red")
-    if line.is_miscounted:
-        return Text(f"never, but the store says {line.counted:,} used", style="bold red")
-    return Text("never", style="green")
-
-
-def _peak(line: ResultLine) -> str:
-    return "-" if line.finding is None else f"{100 * line.finding.share:.1f} %"
-
-
-def _window(line: ResultLine) -> str:
-    return "-" if line.finding is None else f"{line.finding.length_ms / 1000:.2f} s"
-
-
-def _whole(number: float) -> str:
-    return f"{int(number):,}"
-
-
 class _Column(NamedTuple):
     header: str
     cell: Callable[[ResultLine, str], Any]
@@ -204,17 +184,32 @@ class _Column(NamedTuple):
     """How much it matters: columns of rank 0 are the first to be left out."""
 
 
+def _count(name: str, rank: int) -> _Column:
+    return _Column(name, lambda line, _: f"{getattr(line.account, name):,}", rank=rank)
+
+
+def _peak(line: ResultLine, name: str) -> str:
+    return "-" if line.finding is None else f"{100 * line.finding.share:.1f} %"
+
+
+def _window(line: ResultLine, name: str) -> str:
+    return "-" if line.finding is None else f"{line.finding.length_ms / 1000:.2f} s"
+
+
+def _verdict_cell(line: ResultLine, name: str) -> Text:
+    if line.is_exceeded:
+        return Text("YES", style="bold white on red")
+    if line.is_miscounted:
+        return Text(f"never, but the store says {line.counted:,} used", style="bold red")
+    return Text("never", style="green")
+
+
 _COLUMNS = (
     _Column("", lambda line, name: name, is_text=True),
     _Column("", lambda line, name: line.account.limit.name, is_text=True),
-    _Column("granted", lambda line, name: _whole(line.account.granted), rank=1),
-    _Column("refused", lambda line, name: _whole(line.account.refused), rank=1),
-    _Column("estimated", lambda line, name: _whole(line.account.estimated), rank=1),
-    _Column("refunded", lambda line, name: _whole(line.account.refunded), rank=1),
-    _Column("overshot", lambda line, name: _whole(line.account.overshot), rank=0),
-    _Column("used", lambda line, name: _whole(line.account.used)),
-    _Column("at most", lambda line, name: _whole(line.at_most)),
-    _Column("peak", lambda line, name: _peak(line), rank=1),
-    _Column("in", lambda line, name: _window(line), rank=0),
+    *(_count(name, rank) for name, rank in zip(_COUNTS, (1, 1, 1, 1, 0, 2), strict=True)),
+    _Column("at most", lambda line, name: f"{int(line.at_most):,}"),
+    _Column("peak", _peak, rank=1),
+    _Column("in", _window, rank=0),
     _Column("over", _verdict_cell, is_text=True),
 )

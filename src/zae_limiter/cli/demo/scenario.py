@@ -30,14 +30,8 @@ class Party:
 
     id: str
     parent_id: str | None
-    rpm: Limit
-    tpm: Limit
+    limits: tuple[Limit, Limit]
     traffic: Traffic | None = None
-
-    @property
-    def limits(self) -> tuple[Limit, Limit]:
-        """Both limits."""
-        return self.rpm, self.tpm
 
 
 def _limits(rpm: int, calls: int, tpm: int, tokens: int) -> tuple[Limit, Limit]:
@@ -48,13 +42,13 @@ _KEY = _limits(120, 6, 48_000, 2_500)
 _PROJECT = _limits(200, 10, 78_000, 4_000)
 
 PARTIES: tuple[Party, ...] = (
-    Party("acme", None, *_limits(360, 14, 120_000, 6_000)),
-    Party("chat", "acme", *_PROJECT),
-    Party("web", "chat", *_KEY, Traffic(1.8)),
-    Party("mobile", "chat", *_KEY, Traffic(1.1)),
-    Party("batch", "acme", *_PROJECT),
-    Party("etl", "batch", *_KEY, Traffic(7.0, on=1.2, cycle=4.0)),
-    Party("evals", "batch", *_KEY, Traffic(1.0)),
+    Party("acme", None, _limits(360, 14, 120_000, 6_000)),
+    Party("chat", "acme", _PROJECT),
+    Party("web", "chat", _KEY, Traffic(1.8)),
+    Party("mobile", "chat", _KEY, Traffic(1.1)),
+    Party("batch", "acme", _PROJECT),
+    Party("etl", "batch", _KEY, Traffic(7.0, on=1.2, cycle=4.0)),
+    Party("evals", "batch", _KEY, Traffic(1.0)),
 )
 """Parents come before their children, siblings together: the order of the tree."""
 

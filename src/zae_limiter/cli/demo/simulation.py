@@ -11,19 +11,18 @@ import heapq
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...clock import Clock
 from ...core.errors import RateLimitExceeded
+from ...core.reports import LevelStatus
 from .ledger import Ledger
 from .scenario import ESTIMATE, KEYS, RESOURCE, Party
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...clock import Clock
-    from ...core.reports import LevelStatus
     from ...sync import SyncLease, SyncRateLimiter
 
 COST = {"rpm": 1, "tpm": ESTIMATE}
@@ -169,7 +168,7 @@ class Simulation:
 
     def _on_refusal(self, call: Call, error: RateLimitExceeded) -> None:
         for status in error.violations:
-            self.ledger.refuse(status.entity_id, status.limit_name)
+            self.ledger.accounts[status.entity_id, status.limit_name].refused += 1
         first, wait = error.primary_violation, error.retry_after_seconds
         assert first is not None  # a refusal names its reason
         assert wait is not None  # no call costs more than a bucket holds
@@ -197,10 +196,7 @@ class Simulation:
         call.lease.adjust(tpm=change)
         call.open.close()
         self.ledger.settle(call.number, who, {"tpm": change}, before_ms, self._clock.now_ms())
-        self._report_settlement(who, call.used, change)
-
-    def _report_settlement(self, who: str, used: int, change: int) -> None:
-        text = f"used {used:,} ({change:+,})"
+        text = f"used {call.used:,} ({change:+,})"
         below = [row for row in self._limiter.get_status(who, RESOURCE) if row.available < 0] if change > 0 else []
         if below:
             text += ": " + ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)

@@ -1,12 +1,15 @@
-"""What DynamoDB's answers mean: the one table from its error codes to our errors and to what may be done next."""
+"""What DynamoDB's answers mean: the one table from error codes to our errors and remedies, and the service's time."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from calendar import timegm
+from email.utils import parsedate
+from functools import lru_cache
 from typing import Any
 
+from ...clock import Clock
 from ...core.errors import (
     AccessDeniedError,
     CorruptRecordError,
@@ -16,10 +19,14 @@ from ...core.errors import (
     RateLimiterUnavailable,
 )
 from ..outcomes import Failure, Meaning, Remedy
+from ..server_clock import ServerClock
 from .wire import Answer
 
 OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
 """What to try where a table or a stack is not found: it belongs to one region."""
+
+REQUEST_ID = "x-amzn-requestid"
+"""The header with the id under which the service knows a request."""
 
 
 class Refused(Exception):
@@ -32,7 +39,7 @@ class Refused(Exception):
 
 
 class ServiceError(Exception):
-    """What the service itself said; the cause of the error that users see."""
+    """The service's own words; the cause of the error that users see."""
 
     def __init__(self, code: str, message: str, status: int, request_id: str | None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -63,68 +70,24 @@ _FOREIGN = Meaning(
     "it is not a zae-limiter table; `zae-limiter create-table` lists the differences and changes nothing",
 )
 _OTHER = Meaning(InfrastructureError, Remedy.NONE, "the request was refused")
+_UNREADABLE = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the answer cannot be read")
 
-MEANINGS: dict[str, Meaning] = {
-    **dict.fromkeys(
-        (
-            "ProvisionedThroughputExceededException",
-            "ProvisionedThroughputExceeded",
-            "ThrottlingException",
-            "ThrottledException",
-            "ThrottlingError",
-            "Throttling",
-            "RequestLimitExceeded",
-            "RequestThrottled",
-            "RequestThrottledException",
-            "TooManyRequestsException",
-            "TooManyRequests",
-            "BandwidthLimitExceeded",
-            "SlowDown",
-        ),
-        _THROTTLED,
-    ),
-    **dict.fromkeys(
-        ("TransactionConflictException", "TransactionConflict", "ReplicatedWriteConflictException"), _CONFLICT
-    ),
-    **dict.fromkeys(
-        (
-            "TransactionInProgressException",
-            "InternalServerError",
-            "InternalServerErrorException",
-            "InternalFailure",
-            "InternalError",
-            "ServiceUnavailable",
-            "ServiceUnavailableException",
-        ),
-        _FAILED,
-    ),
-    **dict.fromkeys(
-        (
-            "ExpiredTokenException",
-            "ExpiredToken",
-            "TokenRefreshRequired",
-            "UnrecognizedClientException",
-            "InvalidClientTokenId",
-        ),
-        _UNKNOWN_KEY,
-    ),
-    **dict.fromkeys(
-        (
-            "InvalidSignatureException",
-            "SignatureDoesNotMatch",
-            "IncompleteSignature",
-            "IncompleteSignatureException",
-            "MissingAuthenticationToken",
-            "MissingAuthenticationTokenException",
-        ),
-        _BAD_SIGNATURE,
-    ),
-    **dict.fromkeys(("RequestExpired", "RequestTimeTooSkewed"), _SKEWED),
-    **dict.fromkeys(
-        ("AccessDeniedException", "AccessDenied", "NotAuthorized", "OptInRequired", "KMSAccessDeniedException"), _DENIED
-    ),
-    **dict.fromkeys(("ResourceNotFoundException", "TableNotFoundException"), _MISSING),
+_CODES = {
+    _THROTTLED: "ProvisionedThroughputExceededException ProvisionedThroughputExceeded ThrottlingException "
+    "ThrottledException ThrottlingError Throttling RequestLimitExceeded RequestThrottled RequestThrottledException "
+    "TooManyRequestsException TooManyRequests BandwidthLimitExceeded SlowDown",
+    _CONFLICT: "TransactionConflictException TransactionConflict ReplicatedWriteConflictException",
+    _FAILED: "TransactionInProgressException InternalServerError InternalServerErrorException InternalFailure "
+    "InternalError ServiceUnavailable ServiceUnavailableException",
+    _UNKNOWN_KEY: "ExpiredTokenException ExpiredToken TokenRefreshRequired UnrecognizedClientException "
+    "InvalidClientTokenId",
+    _BAD_SIGNATURE: "InvalidSignatureException SignatureDoesNotMatch IncompleteSignature IncompleteSignatureException "
+    "MissingAuthenticationToken MissingAuthenticationTokenException",
+    _SKEWED: "RequestExpired RequestTimeTooSkewed",
+    _DENIED: "AccessDeniedException AccessDenied NotAuthorized OptInRequired KMSAccessDeniedException",
+    _MISSING: "ResourceNotFoundException TableNotFoundException",
 }
+MEANINGS: dict[str, Meaning] = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 """By the code of the answer; a status of 500 and above means `_FAILED` whatever the code, any other code `_OTHER`."""
 
 _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
@@ -138,25 +101,42 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
     ("ValidationException", "does not have the specified index", _FOREIGN),
 )
 
-_REFUSED = "ConditionalCheckFailed"
-
 
 def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
     """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
-    content = _content(answer, where)
-    if answer.status == 200:
-        return content
-    code = _code(answer, content)
-    if code == f"{_REFUSED}Exception":
-        raise Refused(code, content)
+    checksum = answer.headers.get("x-amz-crc32")
+    complete = checksum is None or checksum == str(zlib.crc32(answer.body))
+    try:
+        content = json.loads(answer.body) if complete else None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        reason = f"it is not a JSON object but {answer.body[:60]!r}" if complete else "its checksum is wrong"
+        error = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
+        raise failure(_UNREADABLE, where, error)
+    if answer.status != 200:
+        raise _find_error(answer, content, where)
+    return content
+
+
+def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused | Failure:
+    """Return the error for a bad answer with this content."""
+    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
+    code = str(said).rpartition("#")[2].partition(":")[0]
+    if code == "ConditionalCheckFailedException":
+        return Refused(code, content)
     message = str(content.get("message") or content.get("Message") or "")
-    if code == "TransactionCanceledException":
-        reasons = _reasons(content)
-        if _REFUSED in (reason for reason, _ in reasons):
-            raise Refused(code, content)
-        code, message = next(((found, text) for found, text in reasons if found != "None"), (code, message))
-    error = ServiceError(code, message, answer.status, request_id(answer))
-    raise failure(_meaning(code, message, answer.status), where, error)
+    if code == "TransactionCanceledException":  # with a reason for each write
+        given = content.get("CancellationReasons")
+        reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
+        told = [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]
+        if any(each == "ConditionalCheckFailed" for each, _ in told):
+            return Refused(code, content)
+        code, message = next((each for each in told if each[0] != "None"), (code, message))
+    other = _FAILED if answer.status >= 500 else _THROTTLED if answer.status == 429 else _OTHER
+    said_so = [meaning for known, part, meaning in _BY_MESSAGE if code == known and part in message.lower()]
+    meaning = said_so[0] if said_so else MEANINGS.get(code, other)
+    return failure(meaning, where, ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID)))
 
 
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
@@ -166,45 +146,27 @@ def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     return Failure(meaning.error(where, details, cause), meaning)
 
 
-def request_id(answer: Answer) -> str | None:
-    """Return the id under which the service knows the request, or None."""
-    return answer.headers.get("x-amzn-requestid")
+class DateClock(ServerClock):
+    """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are.
+
+    It is learned from the ``Date`` headers of the answers, which have whole seconds.
+    """
+
+    def __init__(self, host_clock: Clock | None = None) -> None:
+        super().__init__("DynamoDB", host_clock)
+
+    def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
+        """Learn from the ``Date`` of an answer. Both instants are of the host's clock."""
+        date_ms = None if date is None else _date_ms(date)
+        if date_ms is not None:
+            self.learn(date_ms, date_ms + 1000, sent_ms, received_ms)
 
 
-def _meaning(code: str, message: str, status: int) -> Meaning:
-    for known, part, meaning in _BY_MESSAGE:
-        if code == known and part in message.lower():
-            return meaning
-    return MEANINGS.get(code) or (_FAILED if status >= 500 else _THROTTLED if status == 429 else _OTHER)
-
-
-def _content(answer: Answer, where: str) -> dict[str, Any]:
-    """Return the JSON object of an answer. Raise `Failure` if it is incomplete or something else."""
-    checksum = answer.headers.get("x-amz-crc32")
-    if checksum is not None and checksum != str(zlib.crc32(answer.body)):
-        raise _unreadable(answer, where, "its checksum is wrong")
+@lru_cache(maxsize=8)
+def _date_ms(date: str) -> int | None:
+    """Return an HTTP date in milliseconds, or None. The same text comes for a whole second, so it is cached."""
     try:
-        content = json.loads(answer.body)
-    except ValueError:
-        raise _unreadable(answer, where, f"it is not JSON but {answer.body[:60]!r}") from None
-    if not isinstance(content, dict):
-        raise _unreadable(answer, where, f"it is not a JSON object but {answer.body[:60]!r}")
-    return content
-
-
-def _unreadable(answer: Answer, where: str, reason: str) -> Failure:
-    error = ServiceError(f"status {answer.status}", reason, answer.status, request_id(answer))
-    return failure(Meaning(RateLimiterUnavailable, Remedy.REPEAT, "the answer cannot be read"), where, error)
-
-
-def _code(answer: Answer, content: Mapping[str, Any]) -> str:
-    """Return the name of the error, from the body or from the header."""
-    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
-    return str(said).rpartition("#")[2].partition(":")[0]
-
-
-def _reasons(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the code and the message for each write of a cancelled transaction."""
-    given = content.get("CancellationReasons")
-    reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
-    return [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]
+        parsed = parsedate(date)
+        return None if parsed is None else timegm(parsed) * 1000
+    except (ValueError, IndexError, OverflowError):
+        return None

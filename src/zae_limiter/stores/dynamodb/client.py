@@ -11,28 +11,34 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...clock import Clock
 from ...core.errors import RateLimiterUnavailable
+from ...core.reports import BackendStats
+from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import Refused, failure, parse_answer, request_id
+from .answers import REQUEST_ID, DateClock, Refused, failure, parse_answer
 from .connections import Connections
 from .credentials import CredentialSource, open_session
-from .date_clock import DateClock
 from .settings import Settings, resolve
 from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets
-from .stats import Stats
-from .wire import Answer, request_bytes
+from .wire import request_bytes
 
 _API = "DynamoDB_20120810"
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _MAX_TRIES = 5
 _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
+_READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
 _NONE_FREE = _NOT_SENT._replace(reason="it was not asked")
@@ -40,111 +46,142 @@ _UNKNOWN = Meaning(RateLimiterUnavailable, Remedy.REPEAT, "no complete answer ca
 
 
 class Options(NamedTuple):
-    """What a client is told at its birth; nothing is looked up before the first call."""
+    """The options of a client. A ``region`` or ``endpoint_url`` of None is looked up in the first call."""
 
     table: str
     region: str | None = None
     endpoint_url: str | None = None
-    timeout: float = 5.0
     profile: str | None = None
+    timeout: float = 5.0
+    connect_timeout: float = 2.0
+    max_connections: int = 50
 
 
-class Chance(NamedTuple):
-    """Time and chance, so that tests own them."""
+class Stats:
+    """Counters shared by all threads and loops of a client."""
 
-    timer: Callable[[], float] = time.monotonic
-    random: Callable[[], float] = random.random
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._sums: defaultdict[str, Any] = defaultdict(int)
+        protect(self._lock)
+
+    def count(self, **amounts: float) -> None:
+        """Add to fields of `BackendStats`."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._sums[name] += amount
+
+    def count_call(self, operation: str, sent: int) -> None:
+        """Count a request that is sent, including repeated ones."""
+        with self._lock:
+            self._calls[operation] += 1
+            self._sums["bytes_sent"] += sent
+
+    def count_answer(self, operation: str, received: int, content: Mapping[str, Any]) -> None:
+        """Count the bytes of an answer, and the capacity that a good one reports in its content."""
+        consumed = content.get("ConsumedCapacity")
+        parts = consumed if isinstance(consumed, list) else [consumed]
+        units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
+        kind = "read_units" if operation in _READS else "write_units"
+        with self._lock:
+            self._sums["bytes_received"] += received
+            self._sums[kind] += sum([float(each) for each in units if isinstance(each, (int, float))], 0.0)
+
+    def snapshot(self) -> BackendStats:
+        """Return the counters as of now."""
+        with self._lock:
+            return BackendStats(calls=MappingProxyType(dict(self._calls)), **self._sums)
 
 
+@dataclass(slots=True)
 class _Retry:
     """What one call has tried so far, and whether it may try again."""
 
-    __slots__ = ("_repeatable", "_spent", "_tries", "refused", "signed_with")
-
-    def __init__(self, repeatable: bool) -> None:
-        self._repeatable = repeatable
-        self._tries = 1
-        self._spent: set[Remedy] = set()
-        self.signed_with: Credentials | None = None
-        self.refused: Credentials | None = None
+    repeatable: bool
+    tries: int = 1
+    spent: set[Remedy] = field(default_factory=set)
+    signed_with: Credentials | None = None
+    refused: Credentials | None = None
 
     def pause(self, remedy: Remedy, chance: Callable[[], float]) -> float | None:
-        """Seconds until the next try, with full jitter; None when there is none."""
+        """Return the seconds until the next try, with full jitter, or None if there is none."""
         self.refused = self.signed_with if remedy is Remedy.RENEW else None
-        if remedy is Remedy.NONE or (remedy is Remedy.REPEAT and not self._repeatable):
+        if remedy is Remedy.NONE or (remedy is Remedy.REPEAT and not self.repeatable):
             return None
         if remedy in (Remedy.RENEW, Remedy.RESYNC):
-            if remedy in self._spent:
+            if remedy in self.spent:
                 return None
-            self._spent.add(remedy)
+            self.spent.add(remedy)
             return 0.0
-        self._tries += 1
-        if self._tries > _MAX_TRIES and remedy is not Remedy.TURN:
+        self.tries += 1
+        if self.tries > _MAX_TRIES and remedy is not Remedy.TURN:
             return None
-        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self._tries, 10) - 2))
+        return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self.tries, 10) - 2))
 
 
 class Client:
-    """Calls DynamoDB's JSON API for one table."""
+    """Calls DynamoDB's JSON API for one table. Looks up, reads and imports nothing before the first call.
+
+    ``timer`` measures seconds and ``chance`` chooses the length of a pause; tests have their own.
+    """
 
     def __init__(
-        self, options: Options, connections: Connections, clock: DateClock, chance: Chance | None = None
+        self,
+        options: Options,
+        *,
+        blocking: bool,
+        host_clock: Clock | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
+        self.options = options
         self.table = options.table
         self.timeout = options.timeout
-        self.clock = clock
+        self.clock = DateClock(host_clock)
         self.stats = Stats()
-        self.connections = connections
-        self._options = options
-        self._chance = chance or Chance()
+        sockets = BlockingSockets() if blocking else AsyncSockets()
+        self.connections = Connections(sockets, options.connect_timeout, options.max_connections)
+        self._timer = timer
+        self._chance = chance
+        self._session = partial(open_session, options.profile)
         self._settings: Settings | None = None
-        self._credentials = CredentialSource(
-            self._session, local=lambda: self.settings.is_local, timer=self._chance.timer
-        )
+        self._credentials = CredentialSource(self._session, local=lambda: self.settings.is_local, timer=self._timer)
 
     @property
     def settings(self) -> Settings:
         """Region and endpoint, resolved on first use."""
         found = self._settings
         if found is None:
-            found = self._settings = resolve(self._options.region, self._options.endpoint_url, self._session)
+            found = self._settings = resolve(self.options.region, self.options.endpoint_url, self._session)
         return found
-
-    @property
-    def options(self) -> Options:
-        """Return the options that the client was made with."""
-        return self._options
 
     @property
     def region(self) -> str:
         """Return the region that requests are signed for."""
         return self.settings.region
 
-    @property
-    def endpoint(self) -> str:
-        """Return the URL that requests are sent to."""
-        return self.settings.url
-
     async def call(
         self, operation: str, request: Mapping[str, Any], *, timeout: float | None = None, repeatable: bool = False
     ) -> dict[str, Any]:
         """Call the service within ``timeout`` seconds; ``repeatable`` says that executing it twice does no harm."""
         body = _encoded(request).encode()
-        deadline = self._chance.timer() + (self.timeout if timeout is None else timeout)
+        deadline = self._timer() + (self.timeout if timeout is None else timeout)
         retry = _Retry(repeatable)
         while True:
             try:
                 return await self._attempt(operation, body, deadline, retry)
-            except Refused:
-                self.stats.count_conflict(request)
+            except Refused:  # it is billed, but its answer does not say how much
+                items = request.get("TransactItems")
+                self.stats.count(conflicts=1, write_units=1.0 if items is None else 2.0 * len(items))
                 raise
             except Failure as failed:
                 if failed.throttled:
-                    self.stats.count("throttled")
-                pause = retry.pause(failed.remedy, self._chance.random)
-                if pause is None or self._chance.timer() + pause >= deadline:
+                    self.stats.count(throttled=1)
+                pause = retry.pause(failed.remedy, self._chance)
+                if pause is None or self._timer() + pause >= deadline:
                     raise failed.error from failed.error.__cause__
-            self.stats.count("retries")
+            self.stats.count(retries=1)
             if pause:
                 await self.pause(pause)
 
@@ -157,78 +194,53 @@ class Client:
         self.connections.close()
 
     async def _attempt(self, operation: str, body: bytes, deadline: float, retry: _Retry) -> dict[str, Any]:
-        """Send the request once."""
-        retry.signed_with = credentials = await self._signer(deadline, retry.refused)
-        settings = self.settings
+        """Send the request once. Return the content of a good answer; learn the service's time from any."""
+        credentials = self._credentials.cached
+        if credentials is None or retry.refused is not None:
+            credentials = await self._find_credentials(deadline, retry.refused)
+        elif self._credentials.due:
+            self.connections.sockets.start(self._credentials.ask)
+        retry.signed_with = credentials
+        settings, clock = self.settings, self.clock
+        where = f"DynamoDB table {self.table!r} in {settings.region}"
+        sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
-        headers = signed_headers(origin, self.clock.now_ms() // 1000, f"{_API}.{operation}", body)
-        data = request_bytes(settings.endpoint.target, headers | settings.endpoint.headers, body)
-        answer = await self._exchange(operation, data, deadline)
-        content = parse_answer(answer, self._where())
-        self.stats.count_capacity(operation, content)
-        return content
-
-    async def _exchange(self, operation: str, data: bytes, deadline: float) -> Answer:
-        """Send a request and return its answer, good or bad; learn the service's time from it."""
+        headers = signed_headers(origin, (sent_ms - clock.skew_ms) // 1000, f"{_API}.{operation}", body)
+        data = request_bytes(settings.target, headers | settings.proxy_headers, body)
         self.stats.count_call(operation, len(data))
-        host = self.clock.host
-        sent_ms = host.now_ms()
         try:
-            answer = await self.connections.post(self.settings.endpoint, data, deadline - self._chance.timer())
+            answer = await self.connections.post(settings.endpoint, data, deadline - self._timer())
         except NotSent as error:
-            meaning = _NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT
-            raise failure(meaning, self._where(), error) from error
+            raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
         except Unknown as error:
-            raise failure(_UNKNOWN, self._where(), error) from error
-        self.stats.count_received(len(answer.body))
-        if request_id(answer) is not None:  # an answer of a proxy's own does not tell the service's time
-            self.clock.observe(answer.headers.get("date"), sent_ms, host.now_ms())
-        return answer
+            raise failure(_UNKNOWN, where, error) from error
+        if REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time
+            clock.observe(answer.headers.get("date"), sent_ms, clock.host.now_ms())
+        content: dict[str, Any] = {}
+        try:
+            content = parse_answer(answer, where)
+            return content
+        finally:
+            self.stats.count_answer(operation, len(answer.body), content)
 
-    async def _signer(self, deadline: float, refused: Credentials | None) -> Credentials:
-        """Return the credentials to sign with; wait for them only in the first call, or after a refusal."""
-        source = self._credentials
-        found = source.at_hand
-        if found is not None and refused is None:
-            if source.due:
-                self.connections.sockets.start(source.ask)
-            return found
-        left = deadline - self._chance.timer()
+    async def _find_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
+        """Wait for the credentials to sign with: in the first call, and after a refusal."""
+
+        def find() -> Credentials:
+            _ = self.settings  # all that may read files or the network before a request can be signed
+            return self._credentials.ask(refused)
+
+        left = deadline - self._timer()
         aside = self.connections.sockets.aside
         try:
-            found = await aside(lambda: self._prepare(refused), left)
+            found = await aside(find, left)
             if found == refused:  # a run that was under way answered, and had not heard of the refusal
-                found = await aside(lambda: self._prepare(refused), left)
+                found = await aside(find, left)
             return found
         except TimeoutError as error:
             raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
 
-    def _prepare(self, refused: Credentials | None) -> Credentials:
-        """Return credentials, after all that may read files or the network before a request can be signed."""
-        _ = self.settings
-        return self._credentials.ask(refused)
 
-    def _session(self) -> Any:
-        return open_session(self._options.profile)
-
-    def _where(self) -> str:
-        return f"DynamoDB table {self.table!r} in {self.region}"
-
-
-def open_client(
-    table: str,
-    *,
-    blocking: bool,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    host_clock: Clock | None = None,
-    timeout: float = 5.0,
-    connect_timeout: float = 2.0,
-    max_connections: int = 50,
-    profile: str | None = None,
-) -> Client:
-    """Return a client for ``table``. Looks up, reads and imports nothing before the first call."""
-    connections = Connections(
-        BlockingSockets() if blocking else AsyncSockets(), connect_timeout=connect_timeout, limit=max_connections
-    )
-    return Client(Options(table, region, endpoint_url, timeout, profile), connections, DateClock(host_clock))
+def open_client(table: str, *, blocking: bool, host_clock: Clock | None = None, **options: Any) -> Client:
+    """Return a client for ``table`` with these `Options`."""
+    return Client(Options(table, **options), blocking=blocking, host_clock=host_clock)

@@ -6,18 +6,16 @@ have seen the request, `Unknown` that it may have been carried out.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import ssl
 import time
 import weakref
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..outcomes import NoneFree, NotSent, Unknown
 from ..pools import Pool, Pools
-from .sockets import Sockets
+from .sockets import Sockets, seconds_left
 from .wire import Answer, Broken, Reader, connect_bytes
 
 
@@ -37,20 +35,6 @@ class Endpoint(NamedTuple):
     tls: ssl.SSLContext | None = None
     proxy: Proxy | None = None
 
-    @property
-    def target(self) -> str:
-        """Return the request target: the whole URL for a proxy without a tunnel."""
-        if self.proxy is None or self.tls is not None:
-            return "/"
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the headers for a proxy without a tunnel; they are not signed."""
-        if self.proxy is None or self.tls is not None or self.proxy.authorization is None:
-            return {}
-        return {"proxy-authorization": self.proxy.authorization}
-
 
 class _Connection:
     """One socket, with TLS as bytes in and out, so that both kinds of socket share it."""
@@ -59,7 +43,7 @@ class _Connection:
         self._sockets = sockets
         self._sock = sock
         self._tls: ssl.SSLObject | None = None
-        self._incoming = self._outgoing = ssl.MemoryBIO()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.idle_since = 0.0
         self.fresh_seconds = 0.0
         self.close = weakref.finalize(self, sock.close)
@@ -67,47 +51,53 @@ class _Connection:
 
     def usable(self) -> bool:
         """Return whether there is nothing to read: on an idle connection that would be its end."""
-        return self._sock.fileno() >= 0 and not _readable(self._sock)
+        if self._sock.fileno() < 0:
+            return False
+        if not hasattr(select, "poll"):  # pragma: no cover - Windows
+            return not select.select([self._sock], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return not poll.poll(0)
 
     async def exchange(self, data: bytes, deadline: float, *, tunnel: bool = False) -> tuple[Answer, bool]:
         """Send a request; return its answer, and whether the connection may be used again."""
-        await self._send(data, deadline)
-        reader = Reader(tunnel=tunnel)
+        tls = self._tls
+        if tls is None:
+            await self._sockets.send(self._sock, data, deadline)
+        else:
+            tls.write(data)
+            await self._flush(deadline)
+        reader = Reader(tunnel)
         while True:
-            answer = reader.feed(await self._receive(deadline))
+            receive = self._sockets.receive(self._sock, deadline) if tls is None else self._decrypt(tls, deadline)
+            answer = reader.feed(await receive)
             if answer is not None:
                 return answer, reader.keep_alive
 
-    async def secure(self, context: ssl.SSLContext, host: str, deadline: float) -> None:
-        """Speak TLS from here on."""
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+    async def secure(self, endpoint: Endpoint, context: ssl.SSLContext, deadline: float) -> None:
+        """Speak TLS with the endpoint from here on, through a tunnel if there is a proxy."""
+        if endpoint.proxy is not None:
+            request = connect_bytes(endpoint.host, endpoint.port, endpoint.proxy.authorization)
+            answer, _ = await self.exchange(request, deadline, tunnel=True)
+            if not 200 <= answer.status < 300:
+                raise Broken(f"the proxy answered {answer.status} to CONNECT")
+        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=endpoint.host)
         while True:
             try:
                 tls.do_handshake()
                 break
             except ssl.SSLWantReadError:
-                await self._flush(deadline)
                 if not await self._fill(deadline):
                     raise Broken("the connection was closed during the TLS handshake") from None
         await self._flush(deadline)
         self._tls = tls
 
-    async def _send(self, data: bytes, deadline: float) -> None:
-        if self._tls is None:
-            await self._sockets.send(self._sock, data, _left(deadline))
-            return
-        self._tls.write(data)
-        await self._flush(deadline)
-
-    async def _receive(self, deadline: float) -> bytes:
-        if self._tls is None:
-            return await self._sockets.receive(self._sock, _left(deadline))
+    async def _decrypt(self, tls: ssl.SSLObject, deadline: float) -> bytes:
+        """Return the next bytes that came over TLS; none at the end."""
         while True:
             try:
-                return self._tls.read(1 << 18)
+                return tls.read(1 << 18)
             except ssl.SSLWantReadError:
-                await self._flush(deadline)
                 if not await self._fill(deadline):
                     return b""
             except ssl.SSLZeroReturnError:
@@ -116,10 +106,12 @@ class _Connection:
     async def _flush(self, deadline: float) -> None:
         data = self._outgoing.read()
         if data:
-            await self._sockets.send(self._sock, data, _left(deadline))
+            await self._sockets.send(self._sock, data, deadline)
 
     async def _fill(self, deadline: float) -> bool:
-        data = await self._sockets.receive(self._sock, _left(deadline))
+        """Send what TLS has to say and receive more. Return False if the connection has ended."""
+        await self._flush(deadline)
+        data = await self._sockets.receive(self._sock, deadline)
         self._incoming.write(data)
         return bool(data)
 
@@ -127,9 +119,8 @@ class _Connection:
 class Connections:
     """The connections of a client to its endpoint, per event loop or for all threads."""
 
-    def __init__(self, sockets: Sockets, *, connect_timeout: float, limit: int) -> None:
+    def __init__(self, sockets: Sockets, connect_timeout: float, limit: int) -> None:
         self.sockets = sockets
-        self.opened = 0
         self._connect_timeout = connect_timeout
         self._limit = limit
         self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
@@ -145,9 +136,21 @@ class Connections:
                 await pool.slots.take(timeout)
         except TimeoutError as error:
             raise NoneFree(self._limit, timeout) from error
+        again = False
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
-            return await _exchange(pool, connection, data, deadline)
+            try:
+                answer, again = await connection.exchange(data, deadline)
+            except TimeoutError as error:
+                raise Unknown("no answer came in time") from error
+            except (OSError, Broken) as error:
+                raise Unknown(str(error) or type(error).__name__) from error
+            finally:
+                if again:
+                    pool.keep(connection)
+                else:
+                    connection.close()
+            return answer
         finally:
             pool.slots.give_back()
 
@@ -159,29 +162,31 @@ class Connections:
         """Open a connection, through the proxy and with TLS if the endpoint has them. Raise `NotSent` if that fails."""
         deadline = min(deadline, time.monotonic() + self._connect_timeout)
         host, port = (endpoint.proxy or endpoint)[:2]
-        with _as_not_sent(f"{host}:{port}"):
+        try:
             connection = await self._connect(host, port, deadline)
             try:
                 if endpoint.tls is not None:
-                    if endpoint.proxy is not None:
-                        await _tunnel(connection, endpoint, deadline)
-                    await connection.secure(endpoint.tls, endpoint.host, deadline)
+                    await connection.secure(endpoint, endpoint.tls, deadline)
+                return connection
             except BaseException:
                 connection.close()
                 raise
-        self.opened += 1
-        return connection
+        except TimeoutError as error:
+            raise NotSent(f"no connection to {host}:{port} in time") from error
+        except (OSError, Broken, UnicodeError) as error:
+            raise NotSent(f"no connection to {host}:{port}: {str(error) or type(error).__name__}") from error
 
     async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
         """Connect to the first address that answers; each gets its share of the time that is left."""
-        addresses = await self.sockets.resolve(host, port, _left(deadline))
+        addresses = await self.sockets.resolve(host, port, deadline)
         failure: Exception = OSError("the name has no address")
-        for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        for left, (family, _, _, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                await self.sockets.connect(sock, address, _left(deadline) / left)
+                share = seconds_left(deadline) / left
+                await self.sockets.connect(sock, address, time.monotonic() + share)
                 return _Connection(self.sockets, sock)
             except OSError as error:
                 sock.close()
@@ -190,56 +195,3 @@ class Connections:
                 sock.close()
                 raise
         raise failure
-
-
-async def _exchange(pool: Pool[_Connection], connection: _Connection, data: bytes, deadline: float) -> Answer:
-    try:
-        answer, again = await connection.exchange(data, deadline)
-    except TimeoutError as error:
-        connection.close()
-        raise Unknown("no answer came in time") from error
-    except (OSError, Broken) as error:
-        connection.close()
-        raise Unknown(str(error) or type(error).__name__) from error
-    except BaseException:
-        connection.close()
-        raise
-    if again:
-        pool.keep(connection)
-    else:
-        connection.close()
-    return answer
-
-
-async def _tunnel(connection: _Connection, endpoint: Endpoint, deadline: float) -> None:
-    authorization = None if endpoint.proxy is None else endpoint.proxy.authorization
-    request = connect_bytes(endpoint.host, endpoint.port, authorization)
-    answer, _ = await connection.exchange(request, deadline, tunnel=True)
-    if not 200 <= answer.status < 300:
-        raise Broken(f"the proxy answered {answer.status} to CONNECT")
-
-
-@contextlib.contextmanager
-def _as_not_sent(where: str) -> Iterator[None]:
-    """Raise `NotSent` for any failure inside: nothing was charged."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise NotSent(f"no connection to {where} in time") from error
-    except (OSError, Broken, UnicodeError) as error:
-        raise NotSent(f"no connection to {where}: {error or type(error).__name__}") from error
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _readable(sock: socket.socket) -> bool:
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(sock, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([sock], [], [], 0)[0])  # pragma: no cover - Windows has no poll

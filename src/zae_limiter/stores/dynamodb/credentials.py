@@ -24,7 +24,6 @@ from .signing import Credentials
 
 _FRESH_SECONDS = 60.0
 _FAILURE_SECONDS = 2.0
-_LOCAL = Credentials("local", "local")
 
 _ADVICE = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, log in with `aws sso login`, or attach a role"
@@ -56,16 +55,11 @@ class CredentialSource:
         self._local = local
         self._timer = timer
         self._found: Any = None
-        self._frozen: Credentials | None = None
+        self.cached: Credentials | None = None
         self._asked_at = 0.0
         self._failure: InfrastructureError | None = None
         self._turn = threading.Lock()
         self._pid = os.getpid()
-
-    @property
-    def at_hand(self) -> Credentials | None:
-        """Return the cached credentials, or None."""
-        return self._frozen
 
     @property
     def due(self) -> bool:
@@ -77,61 +71,48 @@ class CredentialSource:
         if self._pid != os.getpid():  # the lock may have been held when the process forked
             self._turn, self._pid = threading.Lock(), os.getpid()
         with self._turn:
-            if self._frozen is not None and (self._frozen != refused if refused else not self.due):
-                return self._frozen
+            if self.cached is not None and (self.cached != refused if refused else not self.due):
+                return self.cached
             if refused is not None:
                 self._found = None
-            return self._ask()
-
-    def _ask(self) -> Credentials:
-        now = self._timer()
-        if self._failure is not None and now - self._asked_at < _FAILURE_SECONDS:
-            raise type(self._failure)(str(self._failure)) from self._failure
-        self._asked_at, self._failure = now, None
-        try:
-            self._frozen = self._resolve()
-        except InfrastructureError as error:
-            self._failure = error
-            raise
-        return self._frozen
+            now = self._timer()
+            if self._failure is not None and now - self._asked_at < _FAILURE_SECONDS:
+                raise type(self._failure)(str(self._failure)) from self._failure
+            self._asked_at, self._failure = now, None
+            try:
+                self.cached = self._resolve()
+            except InfrastructureError as error:
+                self._failure = error
+                raise
+            return self.cached
 
     def _resolve(self) -> Credentials:
+        """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. with a line break."""
         try:
+            local = self._local()
             if self._found is None:
-                self._found = self._load()
-            if self._found is None:
-                if self._local():
-                    return _LOCAL
-                raise AccessDeniedError(f"No AWS credentials were found: {_ADVICE}.")
-            frozen = self._found.get_frozen_credentials()
+                session = self._session()
+                if local:  # no instance role is meant for an engine on this host, and asking for one takes seconds
+                    session.get_component("credential_provider").remove("iam-role")
+                self._found = session.get_credentials()
+            frozen = None if self._found is None else self._found.get_frozen_credentials()
         except ZAELimiterError:
             raise
         except Exception as error:
             raise _translate(error) from error
-        return _check(frozen)
-
-    def _load(self) -> Any:
-        session = self._session()
-        if self._local():  # no instance role is meant for an engine on this host, and asking for one takes seconds
-            session.get_component("credential_provider").remove("iam-role")
-        return session.get_credentials()
-
-
-def _check(frozen: Any) -> Credentials:
-    """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. with a line break."""
-    found = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
-    for part in found:
-        if part is not None and not (part.isascii() and part.isprintable() and part and " " not in part):
-            raise AccessDeniedError(f"The AWS credentials hold a space, a line break or nothing at all: {_ADVICE}.")
-    return found
+        if frozen is None:
+            if local:
+                return Credentials("local", "local")
+            raise AccessDeniedError(f"No AWS credentials were found: {_ADVICE}.")
+        found = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
+        for part in found:
+            if part is not None and not (part.isascii() and part.isprintable() and part and " " not in part):
+                raise AccessDeniedError(f"The AWS credentials hold a space, a line break or nothing at all: {_ADVICE}.")
+        return found
 
 
 _TRANSIENT = (
-    "ConnectionError",
-    "HTTPClientError",
-    "EndpointConnectionError",
-    "ConnectTimeoutError",
-    "ReadTimeoutError",
+    *("ConnectionError", "HTTPClientError", "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"),
     "MetadataRetrievalError",
 )
 """botocore's errors that say that nobody answered; each other one says that something is wrong with the setup."""

@@ -8,11 +8,13 @@ tells which form fits. The text of an expression depends only on the shape of a 
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...records.algebra import NEVER, TTL, Image, Write, applied, expiry_seconds, holds
-from .values import PK, Typed, encode, encode_item, encode_key
+from ...records.algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds, holds
+from .values import PK, encode_all, encode_item, encode_key
 
 
 class Form(enum.Enum):
@@ -31,26 +33,20 @@ class Form(enum.Enum):
 
 
 _CHANGING = frozenset((Form.CHANGE, Form.KEEP))
+_NOW = ":now"
 
 
-class Expression(NamedTuple):
-    """The constant parts of one shape of write. ``slots`` are the placeholders of its values, in order."""
-
-    condition: str
-    update: str
-    names: dict[str, str]
-    slots: tuple[str, ...]
-    timed: bool
-
-
-def first_form(write: Write) -> Form:
-    """Return the form to try first, when nothing is known of the record."""
-    absent = any(op == "absent" for _, op, _ in write.guards)
-    if write.is_check or (write.delete and absent):
+def first_form(write: Write) -> Form | None:
+    """Return the form to try first, when nothing is known of the record. Return None if its guards hold for none."""
+    ops = {op for _, op, _ in write.guards}
+    never = any(value is None and op not in ("absent", "present") for _, op, value in write.guards)
+    if never or ("absent" in ops and len(ops) > 1):
+        return None
+    if write.is_check or (write.delete and "absent" in ops):
         return Form.CHECK
     if write.delete:
         return Form.DELETE
-    return Form.CREATE if absent else Form.CHANGE
+    return Form.CREATE if "absent" in ops else Form.CHANGE
 
 
 def next_form(write: Write, image: Image | None) -> Form | None:
@@ -65,65 +61,43 @@ def next_form(write: Write, image: Image | None) -> Form | None:
     return Form.KEEP if later else Form.CHANGE
 
 
-def is_impossible(write: Write) -> bool:
-    """Return whether the guards hold for no record at all, so that only the image needs to be read."""
-    ops = {op for _, op, _ in write.guards}
-    never = any(value is None and op not in ("absent", "present") for _, op, value in write.guards)
-    return never or ("absent" in ops and len(ops) > 1)
-
-
 def changes_nothing(write: Write, form: Form) -> bool:
     """Return whether nothing is left to change in this form."""
     return form is Form.CHECK or (form is Form.KEEP and not (write.put or write.add or write.remove))
 
 
-def request_parts(write: Write, form: Form, now_s: int) -> dict[str, Any]:
+def write_request(table: str, write: Write, form: Form, now_s: int) -> dict[str, Any]:
     """Return the request for a write in a form, for a single call or as an item of a transaction."""
+    request: dict[str, Any] = {"TableName": table}
     if form is Form.CREATE:
-        image = applied(None, write)
-        request: dict[str, Any] = {"Item": encode_item(write.key, image or {})}
-        found = _compile(form, (("", "absent"),), (), (), (), "")
-        values: dict[str, Typed] = {}
+        request["Item"] = encode_item(write.key, applied(None, write) or {})
+        write = Write(write.key, (ABSENT,))
     else:
-        request = {"Key": encode_key(write.key)}
+        request["Key"] = encode_key(write.key)
         write = _separate(write) if form in _CHANGING else Write(write.key, write.guards)
-        guards = tuple([(attr, op) for attr, op, _ in write.guards])
-        found = _compile(form, guards, tuple(write.put), tuple(write.add), write.remove, _expiry(write, form))
-        values = dict(zip(found.slots, _values(write, form, now_s), strict=True))
-    if found.timed:
-        values[":now"] = {"N": str(now_s)}
-    if found.update:
-        request["UpdateExpression"] = found.update
-    if found.condition:
-        request["ConditionExpression"] = found.condition
-    if found.names:
-        request["ExpressionAttributeNames"] = found.names
-    if values:
-        request["ExpressionAttributeValues"] = values
-    return request
-
-
-def _expiry(write: Write, form: Form) -> str:
-    if form is Form.KEEP:
-        return "later"
-    if write.expires_at_ms is None:
-        return ""
-    return "never" if write.expires_at_ms == NEVER else "until"
-
-
-def _values(write: Write, form: Form, now_s: int) -> list[Typed]:
-    values: list[Typed] = []
-    for _, op, value in write.guards:
+    _, guards, put, add, remove, expires_at_ms, _, _ = write
+    values: list[Any] = []
+    for _, op, value in guards:
         if op == "between":
-            values += (encode(value[0]), encode(value[1]))
+            values += value
         elif op not in ("present", "absent"):
-            values.append(encode(value))
-    values += map(encode, write.put.values())
-    values += map(encode, write.add.values())
-    if write.expires_at_ms:
-        until = expiry_seconds(write.expires_at_ms)
-        values.append({"N": str(max(until, now_s) if form is Form.KEEP else until)})
-    return values
+            values.append(value)
+    values += put.values()
+    values += add.values()
+    expiry = ""
+    if expires_at_ms:
+        until = expiry_seconds(expires_at_ms)
+        expiry = "later" if form is Form.KEEP else "until"
+        values.append(max(until, now_s) if form is Form.KEEP else until)
+    elif expires_at_ms == NEVER:
+        expiry = "never"
+    shape = tuple([(attr, op) for attr, op, _ in guards])
+    parts, slots = _compile(form, shape, tuple(put), tuple(add), remove, expiry)
+    if _NOW in slots:
+        values.append(now_s)
+    if values:
+        request["ExpressionAttributeValues"] = dict(zip(slots, encode_all(values), strict=True))
+    return request | parts
 
 
 def _separate(write: Write) -> Write:
@@ -142,21 +116,6 @@ def _separate(write: Write) -> Write:
     return write._replace(put=put, add=add, remove=remove)
 
 
-class _Text:
-    """Collects the placeholders of an expression, one per attribute and value."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.slots: list[str] = []
-
-    def name(self, attr: str) -> str:
-        return self.names.setdefault(attr, f"#{len(self.names)}")
-
-    def slot(self) -> str:
-        self.slots.append(f":{len(self.slots)}")
-        return self.slots[-1]
-
-
 @lru_cache(maxsize=1024)
 def _compile(
     form: Form,
@@ -165,39 +124,50 @@ def _compile(
     add: tuple[str, ...],
     remove: tuple[str, ...],
     expiry: str,
-) -> Expression:
-    text = _Text()
-    conditions = [_guard(attr, op, text) for attr, op in guards]
-    sets = [f"{text.name(attr)} = {text.slot()}" for attr in put]
-    adds = [f"{text.name(attr)} {text.slot()}" for attr in add]
-    until = text.slot() if expiry in ("until", "later") else ""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the constant parts of a request for writes of one shape, and the placeholders of its values in order."""
+    names: defaultdict[str, str] = defaultdict(lambda: f"#{len(names)}")
+    slots: list[str] = []
+
+    def slot() -> str:
+        slots.append(f":{len(slots)}")
+        return slots[-1]
+
+    conditions = [_guard(attr, op, names, slot) for attr, op in guards]
+    sets = [f"{names[attr]} = {slot()}" for attr in put]
+    adds = [f"{names[attr]} {slot()}" for attr in add]
+    until = slot() if expiry in ("until", "later") else ""
     if expiry == "until":
-        sets.append(f"{text.name(TTL)} = {until}")
-    removes = [text.name(attr) for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
+        sets.append(f"{names[TTL]} = {until}")
+    removes = [names[attr] for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
     if form in _CHANGING or (guards and all(op != "absent" for _, op in guards)):
-        conditions.append(_liveness(expiry, until, text))
+        conditions.append(_liveness(expiry, until, names[TTL]))
     condition = " AND ".join(conditions)
     clauses = (("SET", sets), ("REMOVE", removes), ("ADD", adds))
-    update = " ".join(f"{verb} {', '.join(each)}" for verb, each in clauses if each)
-    names = {placeholder: attr for attr, placeholder in text.names.items()}
-    return Expression(condition, update, names, tuple(text.slots), ":now" in condition)
+    parts = {
+        "UpdateExpression": " ".join(f"{verb} {', '.join(each)}" for verb, each in clauses if each),
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {placeholder: attr for attr, placeholder in names.items()},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD" if condition else "",
+    }
+    if _NOW in condition:
+        slots.append(_NOW)
+    return {name: part for name, part in parts.items() if part}, tuple(slots)
 
 
-def _guard(attr: str, op: str, text: _Text) -> str:
+def _guard(attr: str, op: str, names: defaultdict[str, str], slot: Callable[[], str]) -> str:
     if op == "absent":
-        return f"(attribute_not_exists({text.name(PK)}) OR {text.name(TTL)} <= :now)"
+        return f"(attribute_not_exists({names[PK]}) OR {names[TTL]} <= {_NOW})"
     if op == "present":
-        return f"attribute_exists({text.name(PK)})"
-    name = text.name(attr)
+        return f"attribute_exists({names[PK]})"
     if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
-        return f"{name} >= {text.slot()} AND {name} <= {text.slot()}"
-    return f"{name} {op} {text.slot()}"
+        return f"{names[attr]} >= {slot()} AND {names[attr]} <= {slot()}"
+    return f"{names[attr]} {op} {slot()}"
 
 
-def _liveness(expiry: str, until: str, text: _Text) -> str:
+def _liveness(expiry: str, until: str, ttl: str) -> str:
     """Return the condition that the record has not expired and that its expiry is not brought nearer."""
-    ttl = text.name(TTL)
     if expiry == "later":
         return f"{ttl} > {until}"
     nearer = f" AND {ttl} <= {until}" if expiry == "until" else ""
-    return f"(attribute_not_exists({ttl}) OR {ttl} > :now{nearer})"
+    return f"(attribute_not_exists({ttl}) OR {ttl} > {_NOW}{nearer})"

@@ -25,8 +25,12 @@ class Settings(NamedTuple):
 
     region: str
     url: str
-    host_header: str
     endpoint: Endpoint
+    host_header: str
+    target: str
+    """The request target: the whole URL for a proxy without a tunnel."""
+    proxy_headers: dict[str, str]
+    """Headers for a proxy without a tunnel; they are not signed."""
     is_local: bool
     """A plain connection to this host: an engine for tests, which takes any credentials."""
 
@@ -34,15 +38,31 @@ class Settings(NamedTuple):
 def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], Any]) -> Settings:
     """Return the settings. ``session`` makes a botocore session. May read files, never the network."""
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
-    botocore_session = None
-    if region is None:
-        botocore_session = session()
-        region = botocore_session.get_config_variable("region")
-    if endpoint_url is not None:
-        region = region or _LOCAL_REGION
-    else:
-        region, endpoint_url = _find_endpoint(botocore_session or session(), region)
-    return _build(check_region(region), endpoint_url, session)
+    found: Any = session() if region is None or endpoint_url is None else None
+    region = region or found.get_config_variable("region")
+    if endpoint_url is None:
+        endpoint_url = _find_endpoint(found, region or _LOCAL_REGION)
+        if not region and endpoint_url == _find_endpoint(found, _LOCAL_REGION, ignore_configured_endpoint_urls=True):
+            reason = "no region is known; pass one, set AWS_REGION, or set region in the profile"
+            raise ValidationError("region", None, reason)
+    region, parts = check_region(region or _LOCAL_REGION), check_endpoint(endpoint_url)
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    shown = f"[{host}]" if ":" in host else host
+    tls = _tls_context(session()) if parts.scheme == "https" else None
+    proxy = _find_proxy(parts.scheme, host, port)
+    target, proxy_headers = "/", {}
+    if proxy is not None and tls is None:
+        target = f"http://{shown}:{port}/"
+        proxy_headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else {}
+    return Settings(
+        region=region,
+        url=endpoint_url,
+        endpoint=Endpoint(host, port, tls, proxy),
+        host_header=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
+        target=target,
+        proxy_headers=proxy_headers,
+        is_local=tls is None and _is_loopback(host),
+    )
 
 
 def check_region(region: object) -> str:
@@ -65,47 +85,19 @@ def check_endpoint(url: object) -> SplitResult:
     return parts
 
 
-def _find_endpoint(session: Any, region: str | None) -> tuple[str, str]:
-    """Return region and endpoint as botocore resolves them: environment, profile, FIPS, dual stack, partition."""
-    url = _client_url(session, region or _LOCAL_REGION)
-    if region is None and url == _client_url(session, _LOCAL_REGION, ignore_configured_endpoint_urls=True):
-        raise ValidationError(
-            "region", None, "no region is known; pass one, set AWS_REGION, or set region in the profile"
-        )
-    return region or _LOCAL_REGION, url
-
-
-def _client_url(session: Any, region: str, **options: Any) -> str:
+def _find_endpoint(session: Any, region: str, **options: Any) -> str:
+    """Return the endpoint as botocore resolves it: from environment, profile, FIPS, dual stack, partition."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
+    unused = {"aws_access_key_id": "unused", "aws_secret_access_key": "unused"}
     try:
-        client = session.create_client(
-            "dynamodb",
-            region_name=region,
-            aws_access_key_id="unused",
-            aws_secret_access_key="unused",
-            config=Config(**options),
-        )
+        client = session.create_client("dynamodb", region_name=region, config=Config(**options), **unused)
     except (BotoCoreError, ValueError) as error:
         raise ValidationError("region", region, f"has no endpoint: {error}") from error
     url = str(client.meta.endpoint_url)
     client.close()
     return url
-
-
-def _build(region: str, url: str, session: Callable[[], Any]) -> Settings:
-    parts = check_endpoint(url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    shown = f"[{host}]" if ":" in host else host
-    tls = _tls_context(session()) if parts.scheme == "https" else None
-    return Settings(
-        region=region,
-        url=url,
-        host_header=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
-        endpoint=Endpoint(host, port, tls, _find_proxy(parts.scheme, host, port)),
-        is_local=tls is None and _is_loopback(host),
-    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,7 +8,6 @@ from hashlib import sha256
 from hmac import digest
 from typing import NamedTuple
 
-CONTENT_TYPE = "application/x-amz-json-1.0"
 _SERVICE = "dynamodb"
 
 
@@ -35,7 +34,7 @@ def signed_headers(origin: Origin, epoch_seconds: int, target: str, body: bytes)
     """Return the headers of a POST to ``/``, with a signature that covers the body."""
     credentials, region, host = origin
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_seconds))
-    headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
+    headers = {"content-type": "application/x-amz-json-1.0", "host": host, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
     headers["x-amz-target"] = target

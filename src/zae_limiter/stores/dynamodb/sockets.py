@@ -1,7 +1,8 @@
 """The two sockets: all that differs between blocking and async calls.
 
-Everything above is written once, as coroutines over these verbs; the blocking ones never suspend. The sockets are
-plain ones that belong to us and not to an event loop, so a loop that is closed leaves nothing behind.
+Everything above is written once, as coroutines over these verbs; the blocking ones never suspend. A deadline is an
+instant of `time.monotonic`. The sockets are plain ones that belong to us and not to an event loop, so a loop that is
+closed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,49 +15,52 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
+from ..connection_slots import LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 
 _PIECE = 256 * 1024
 
-Address = tuple[socket.AddressFamily, Any]
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until an instant of `time.monotonic`. Raise `TimeoutError` if it is over."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
-def _addresses(found: list[Any]) -> list[Address]:
-    return [(family, address) for family, _, _, _, address in found]
+class _OwnedSockets:
+    """Sockets that no event loop owns."""
+
+    def on_scope_end(self, close: Callable[[], None]) -> object:
+        """Do nothing: the connections need not be closed with a loop."""
+        return None
 
 
-class BlockingSockets:
+class BlockingSockets(_OwnedSockets):
     """Blocks the calling thread."""
 
     per_loop = False
+    slots = ThreadSlots
 
-    def slots(self, count: int) -> ConnectionSlots:
-        """Return ``count`` slots for all threads."""
-        return ThreadSlots(count)
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
+        """Return the addresses of a host as `getaddrinfo` does; the system's resolver has timeouts of its own."""
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: threads share the connections to the end."""
-        return None
-
-    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
-        """Return the addresses of a host; the system's resolver has timeouts of its own."""
-        return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-
-    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+    async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         sock.connect(address)
 
-    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+    async def send(self, sock: socket.socket, data: bytes, deadline: float) -> None:
         """Send everything."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         sock.sendall(data)
 
-    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+    async def receive(self, sock: socket.socket, deadline: float) -> bytes:
         """Return the next bytes."""
-        sock.settimeout(_positive(timeout))
+        sock.settimeout(seconds_left(deadline))
         return sock.recv(_PIECE)
 
     async def pause(self, seconds: float) -> None:
@@ -73,45 +77,38 @@ class BlockingSockets:
             work()
 
 
-class AsyncSockets:
+class AsyncSockets(_OwnedSockets):
     """Suspends the running task; serves several loops at once."""
 
     per_loop = True
+    slots = LoopSlots
 
     def __init__(self) -> None:
         self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
 
-    def slots(self, count: int) -> ConnectionSlots:
-        """Return ``count`` slots for the tasks of the running loop."""
-        return LoopSlots(count)
+    async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
+        """Return the addresses of a host as `getaddrinfo` does."""
+        return await _within(asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: the sockets are not the loop's, and need not be closed with it."""
-        return None
-
-    async def resolve(self, host: str, port: int, timeout: float) -> list[Address]:
-        """Return the addresses of a host."""
-        found = asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return _addresses(await _within(found, timeout))
-
-    async def connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
+    async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
         """Connect a new socket."""
         sock.setblocking(False)
-        await _within(asyncio.get_running_loop().sock_connect(sock, address), timeout)
+        await _within(asyncio.get_running_loop().sock_connect(sock, address), deadline)
 
-    async def send(self, sock: socket.socket, data: bytes, timeout: float) -> None:
+    async def send(self, sock: socket.socket, data: bytes, deadline: float) -> None:
         """Send everything; what fits into the socket's buffer leaves at once."""
+        seconds_left(deadline)
         try:
             sent = sock.send(data)
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), timeout)
+            await _within(asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:]), deadline)
 
-    async def receive(self, sock: socket.socket, timeout: float) -> bytes:
+    async def receive(self, sock: socket.socket, deadline: float) -> bytes:
         """Return the next bytes. A timer closes the connection: cheaper than a cancellation, and never lost."""
         loop = asyncio.get_running_loop()
-        alarm = loop.call_later(timeout, _hang_up, sock)
+        alarm = loop.call_later(seconds_left(deadline), _hang_up, sock)
         try:
             data = await loop.sock_recv(sock, _PIECE)
         finally:
@@ -126,17 +123,14 @@ class AsyncSockets:
 
     async def aside(self, work: Callable[[], T], timeout: float) -> T:
         """Run it in a thread; the tasks of a loop share one run, and a cancelled one does not end it."""
-        job = self._job(work)
+        job = self.start(work)
         await asyncio.wait((job,), timeout=timeout)
         if not job.done():
             raise TimeoutError
         return job.result()
 
-    def start(self, work: Callable[[], object]) -> None:
-        """Run it in a thread, unless a run is under way."""
-        self._job(work)
-
-    def _job(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run it in a thread, unless a run is under way; return the run."""
         loop = asyncio.get_running_loop()
         job: asyncio.Future[T] | None = self._jobs.get(loop)
         if job is None or job.done():
@@ -153,25 +147,19 @@ class AsyncSockets:
             job.exception()
 
 
-async def _within(work: Coroutine[Any, Any, T], timeout: float) -> T:
+async def _within(work: Coroutine[Any, Any, T], deadline: float) -> T:
     """Wait for ``work``; raise `TimeoutError` when the time is up. The running task is not cancelled for that."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait((task,), timeout=timeout)
+        await asyncio.wait((task,), timeout=deadline - time.monotonic())
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))  # until the loop has let go of the socket
-    except BaseException:
+    finally:
         task.cancel()
-        raise
     if task.cancelled():
         raise TimeoutError
     return task.result()
-
-
-def _positive(timeout: float) -> float:
-    """Return ``timeout`` if it is above 0, else raise `TimeoutError`: a socket takes 0 for "do not block"."""
-    return max(timeout, 0.001)
 
 
 def _hang_up(sock: socket.socket) -> None:

@@ -7,9 +7,8 @@ empty key, very deep nesting) is stored as a binary one with its JSON.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ...core.errors import CorruptRecordError
@@ -34,11 +33,6 @@ class _Inexact(Exception):
 
 def encode(value: Any) -> Typed:
     """Return a value with its type."""
-    kind = type(value)
-    if kind is int and -_EXACT < value < _EXACT:
-        return {"N": str(value)}
-    if kind is str:
-        return {"S": value}
     try:
         return _exact(value, 0)
     except _Inexact:
@@ -46,17 +40,31 @@ def encode(value: Any) -> Typed:
         return {"B": base64.b64encode(text.encode()).decode()}
 
 
+def encode_all(values: Iterable[Any]) -> list[Typed]:
+    """Return values with their types; most are whole numbers and texts."""
+    return [
+        {"N": str(value)}
+        if type(value) is int and -_EXACT < value < _EXACT
+        else {"S": value}
+        if type(value) is str
+        else encode(value)
+        for value in values
+    ]
+
+
 def encode_key(key: Key) -> Item:
     """Return a record's key as DynamoDB takes it."""
     return {PK: {"S": key[0]}, SK: {"S": key[1]}}
 
 
+def encode_keys(keys: Iterable[Key]) -> list[Item]:
+    """Return the keys of records as DynamoDB takes them."""
+    return [{PK: {"S": pk}, SK: {"S": sk}} for pk, sk in keys]
+
+
 def encode_item(key: Key, image: Image) -> Item:
     """Return a whole record as DynamoDB takes it."""
-    item = encode_key(key)
-    for name, value in image.items():
-        item[name] = encode(value)
-    return item
+    return encode_key(key) | dict(zip(image, encode_all(image.values()), strict=True))
 
 
 def decode(item: Mapping[str, Typed]) -> Image:
@@ -70,7 +78,7 @@ def decode(item: Mapping[str, Typed]) -> Image:
                         image[name] = int(value)
                     except ValueError:
                         image[name] = _number(value)
-                elif kind == "S":
+                elif kind in ("S", "BOOL"):
                     image[name] = value
                 else:
                     image[name] = _DECODERS[kind](value)
@@ -120,22 +128,15 @@ def _decode_value(typed: Typed) -> Any:
     return _DECODERS[kind](value)
 
 
-def _from_json(text: str) -> Any:
-    try:
-        return json.loads(base64.b64decode(text, validate=True))
-    except (binascii.Error, UnicodeDecodeError) as error:
-        raise ValueError(str(error)) from None
-
-
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "N": lambda text: _number(text),
+    "N": _number,
     "S": lambda text: text,
     "BOOL": lambda truth: truth,
     "NULL": lambda _: None,
     "M": lambda fields: {name: _decode_value(typed) for name, typed in fields.items()},
     "L": lambda items: [_decode_value(typed) for typed in items],
-    "B": _from_json,
+    "B": lambda text: json.loads(base64.b64decode(text, validate=True)),
     "SS": sorted,
-    "NS": lambda texts: sorted(_number(text) for text in texts),
+    "NS": lambda texts: sorted(map(_number, texts)),
     "BS": sorted,
 }

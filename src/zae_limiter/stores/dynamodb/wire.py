@@ -5,13 +5,15 @@ Answers come with ``Content-Length``, chunked, or until the connection ends; int
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _MAX_HEAD = 64 * 1024
 _MAX_BODY = 32 * 1024 * 1024
 _FIXED = "accept-encoding: identity\r\nuser-agent: zae-limiter\r\n"
+_STATUS_LINE = re.compile(r"(HTTP/1\.[^ ]*) ([0-9]{3})")
 _HEX = b"0123456789abcdefABCDEF"
-_NO_BODY = frozenset((204, 304))
 
 
 class Broken(Exception):
@@ -40,32 +42,28 @@ def connect_bytes(host: str, port: int, authorization: str | None) -> bytes:
     return f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n{credentials}\r\n".encode("latin-1")
 
 
+@dataclass(slots=True)
 class Reader:
-    """Collects the bytes of one answer."""
+    """Collects the bytes of one answer; ``tunnel`` says that it is a proxy's answer to a `connect_bytes`."""
 
-    __slots__ = ("_buffer", "_headers", "_length", "_status", "_tunnel", "keep_alive")
-
-    def __init__(self, *, tunnel: bool = False) -> None:
-        self._buffer = bytearray()
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._length: int | None = None
-        self._tunnel = tunnel
-        self.keep_alive = True
+    tunnel: bool = False
+    keep_alive: bool = True
+    _buffer: bytearray = field(default_factory=bytearray)
+    _status: int = 0
+    _headers: dict[str, str] = field(default_factory=dict)
+    _length: int | None = None
 
     def feed(self, data: bytes) -> Answer | None:
         """Take received bytes and return the answer once it is complete. No bytes mean that the connection ended."""
         self._buffer += data
-        if not self._status and not self._take_head():
-            if not data:
-                raise Broken("the connection was closed before an answer came")
-            return None
-        body = self._body(ended=not data)
-        if body is None:
-            if not data:
-                raise Broken("the connection was closed in the middle of the answer")
-            return None
-        return Answer(self._status, self._headers, body)
+        if self._status or self._take_head():
+            body = self._body(ended=not data)
+            if body is not None:
+                return Answer(self._status, self._headers, body)
+        if not data:
+            when = "in the middle of the answer" if self._status else "before an answer came"
+            raise Broken(f"the connection was closed {when}")
+        return None
 
     def _take_head(self) -> bool:
         """Read status and headers, skipping any 1xx. Return False while they are incomplete."""
@@ -75,29 +73,28 @@ class Reader:
                 if len(self._buffer) > _MAX_HEAD:
                     raise Broken("the headers of the answer have no end")
                 return False
-            lines = self._buffer[:end].decode("latin-1").split("\r\n")
+            first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
             del self._buffer[: end + 4]
-            version, status = _status_line(lines[0])
+            found = _STATUS_LINE.match(first)
+            if found is None:
+                raise Broken(f"the answer is not HTTP: {first[:40]!r}")
+            status = int(found[2])
             if status >= 200:
                 break
         self._status = status
-        for line in lines[1:]:
+        for line in lines:
             name, _, value = line.partition(":")
             self._headers[name.lower()] = value.strip()
         connection = self._headers.get("connection", "").lower()
-        self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
-        self._length = self._content_length()
+        self.keep_alive = "close" not in connection and (found[1] != "HTTP/1.0" or "keep-alive" in connection)
+        length = self._headers.get("content-length")
+        if status in (204, 304) or (self.tunnel and status < 300):
+            self._length = 0
+        elif length is not None and "transfer-encoding" not in self._headers:
+            if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
+                raise Broken(f"the answer claims a length of {length[:20]!r}")
+            self._length = int(length)
         return True
-
-    def _content_length(self) -> int | None:
-        if self._status in _NO_BODY or (self._tunnel and self._status < 300):
-            return 0
-        text = self._headers.get("content-length")
-        if text is None or "transfer-encoding" in self._headers:
-            return None
-        if not (text.isascii() and text.isdigit()) or int(text) > _MAX_BODY:
-            raise Broken(f"the answer claims a length of {text[:20]!r}")
-        return int(text)
 
     def _body(self, ended: bool) -> bytes | None:
         buffer = self._buffer
@@ -112,14 +109,6 @@ class Reader:
             return _join_chunks(buffer)
         self.keep_alive = False
         return bytes(buffer) if ended else None
-
-
-def _status_line(line: str) -> tuple[str, int]:
-    version, _, rest = line.partition(" ")
-    status = rest[:3]
-    if not version.startswith("HTTP/1.") or not (status.isascii() and status.isdigit()) or len(status) < 3:
-        raise Broken(f"the answer is not HTTP: {line[:40]!r}")
-    return version, int(status)
 
 
 def _join_chunks(buffer: bytearray) -> bytes | None:

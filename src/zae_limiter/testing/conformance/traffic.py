@@ -13,7 +13,9 @@ from .oracle import LAG_MS, Entry, Ledger
 from .room import beside, new_limiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Self
 
     from ...core.limit import Limit
     from ...core.values import BackendCapabilities
@@ -45,9 +47,9 @@ class Host:
         looks = (self._latest.get(f"BUCKET#{each}#{RESOURCE}#0", 0) for each in entities)
         return max(self.clock.now_ms(), *looks)
 
-    def _look(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            name = key.pk.partition("/")[2]
+    def _look(self, partition_keys: Iterable[str]) -> None:
+        for pk in partition_keys:
+            name = pk.partition("/")[2]
             self._latest[name] = max(self.clock.now_ms(), self._latest.get(name, 0))
 
     @property
@@ -58,12 +60,12 @@ class Host:
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Read from the store."""
         images = await self.inner.read(keys, timeout=timeout)
-        self._look(key for key, image in zip(keys, images, strict=True) if image is not None)
+        self._look(key.pk for key, image in zip(keys, images, strict=True) if image is not None)
         return images
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Commit to the store."""
-        self._look(write.key for write in writes)
+        self._look(write.key.pk for write in writes)
         outcome = await self.inner.commit(writes, timeout=timeout)
         self.lost_races += isinstance(outcome, Conflict)
         return outcome
@@ -82,13 +84,34 @@ class EmbeddedHost(Host):
 
     inner: Any
 
-    def update_in_place(
-        self, key: Key, now_ms: int, change: Callable[..., Image | None], *args: Any
-    ) -> tuple[Image | None, Image | None]:
-        """Update a record of the store."""
-        self._look([key])
-        found: tuple[Image | None, Image | None] = self.inner.update_in_place(key, now_ms, change, *args)
-        return found
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """That of the store."""
+        lock: AbstractContextManager[Any] = self.inner.lock
+        return lock
+
+    @property
+    def images(self) -> Self:
+        """Those of the store; whoever gets one has looked at it."""
+        return self
+
+    def get(self, pk: str) -> Image | None:
+        """Return an image of the store."""
+        self._look([pk])
+        image: Image | None = self.inner.images.get(pk)
+        return image
+
+    def __setitem__(self, pk: str, image: Image) -> None:
+        self.inner.images[pk] = image
+
+    def find_bucket(self, key: Key, now_ms: int) -> Image | None:
+        """Find a bucket in the store."""
+        image: Image | None = self.inner.find_bucket(key, now_ms)
+        return image
+
+    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+        """Add a bucket to the store."""
+        self.inner.insert_bucket(key, image, now_ms)
 
 
 def host(store: Store, skew_ms: int = 0) -> Host:

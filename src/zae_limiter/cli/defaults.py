@@ -1,20 +1,83 @@
-"""``zae-limiter resource``: default limits of resources."""
+"""``zae-limiter system`` and ``zae-limiter resource``: the default limits of the system and of resources."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import click
 
-from .commands import Group, confirm, pass_shell, principal_option, yes_option
+from ..core.limit import Limit
+from ..core.values import OnUnavailable
+from .arguments import limit_option, limits_grid, spell_limit
+from .commands import Group, Shell, principal_option, yes_option
 from .grid import Cell, Grid
-from .limits import limits_grid, required_limit_option, spell_limit
+from .output import note
 
-if TYPE_CHECKING:
-    from ..core.limit import Limit
-    from ..core.reports import ResourceCapacity
-    from .shell import Shell
+
+@click.group(cls=Group)
+def system() -> None:
+    """Default limits for all entities and resources without limits of their own.
+
+    \b
+    Examples:
+      zae-limiter system set-defaults -l rpm:1000/min -l tpm:100000 --on-unavailable block
+      zae-limiter system get-defaults
+    """
+
+
+@system.command("set-defaults")
+@limit_option(required=True)
+@click.option(
+    "--on-unavailable",
+    type=click.Choice(["allow", "block"]),
+    help="What an acquire does when the store is unavailable.",
+)
+@principal_option
+def set_system_defaults(shell: Shell, limits: list[Limit], on_unavailable: str | None, principal: str | None) -> None:
+    """Set the system defaults, in place of those before.
+
+    \b
+    Example:
+      zae-limiter system set-defaults -l rpm:1000/min -l tpm:100000/min --on-unavailable allow
+    """
+    with shell.repository() as repository:
+        repository.set_system_defaults(limits, on_unavailable, principal)
+        _show(shell, *repository.get_system_defaults())
+
+
+@system.command("get-defaults")
+def get_system_defaults(shell: Shell) -> None:
+    """Show the system defaults.
+
+    \b
+    Example:
+      zae-limiter system get-defaults
+    """
+    with shell.repository() as repository:
+        _show(shell, *repository.get_system_defaults())
+
+
+@system.command("delete-defaults")
+@yes_option
+@principal_option
+def delete_system_defaults(shell: Shell, yes: bool, principal: str | None) -> None:
+    """Delete the system defaults.
+
+    \b
+    Example:
+      zae-limiter system delete-defaults --yes
+    """
+    shell.confirm("Delete the system defaults?", yes)
+    with shell.repository() as repository:
+        repository.delete_system_defaults(principal)
+    shell.show({"limits": [], "on_unavailable": None}, "Deleted the system defaults.")
+
+
+def _show(shell: Shell, limits: list[Limit], policy: OnUnavailable | None) -> None:
+    data = {"limits": limits, "on_unavailable": policy}
+    shell.show(data, limits_grid(limits, "There are no system defaults."))
+    if policy is not None and not shell.as_json:
+        note(f"when the store is unavailable, calls are {policy.value}ed.")
 
 
 @click.group(cls=Group)
@@ -31,10 +94,9 @@ def resource() -> None:
 
 @resource.command("set-defaults")
 @click.argument("name", metavar="RESOURCE")
-@required_limit_option
+@limit_option(required=True)
 @principal_option
-@pass_shell
-def set_defaults(shell: Shell, name: str, limits: list[Limit], principal: str | None) -> None:
+def set_resource_defaults(shell: Shell, name: str, limits: list[Limit], principal: str | None) -> None:
     """Set the limits of a resource.
 
     They hold for every entity that has none of its own.
@@ -50,8 +112,7 @@ def set_defaults(shell: Shell, name: str, limits: list[Limit], principal: str | 
 
 @resource.command("get-defaults")
 @click.argument("name", metavar="RESOURCE")
-@pass_shell
-def get_defaults(shell: Shell, name: str) -> None:
+def get_resource_defaults(shell: Shell, name: str) -> None:
     """Show the limits stored for a resource.
 
     \b
@@ -67,22 +128,20 @@ def get_defaults(shell: Shell, name: str) -> None:
 @click.argument("name", metavar="RESOURCE")
 @yes_option
 @principal_option
-@pass_shell
-def delete_defaults(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
+def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     """Let the system defaults apply to a resource again.
 
     \b
     Example:
       zae-limiter resource delete-defaults gpt-4 --yes
     """
-    confirm(f"Delete the limits of resource {name!r}?", yes)
+    shell.confirm(f"Delete the limits of resource {name!r}?", yes)
     with shell.repository() as repository:
         repository.delete_resource_defaults(name, principal)
     shell.show({"resource": name, "limits": []}, f"Deleted the limits of {name}.")
 
 
 @resource.command("list")
-@pass_shell
 def list_resources(shell: Shell) -> None:
     """List resources with limits of their own.
 
@@ -103,7 +162,6 @@ def list_resources(shell: Shell) -> None:
 @click.argument("limit_argument", metavar="[LIMIT]", required=False)
 @click.option("--limit", "limit_option", metavar="NAME", help="The limit, e.g. tpm; the same as LIMIT.")
 @click.option("--parents-only", is_flag=True, help="Only entities at the top of their hierarchy.")
-@pass_shell
 def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: str | None, parents_only: bool) -> None:
     """Show the utilization of one limit by entity.
 
@@ -118,17 +176,14 @@ def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: 
     if len(given) != 1:
         raise click.UsageError("Pass the limit once, e.g. --limit tpm.")
     with shell.limiter() as limiter:
-        found = _busiest_first(limiter.get_resource_capacity(name, given[0], parents_only))
+        found = limiter.get_resource_capacity(name, given[0], parents_only)
+    busiest_first = sorted(found.entities, key=lambda each: (-each.utilization_pct, each.entity_id))
     rows: list[tuple[object, ...]] = [
-        (each.entity_id, each.available, each.capacity, f"{each.utilization_pct:.1f} %") for each in found.entities
+        (each.entity_id, each.available, each.capacity, f"{each.utilization_pct:.1f} %") for each in busiest_first
     ]
     if len(rows) > 1:
         total = (found.total_available, found.total_capacity, f"{found.utilization_pct:.1f} %")
         rows.append((Cell("all", "bold"), *total))
     headers = ("entity", "left", "capacity", "in use")
-    shell.show(found, Grid(headers, rows, f"No entity has used {given[0]} of {name} yet."))
-
-
-def _busiest_first(found: ResourceCapacity) -> ResourceCapacity:
-    entities = sorted(found.entities, key=lambda each: (-each.utilization_pct, each.entity_id))
-    return dataclasses.replace(found, entities=tuple(entities))
+    data = replace(found, entities=tuple(busiest_first))
+    shell.show(data, Grid(headers, rows, f"No entity has used {given[0]} of {name} yet."))

@@ -1,4 +1,4 @@
-"""Old records, and the moves that replace them.
+"""Old records, the moves that replace them, and the commits that carry out moves.
 
 A move is one commit: the new record is created where there is none, and the old ones are deleted only if they are
 unchanged. So no record is ever there twice or missing, wherever a run ends.
@@ -6,18 +6,17 @@ unchanged. So no record is ever there twice or missing, wherever a run ends.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...records.algebra import ABSENT, TTL, Guard, Image, Key, Write, is_live
+from ...stores.dynamodb.transactions import MOST_WRITES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 NESTED = "data"
 """The attribute in which the oldest records keep all their fields."""
 
-_PLACE = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 _MOST_GUARDS = 60
 _MOST_OLDS = 90
 """A commit holds so many old records, the new one, and what changes beside it."""
@@ -37,20 +36,6 @@ class Old(NamedTuple):
         if not isinstance(nested, dict):
             return self.image
         return {**{name: value for name, value in self.image.items() if name != NESTED}, **nested}
-
-
-class PartitionKey(NamedTuple):
-    """The parts of a partition key. ``namespace_id`` is None in layouts without namespaces."""
-
-    namespace_id: str | None
-    kind: str
-    whose: str
-
-    @classmethod
-    def of(cls, pk: str) -> PartitionKey | None:
-        """Parse a partition key. Return None for one that no layout has."""
-        found = _PLACE.fullmatch(pk)
-        return None if found is None else cls(found["ns"], found["kind"], found["whose"])
 
 
 class Move(NamedTuple):
@@ -97,6 +82,13 @@ def plan_move(
     return Move(kind, tuple(olds), (Write(key, unchanged_guards(here.image), put, remove=remove), *gone, *beside))
 
 
+def _latest_expiry(olds: Sequence[Old]) -> int | None:
+    """Return the latest expiry in ms, or None if one record never expires."""
+    seconds = [old.image.get(TTL) for old in olds]
+    known = [value for value in seconds if isinstance(value, int)]
+    return max(known) * 1000 if known and len(known) == len(seconds) else None
+
+
 def plan_drop(kind: str, old: Old, now_ms: int) -> Move:
     """Return the move that only deletes a record."""
     return Move(kind, (old,), (delete_if_unchanged(old, now_ms),))
@@ -122,11 +114,40 @@ def _is_comparable(value: object) -> bool:
     return isinstance(value, (int, str))
 
 
-def _latest_expiry(olds: Sequence[Old]) -> int | None:
-    """Return the latest expiry in ms, or None if one record never expires."""
-    seconds = [old.image.get(TTL) for old in olds]
-    known = [value for value in seconds if isinstance(value, int)]
-    return max(known) * 1000 if known and len(known) == len(seconds) else None
+def split_batches(moves: Iterable[Move]) -> Iterator[list[Move]]:
+    """Yield groups of moves that fit into one commit: no record is written twice except to add to a counter."""
+    batch: list[Move] = []
+    for move in moves:
+        if batch and not _fits_one_commit([*batch, move]):
+            yield batch
+            batch = []
+        batch.append(move)
+    if batch:
+        yield batch
+
+
+def _fits_one_commit(moves: Sequence[Move]) -> bool:
+    fixed: list[Key] = []
+    counted: set[Key] = set()
+    for write in (write for move in moves for write in move.writes):
+        if write.add and not write.delete and not write.remove and write.expires_at_ms is None:
+            counted.add(write.key)
+        else:
+            fixed.append(write.key)
+    once = len(fixed) == len(set(fixed)) and counted.isdisjoint(fixed)
+    return once and len(fixed) + len(counted) <= MOST_WRITES
+
+
+def merge_writes(moves: Sequence[Move]) -> list[Write]:
+    """Return the writes of some moves; additions to the same record become one write."""
+    found: dict[Key, Write] = {}
+    for write in (each for move in moves for each in move.writes):
+        before = found.get(write.key)
+        if before is not None:
+            sums = {name: before.add.get(name, 0) + write.add.get(name, 0) for name in {**before.add, **write.add}}
+            write = before._replace(add=sums)
+        found[write.key] = write
+    return list(found.values())
 
 
 def whole_number(fields: Mapping[str, Any], name: str, least: int | None = None, default: int | None = None) -> int:

@@ -1,0 +1,156 @@
+"""Limits, amounts and moments as they are written on the command line, and limits as it shows them.
+
+NAME:RATE             tpm:100000              100000 a minute
+NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
+NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
+NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
+2026-11-16T12:00:00Z  RFC 3339, with its time zone
+2026-11-16            midnight UTC
+24h, 7d, 30min        so long ago
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from ..core.errors import ValidationError
+from ..core.limit import Limit
+from .grid import Grid
+
+_LIMIT_FORMS = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
+_MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
+_WHOLE = "[0-9]+(_[0-9]+)*"
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600),
+    **dict.fromkeys(("d", "day", "days"), 86_400),
+}
+_NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
+
+
+def parse_limit(text: str) -> Limit:
+    """Return the limit of a text of ``-l``. Raise `ValueError` naming the part that is wrong."""
+    name, colon, rest = text.partition(":")
+    pace, has_burst, burst_text = rest.partition(":")
+    rate_text, slash, period_text = pace.partition("/")
+    if not name or not colon or not rate_text:
+        raise ValueError(f"{text!r} is not a limit; write {_LIMIT_FORMS}")
+    period = _parse_span(period_text) if slash else 60
+    if not re.fullmatch(_WHOLE, rate_text):
+        problem = f"the rate {rate_text!r} is not a whole number"
+    elif period is None:
+        problem = f"the period {period_text!r} is not one of sec, min, hour, day, or a number of them such as 30s"
+    elif has_burst and not re.fullmatch(_WHOLE, burst_text):
+        problem = f"the burst {burst_text!r} is not a whole number"
+    else:
+        try:
+            return Limit(name, int(burst_text if has_burst else rate_text), int(rate_text), period)
+        except ValidationError as error:
+            problem = str(error)
+    raise ValueError(f"{text!r}: {problem}; write {_LIMIT_FORMS}")
+
+
+def parse_amount(text: str) -> tuple[str, int]:
+    """Return a name and a whole number, which may have a sign. Raise `ValueError` for anything else."""
+    name, _, amount = text.partition(":")
+    if not name or not re.fullmatch(f"[+-]?{_WHOLE}", amount):
+        raise ValueError(f"{text!r} is not an amount; write NAME:NUMBER, e.g. rpm:1 or tpm:500")
+    return name, int(amount)
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """Return the moment of a text. Raise `ValueError` that says how to write one."""
+    span = _parse_span(text) if text[:1].isdigit() else None
+    try:
+        if span is not None:
+            return now - timedelta(seconds=span)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a moment; write {_MOMENT_FORMS}") from None
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; end it with Z for UTC, or with an offset such as +09:00")
+    return moment
+
+
+def _parse_span(text: str) -> int | None:
+    """Return the seconds of ``30s``, ``24h`` or ``day``, or None if it is not a span of time."""
+    match = re.fullmatch(r"([0-9]*) ?([a-z]+)", text.lower())
+    return None if match is None or match[2] not in _SECONDS else int(match[1] or 1) * _SECONDS[match[2]]
+
+
+def spell_rate(limit: Limit) -> str:
+    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``."""
+    seconds = limit.refill_period_seconds
+    size = max(size for size in _NAMES if seconds % size == 0)
+    count = "" if seconds == size else f"{seconds // size} "
+    return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
+
+
+def spell_limit(limit: Limit) -> str:
+    """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
+    burst = "" if limit.capacity == limit.refill_amount else f" (burst {limit.capacity:,})"
+    return f"{limit.name} {spell_rate(limit)}{burst}"
+
+
+def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
+    """Return limits as a table."""
+    rows = [(limit.name, spell_rate(limit), limit.capacity) for limit in limits]
+    return Grid(("limit", "rate", "burst"), rows, empty)
+
+
+class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """What ``parse`` makes of a text. Its `ValueError` is the message of a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def limit_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option ``-l``, which takes limits."""
+    return click.option(
+        "--limit",
+        "-l",
+        "limits",
+        type=_Parsed("limit", parse_limit),
+        multiple=True,
+        required=required,
+        metavar="LIMIT",
+        help="NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
+        "tpm:10000/min:15000, jobs:10/30s.",
+    )
+
+
+def amount_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option that collects ``NAME:AMOUNT`` in a dict."""
+    kind = _Parsed("amount", parse_amount)
+    return click.option(*names, type=kind, multiple=True, metavar="NAME:AMOUNT", callback=_collect, **settings)
+
+
+def _collect(ctx: click.Context, param: click.Parameter, amounts: Sequence[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in amounts:
+        if name in found:
+            raise click.BadParameter(f"{name!r} is passed twice.", ctx, param)
+        found[name] = amount
+    return found
+
+
+def moment_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option that takes a moment."""
+    kind = _Parsed("moment", lambda text: parse_moment(text, datetime.now(UTC)))
+    return click.option(*names, type=kind, metavar="WHEN", **settings)

@@ -1,0 +1,163 @@
+"""Taking from a store inside the process: decided and committed in one step under its lock, without a coroutine.
+
+What does not fit into that step (several levels, limits that have changed, a new hour, waiting) is left to `Engine`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI
+from ..core.decide import statuses
+from ..core.draw import draw_all
+from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..records import bucket, charging
+from ..records.algebra import TTL, expiry_seconds
+from ..records.level import CHANGES, HOUR_END, NEWEST
+from ..runtime.blocking import run
+from .grant import NOTHING
+from .planning import serials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.values import LimitStatus
+    from ..records.algebra import Image
+    from ..records.level import Level
+    from ..repository.backend import Backend
+    from ..repository.last_seen import LastSeen
+    from ..stores.port import UpdatesInPlace
+    from .chain import Chain
+    from .chains import Chains
+    from .grant import GrantFields
+    from .lease_core import LeaseCore
+    from .waiting import Lines
+
+_FOR_EVER = 1 << 62
+
+
+class InPlace:
+    """Takes the tokens of leases that need one bucket of a store inside the process."""
+
+    def __init__(self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines) -> None:
+        self._store = store
+        self._lock = store.lock
+        self._images = store.images
+        self._backend = backend
+        self._clock = backend.clock
+        self._cache = backend.cache
+        self._chains = chains
+        self._get_chain = chains.get
+        self._lines = lines
+
+    def take(self, lease: LeaseCore) -> GrantFields | None:
+        """Take the cost of a lease from its bucket, which is made if need be, and return the fields of its `Grant`.
+
+        Raise `RateLimitExceeded` where the bucket does not hold it. Return None, with nothing taken, where it needs
+        more than that.
+        """
+        options = lease._options
+        if not options.plain or self._lines.waiting:
+            return None
+        now_ms, generation = self._clock.now_ms(), self._cache.generation
+        name = (lease._entity_id, lease._resource, options.given)
+        try:
+            chain = self._get_chain(name)
+        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
+            return None
+        if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
+            chain = run(self._chains.resolve(*name, self._backend.deadline(options.timeout)))
+        else:
+            self._cache.hits += 1
+        if len(chain.homes) != 1:
+            return None
+        try:
+            with self._lock:
+                return self._draw(chain, lease._cost, now_ms)
+        except KeyError:  # a name that is no limit, as `Engine.take` will say
+            return None
+
+    def _draw(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
+        """Take ``cost`` from the only bucket of a chain, under the lock."""
+        level, seen = chain.homes[0]
+        pk = level.key.pk
+        image = self._images.get(pk)
+        known_level, limits, until_ms, renew_ms = seen.spendable
+        if (
+            image is None
+            or image is not seen.image
+            or known_level is not level
+            or not seen.seen_ms <= now_ms <= until_ms
+        ):
+            now_ms = max(now_ms, seen.seen_ms)  # the clock may have stepped back
+            image = self._look(level, seen, now_ms)
+            if image is None:
+                return self._make(chain, cost, now_ms)
+            _, limits, until_ms, renew_ms = seen.spendable
+            if now_ms > until_ms:
+                return None
+        after = draw_all(limits, image, cost, now_ms)
+        if after is None:
+            seen.seen_ms = now_ms
+            never = any(need > limits[name].capacity for name, need in cost.items())
+            raise (CapacityExceeded if never else RateLimitExceeded)(partial(_describe, level, image, cost, now_ms))
+        if after is not image:
+            if now_ms > after[NEWEST]:
+                after[NEWEST] = now_ms
+            if level.usage_days:
+                after[CHANGES] += 1
+        if now_ms > renew_ms:
+            after, renew_ms = _renew(level, after, now_ms)
+            seen.spendable = level, limits, until_ms, renew_ms
+        self._images[pk] = seen.image = after
+        seen.seen_ms = now_ms
+        seen.refused = False
+        return chain, cost, (after,), now_ms, NOTHING, None, False
+
+    def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
+        """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
+        image = self._store.find_bucket(level.key, now_ms)
+        if image is not None:
+            limits = seen.limits(level, bucket.inspect(level.key, image))
+            seen.show(image, now_ms)
+            if limits is not None:
+                hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
+                until_ms = min(limits.until_ms, hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
+                seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
+        return image
+
+    def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
+        """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
+        level, seen = chain.homes[0]
+        if level.shard_count > 1 or not cost.keys() <= level.slots.keys():
+            return None
+        write = charging.first_charge(level, cost, now_ms, 1, next(serials))
+        if write is None:
+            return None
+        image = dict(write.put)
+        if write.expires_at_ms:
+            image[TTL] = expiry_seconds(write.expires_at_ms)
+        self._store.insert_bucket(level.key, image, now_ms)
+        seen.show(image, now_ms)
+        return chain, cost, (image,), now_ms, NOTHING, None, False
+
+
+def _renewal(level: Level, image: Image) -> int:
+    """Return the last instant at which a draw leaves the expiry of a bucket as it is."""
+    if level.lifetime_ms:
+        return int(image.get(TTL, 0)) * MILLI - level.lifetime_ms
+    return 0 if TTL in image else _FOR_EVER
+
+
+def _renew(level: Level, image: Image, now_ms: int) -> tuple[Image, int]:
+    """Return the image with the expiry that a draw at ``now_ms`` gives it, and the `_renewal` of that."""
+    renewed = {name: value for name, value in image.items() if name != TTL}
+    if level.lifetime_ms:
+        renewed[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
+    return renewed, _renewal(level, renewed)
+
+
+def _describe(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
+    """Return the statuses of a refusal by one bucket."""
+    return statuses([bucket.reading([(level, image)], now_ms)], cost, now_ms)
