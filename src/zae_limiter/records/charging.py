@@ -158,8 +158,7 @@ def charge(
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     for name, need in cost.items():
-        limit = limits.by_name.get(name)
-        if limit is None:
+        if (limit := limits.by_name.get(name)) is None:
             continue
         tk, since = image[limit.tk], limit.since(now_ms)
         crowded = name in contention.names and tk + since >= limit.capacity > need
