@@ -106,7 +106,8 @@ async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", on
 async def levels(limiter: RateLimiter, entity_id: str = "key") -> dict[int, int]:
     """Millitokens of rpm by shard."""
     deadline = limiter._backend.deadline()
-    rows = await limiter._read_buckets(await limiter._backend.ns(deadline), entity_id, deadline, "gpt-4")
+    wanted = keys.buckets_of_entity(await limiter._backend.ns(deadline), entity_id, "gpt-4")
+    rows = await limiter._backend.collect(wanted, deadline)
     now_ms = limiter._backend.clock.now_ms()
     balances = bucket.stored_balances(rows, "rpm")
     return {

@@ -31,11 +31,10 @@ UNFINISHED = "0.0.0"
 UNPREFIXED = tuple(Key("SYSTEM#", sk) for sk in (keys.VERSION, keys.CONFIG, keys.RESOURCES))
 """Records that only a store of the time before namespaces has."""
 
-_TEXT = re.compile(
+_TEXT = (
     r"v?(?P<numbers>\d{1,9}(?:\.\d{1,9}){0,3})"
     r"(?:[-._]?(?P<stage>dev|alpha|a|beta|b|preview|pre|rc|c|post|rev|r)[-._]?(?P<count>\d{0,9})(?:[-._][a-z0-9.]+)?)?"
-    r"(?:\+[a-z0-9._-]+)?",
-    re.IGNORECASE,
+    r"(?:\+[a-z0-9._-]+)?"
 )
 _STAGES = {
     "dev": -4, "alpha": -3, "a": -3, "beta": -2, "b": -2, "preview": -1, "pre": -1, "rc": -1, "c": -1, "": 0,
@@ -84,7 +83,7 @@ def decode(image: Image | None) -> Deployed:
 
 
 def _match(text: object) -> re.Match[str] | None:
-    return _TEXT.fullmatch(text) if isinstance(text, str) else None
+    return re.fullmatch(_TEXT, text, re.IGNORECASE) if isinstance(text, str) else None
 
 
 def order(text: object) -> tuple[tuple[int, ...], int, int]:

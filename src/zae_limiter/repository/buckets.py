@@ -74,7 +74,7 @@ class BucketOperations(Operations):
         if resource is not None:
             names.resource(resource)
         deadline, ns = await self._begin_steps()
-        rows = await self._read_buckets(ns, entity_id, deadline, resource)
+        rows = await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
@@ -85,18 +85,14 @@ class BucketOperations(Operations):
         names.principal(principal)
         backend = self._backend
         deadline, ns = await self._begin()
+        shards = buckets_of_entity(ns, entity_id, resource)
         splits = backend.store.capabilities.partition_writes > 0
         event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
         for number in try_often(entity_id):
-            found = [key for key, _ in await self._read_buckets(ns, entity_id, deadline, resource)] if splits else []
-            buckets = [keys.bucket(ns, entity_id, resource), *found]
+            found = await backend.collect(shards, deadline) if splits else []
+            buckets = [keys.bucket(ns, entity_id, resource), *(key for key, _ in found)]
             if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
                 return
-
-    async def _read_buckets(
-        self, ns: str, entity_id: str, deadline: Deadline, resource: str | None = None
-    ) -> list[tuple[Key, Image]]:
-        return await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
 
     async def _commit_forgetting(
         self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool

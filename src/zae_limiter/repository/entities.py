@@ -15,6 +15,7 @@ from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
+from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
 from .buckets import TRIES, BucketOperations, try_often
 
@@ -147,7 +148,7 @@ class EntityOperations(BucketOperations):
             if len(configs) > MAX_COMMIT // 2:
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
                 continue
-            buckets = [bucket_key for bucket_key, _ in await self._read_buckets(ns, entity_id, deadline)]
+            buckets = [row[0] for row in await backend.collect(buckets_of_entity(ns, entity_id), deadline)]
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
