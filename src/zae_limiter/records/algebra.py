@@ -129,26 +129,22 @@ def holds(image: Image | None, guards: Guards) -> bool:
     if image is None:
         return all(op == "absent" for _, op, _ in guards)
     try:
-        return _all_met(image, guards)
+        for attr, op, value in guards:
+            current = image.get(attr)
+            if op == "between":
+                met = current is not None and value[0] <= current <= value[1]
+            elif op == "=":
+                met = current == value and current is not None
+            elif op == "present":
+                met = True
+            elif op == "absent" or current is None:
+                met = False
+            else:
+                met = _COMPARE[op](current, value)
+            if not met:
+                return False
     except TypeError:
         return False
-
-
-def _all_met(image: Image, guards: Guards) -> bool:
-    for attr, op, value in guards:
-        current = image.get(attr)
-        if op == "between":
-            met = current is not None and value[0] <= current <= value[1]
-        elif op == "=":
-            met = current == value and current is not None
-        elif op == "present":
-            met = True
-        elif op == "absent" or current is None:
-            met = False
-        else:
-            met = _COMPARE[op](current, value)
-        if not met:
-            return False
     return True
 
 

@@ -145,9 +145,8 @@ def _hold(waiting: Any) -> Any:
     """Return a future that nobody can cancel and that is done when ``waiting`` is; None stands for a loop iteration."""
     if waiting is None:
         return None
-    hold = getattr(waiting, "hold", None)
-    if hold is not None:  # it can do so itself, which saves an iteration of the loop
-        hold()
+    if hasattr(waiting, "held"):  # it can do so itself, which saves an iteration of the loop
+        waiting.held = True
         return waiting
     waiting._asyncio_future_blocking = False
     held = _Held(loop=waiting.get_loop())

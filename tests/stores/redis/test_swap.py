@@ -12,10 +12,10 @@ from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write, applied
 from zae_limiter.runtime.blocking import run
-from zae_limiter.stores.redis import images, scripts
+from zae_limiter.stores.redis import images, resp
+from zae_limiter.stores.redis.images import encode
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
-from zae_limiter.stores.redis.values import encode
 from zae_limiter.testing import ManualClock
 
 KEY = Key("ns/BUCKET#key#gpt-4#0", "#STATE")
@@ -25,11 +25,11 @@ Outcome = Committed | Conflict
 
 def scripts_run(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The scripts that a store runs from now on, by name."""
-    names = {scripts.SWAP: "swap", scripts.COMMIT: "commit"}
+    names = {resp.SWAP: "swap", resp.COMMIT: "commit"}
     ran: list[str] = []
     original = store.client.run
 
-    async def noting(key: str, command: list[str], deadline: float, script: scripts.Script) -> object:
+    async def noting(key: str, command: list[str], deadline: float, script: resp.Script) -> object:
         ran.append(names[script])
         return await original(key, command, deadline, script)
 

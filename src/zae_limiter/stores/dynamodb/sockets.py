@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from ..connection_slots import ConnectionSlots, LoopSlots, ThreadSlots
+from ..pools import ConnectionSlots, LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 

@@ -16,13 +16,12 @@ from ...core.values import BackendStats
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
 from .answers import Refusal, refusal
 from .nodes import Nodes
-from .resp import pack, pack_texts
+from .resp import Script, pack, pack_texts
 from .settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from . import scripts
     from .topology import Topology
 
 _MAX_TRIES = 5
@@ -43,7 +42,7 @@ class Client:
         """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
-    async def run(self, key: str, command: Sequence[Any], deadline: float, script: scripts.Script | None = None) -> Any:
+    async def run(self, key: str, command: Sequence[Any], deadline: float, script: Script | None = None) -> Any:
         """Send a command to the server that holds ``key``, wherever that has moved, and return its answer.
 
         If it runs a ``script``, all its arguments are texts, and a server that does not know the script gets its text.

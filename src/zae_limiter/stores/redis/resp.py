@@ -1,8 +1,10 @@
-"""The protocol of Redis (RESP 2): commands as bytes, bytes as answers."""
+"""The protocol of Redis (RESP 2): commands and scripts as bytes, bytes as answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from hashlib import sha1
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import InvalidResponse, ResponseError
 
@@ -10,8 +12,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
+_SWAPPED = b"$1\r\n=\r\n"
+"""The answer to most calls."""
 _TURNED_AWAY = b"ERR max number of clients reached"
 """Not an answer to a command: a server with too many connections sends it and closes the new one."""
+
+
+class Script(NamedTuple):
+    """A Lua script and the digest under which a server remembers it."""
+
+    text: str
+    digest: str
+
+    def command(self, keys: Sequence[str], *arguments: str) -> list[str]:
+        """Return the command that runs it by its digest."""
+        return ["EVALSHA", self.digest, str(len(keys)), *keys, *arguments]
+
+
+def _load(name: str) -> Script:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+COMMIT = _load("commit.lua")
+SWAP = _load("swap.lua")
+SWEEP = _load("sweep.lua")
 
 
 def pack(command: Sequence[Any]) -> bytes:
@@ -52,6 +77,8 @@ class Reader:
             if self._size < self._needed:
                 return []
             data = b"".join(self._pieces)
+        elif data == _SWAPPED:
+            return [b"="]
         found = []
         at = 0
         try:

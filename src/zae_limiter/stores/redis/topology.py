@@ -12,13 +12,11 @@ from redis.crc import key_slot
 from ...core.errors import RateLimiterUnavailable
 from ..outcomes import NotSent, Unknown
 from .answers import Refusal
-from .nodes import Nodes
+from .nodes import Nodes, Wire
 from .settings import Address, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from .wires import Wire
 
     Ranges: TypeAlias = list[tuple[int, int, Address]]
 
