@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from hashlib import sha1
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, applied, expiry_seconds, holds
+from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
 _KEEP = "-"
-_EXACT = 2**53
+_NOTHING = pack_arguments("")
+_LEAST, _MOST = -(2**53), 2**53
+"""Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 DIGEST_LENGTH = 16
 """Hexadecimal digits of a digest, as in ``swap.lua``."""
@@ -91,11 +94,11 @@ class _Form(NamedTuple):
     attrs: frozenset[str]
     numbers: Callable[[Image], Any]
     """Returns these numbers in the order of the text."""
-    head: str
+    head: bytes
     """The text up to the first of them."""
-    kept: str
-    """How many bytes the head has."""
-    tail: str
+    kept: bytes
+    """How many bytes the head has, as an argument."""
+    tail: bytes
     """The rest, with ``%d`` for each number."""
 
 
@@ -103,18 +106,18 @@ class StoredImage(dict[str, Any]):
     """An image with the ``text`` it is stored as.
 
     ``contended`` is how many more commits must find that nobody else has written in between before the record is
-    swapped again. ``form`` is that of the swap before: the next one mostly changes the same numbers.
+    swapped again. ``form`` is that of the swap before: the next one mostly changes no other numbers.
     """
 
     __slots__ = ("contended", "form", "text")
 
     contended: int
     form: _Form | None
-    text: str
+    text: bytes
 
 
-def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage | None:
-    """Add the arguments of ``swap.lua`` that amount to ``write`` to a command, and return the image after it.
+def add_swap(arguments: list[bytes], write: Write, *, expire: bool) -> StoredImage | None:
+    """Add the four arguments of ``swap.lua`` that amount to ``write``, packed, and return the image after it.
 
     A new expiry is among them if the server is to ``expire`` records. Return None if the full script is needed: unless
     the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
@@ -133,44 +136,44 @@ def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage |
     elif expires_at_ms == NEVER and TTL in seen:
         return None
     for value in changes.values():
-        if not (type(value) is int and -_EXACT <= value <= _EXACT):
+        if type(value) is not int or not _LEAST <= value <= _MOST:
             return None
     form = seen.form
-    if form is None or form.attrs != changes.keys():
-        form = _find_form(seen, changes)
+    if form is None or not changes.keys() <= form.attrs:
+        form = _find_form(seen, changes.keys() | form.attrs if form else changes.keys())
         if form is None:
             return None
     after = StoredImage(seen)
     after.update(changes)
     tail = form.tail % form.numbers(after)
     after.text, after.form, after.contended = form.head + tail, form, 0
-    digest = sha1(seen.text.encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
-    ttl = after.get(TTL)
-    command += digest, form.kept, tail, str(ttl) if expire and ttl != seen.get(TTL) else ""
+    digest = sha1(seen.text, usedforsecurity=False).hexdigest()[:DIGEST_LENGTH].encode()
+    expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
+    arguments.append(b"$16\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires))
     return after
 
 
-def _find_form(seen: StoredImage, changes: Image) -> _Form | None:
-    """Return the form of a text in which these attributes change; None unless they are whole numbers in it."""
+def _find_form(seen: StoredImage, attrs: Set[str]) -> _Form | None:
+    """Return the form of a text in which some attributes are left open; None unless they are whole numbers in it."""
     places = []
-    for attr in changes:
+    for attr in attrs:
         old = seen.get(attr)
-        place = seen.text.find(f"\n{attr}={old}\n")
-        if type(old) is not int or not -_EXACT <= old <= _EXACT or place < 0:
+        name, digits = f"\n{attr}=".encode(), str(old).encode()
+        place = seen.text.find(b"%b%b\n" % (name, digits))
+        if type(old) is not int or not _LEAST <= old <= _MOST or place < 0:
             return None  # it is not there, or written with other digits
-        places.append((place + len(attr) + 2, attr, len(str(old))))
+        places.append((place + len(name), attr, len(digits)))
     if not places:
         return None
     places.sort()
     start = end = places[0][0]
-    tail = ""
+    tail = b""
     for place, _, length in places:
-        tail += seen.text[end:place].replace("%", "%%") + "%d"
+        tail += seen.text[end:place].replace(b"%", b"%%") + b"%d"
         end = place + length
-    tail += seen.text[end:].replace("%", "%%")
-    head = seen.text[:start]
-    attrs = [attr for _, attr, _ in places]
-    return _Form(frozenset(attrs), itemgetter(*attrs), head, str(len(head.encode())), tail)
+    tail += seen.text[end:].replace(b"%", b"%%")
+    numbers = itemgetter(*[attr for _, attr, _ in places])
+    return _Form(frozenset(attrs), numbers, seen.text[:start], pack_arguments(start), tail)
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
@@ -193,7 +196,7 @@ def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
 
 def _store_text(image: Image, text: str, contended: int) -> StoredImage:
     stored = StoredImage(image)
-    stored.text, stored.form, stored.contended = text, None, contended
+    stored.text, stored.form, stored.contended = text.encode(), None, contended
     return stored
 
 
@@ -204,7 +207,7 @@ def _decode(key: Key, text: str) -> Image:
 
 def _decode_changes(key: Key, text: str, seen: StoredImage) -> Image:
     """Decode a record of which ``seen`` is an earlier state: only the lines that have changed, if it has the same."""
-    lines, older = text[1:-1].split("\n"), seen.text[1:-1].split("\n")
+    lines, older = text[1:-1].split("\n"), seen.text[1:-1].decode().split("\n")
     image = seen.copy()
     if len(lines) != len(older):
         return _decode(key, text)

@@ -16,7 +16,7 @@ from ...core.errors import InfrastructureError
 from ...records.algebra import Image, Key, Page, Query, Write
 from ..ranges import index_entry
 from .images import can_change_index
-from .resp import SWEEP
+from .resp import SWEEP, pack_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -129,14 +129,14 @@ class Sweeper:
         client, layout, expiries = self._client, self._layout, self._layout.expiries[cell]
         due = ("ZRANGEBYSCORE", expiries, "-inf", self._clock.now_ms() // 1000, "LIMIT", 0, BATCH)
         try:
-            members = await client.run(expiries, due, deadline)
+            members = await client.call(expiries, due, deadline)
             listed = {member: key for member in members if (key := _parse_member(member)) is not None}
             if len(listed) < len(members):
-                await client.run(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
+                await client.call(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
             if not listed:
                 return 0
             keys = (layout.indexes[cell], expiries, *(layout.records[cell] % key for key in listed.values()))
-            command = SWEEP.command(keys, self._now(), *map(bytes.decode, listed))
+            command = SWEEP.pack(keys, 1 + len(listed), pack_arguments(self._now(), *listed))
             return int(await client.run(expiries, command, deadline, SWEEP))
         except InfrastructureError:
             return 0

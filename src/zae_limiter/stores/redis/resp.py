@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha1
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import InvalidResponse, ResponseError
 
@@ -18,40 +18,39 @@ _TURNED_AWAY = b"ERR max number of clients reached"
 """Not an answer to a command: a server with too many connections sends it and closes the new one."""
 
 
-class Script(NamedTuple):
-    """A Lua script and the digest under which a server remembers it."""
-
-    text: str
-    digest: str
-
-    def command(self, keys: Sequence[str], *arguments: str) -> list[str]:
-        """Return the command that runs it by its digest."""
-        return ["EVALSHA", self.digest, str(len(keys)), *keys, *arguments]
-
-
-def _load(name: str) -> Script:
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-COMMIT = _load("commit.lua")
-SWAP = _load("swap.lua")
-SWEEP = _load("sweep.lua")
+def pack_arguments(*arguments: Any) -> bytes:
+    """Return the bytes of a part of a command: numbers, texts and bytes."""
+    parts = [each if type(each) is bytes else str(each).encode(errors="surrogateescape") for each in arguments]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(data), data) for data in parts])
 
 
 def pack(command: Sequence[Any]) -> bytes:
     """Return the bytes of a command of numbers, texts and bytes."""
-    parts = [b"*%d\r\n" % len(command)]
-    for argument in command:
-        data = argument if type(argument) is bytes else str(argument).encode(errors="surrogateescape")
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
+    return b"*%d\r\n%b" % (len(command), pack_arguments(*command))
 
 
-def pack_texts(command: Sequence[str]) -> bytes:
-    """Return the bytes of a command of texts only: `pack` in a third of the time if they are ASCII."""
-    text = "".join([f"${len(argument)}\r\n{argument}\r\n" for argument in command])
-    return f"*{len(command)}\r\n{text}".encode() if text.isascii() else pack(command)
+class Script:
+    """A Lua script, which a server remembers by its digest."""
+
+    def __init__(self, name: str) -> None:
+        self.text = resources.files(__package__).joinpath(name).read_bytes()
+        self.digest = sha1(self.text, usedforsecurity=False).hexdigest()
+        self._by_digest = pack_arguments("EVALSHA", self.digest)
+
+    def pack(self, keys: Sequence[str], count: int, arguments: bytes) -> bytes:
+        """Return the command that runs it by its digest, with ``count`` arguments, which are packed already."""
+        many = b"%d" % len(keys)
+        names = b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in (many, *map(str.encode, keys))])
+        return b"*%d\r\n%b%b%b" % (3 + len(keys) + count, self._by_digest, names, arguments)
+
+    def spell_out(self, command: bytes) -> bytes:
+        """Return a command that runs it by its digest as one that runs it by its text."""
+        return command.replace(self._by_digest, pack_arguments("EVAL", self.text), 1)
+
+
+COMMIT = Script("commit.lua")
+SWAP = Script("swap.lua")
+SWEEP = Script("sweep.lua")
 
 
 class _Incomplete(Exception):

@@ -19,7 +19,7 @@ from .client import Client
 from .images import add_swap, add_tokens, can_change_index, show
 from .layout import CLUSTER_CELLS, Layout
 from .nodes import AsyncWire, BlockingWire, Nodes
-from .resp import COMMIT, SWAP
+from .resp import COMMIT, SWAP, pack_arguments
 from .topology import open_topology
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _TELL = "T"
 """Asks the server for its time."""
+_PACKED_TELL = pack_arguments(_TELL)
 _TELL_SECONDS = 1.0
 """For so long after it was learned the server's time is not asked for again."""
 
@@ -105,17 +106,19 @@ class RedisStore:
             (cell,) = groups
         name = self.layout.records[cell]
         keys = [name % write.key for write in writes]
-        command = SWAP.command(keys)
+        arguments: list[bytes] = []
         after: list[Image | None] = []
         for write in writes:
-            image = add_swap(command, write, expire=self._own_time)
+            image = add_swap(arguments, write, expire=self._own_time)
             if image is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
                 return await self._commit_fully(cell, writes, deadline)
             after.append(image)
         asked_ms = None
         if self._tell_at <= now:
             asked_ms = self._server_clock.host.now_ms()
-            command.append(_TELL)
+            arguments.append(_PACKED_TELL)
+        count = 4 * len(keys) + (asked_ms is not None)
+        command = SWAP.pack(keys, count, b"".join(arguments))
         answer = await self.client.run(keys[0], command, deadline, SWAP)
         if answer != b"=":
             current = self._parse_swap(answer, writes, keys, asked_ms)
@@ -198,7 +201,8 @@ class RedisStore:
             add_tokens(lines, write, use * position)
         sent_ms = self._server_clock.host.now_ms()
         asks = self._tell_at <= time.monotonic()
-        command = COMMIT.command(keys, "\n".join(lines) + "\n", _TELL if asks else self.now())
+        arguments = pack_arguments("\n".join(lines) + "\n", _TELL if asks else self.now())
+        command = COMMIT.pack(keys, 2, arguments)
         answer = await self.client.run(keys[0], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
