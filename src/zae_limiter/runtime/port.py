@@ -46,7 +46,7 @@ class Runtime(Protocol):
         ...
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
-        """Return what runs ``work`` to its end also if the caller is cancelled meanwhile; the cancellation follows then.
+        """Return what runs ``work`` to its end although the caller is cancelled; the cancellation follows then.
 
         ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
         """

@@ -213,6 +213,8 @@ class Pools(Generic[P]):
     """The pools of one client; a fork starts with none. ``make`` returns an empty pool."""
 
     def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
+        self.shared: P | None = None
+        """The pool of all threads, once it is there."""
         self._homes = homes
         self._make = make
         self._pools: weakref.WeakKeyDictionary[Any, P] = weakref.WeakKeyDictionary()
@@ -230,6 +232,7 @@ class Pools(Generic[P]):
         with self._lock:
             pools = list(self._pools.values())
             self._pools.clear()
+            self.shared = None
         for pool in pools:
             pool.close()
 
@@ -250,4 +253,5 @@ class Pools(Generic[P]):
                     pool.close()
             pool = self._pools.setdefault(home, self._make())
             pool.ending = pool.ending or self._homes.on_scope_end(pool.close)
+            self.shared = None if self._homes.per_loop else pool
             return pool

@@ -294,15 +294,17 @@ def test_a_swap_leaves_the_image_and_the_text_of_the_write(
 
 def _swap(seen: Image, write: Write) -> Image | None:
     """Check what a swap sends and shows, if the write can be one."""
-    arguments: list[bytes] = []
-    after = images.add_swap(arguments, write, expire=True)
-    if after is not None:
+    swap = images.plan_swap(write, "zae:%s:%s", expire=True)
+    after = None
+    if swap is not None:
+        name, arguments, after = swap
         assert after == applied(seen, write)
-        ((digest, kept, tail, expires),) = Reader().feed(b"*4\r\n" + b"".join(arguments))
+        ((key, digest, kept, tail, expires),) = Reader().feed(b"*5\r\n" + name + arguments)
+        assert key.decode() == f"zae:{KEY.pk}:{KEY.sk}"
         assert _text(seen).encode()[: int(kept)] + tail == _text(after).encode()
         assert images.show(Write(KEY), _text(after), committed=True) == after
         assert expires == (b"" if after.get(TTL) == seen.get(TTL) else b"%d" % after[TTL])
-        assert digest.decode() == sha1(_text(seen).encode()).hexdigest()[: images.DIGEST_LENGTH]
+        assert digest.decode() == sha1(_text(seen).encode()).hexdigest()
     return after
 
 

@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
@@ -36,7 +35,7 @@ class Client:
         self.topology = topology
         self.timeout = timeout
         self.conflicts = 0
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[str, int] = {}
 
     def deadline(self, timeout: float | None) -> float:
         """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
@@ -56,7 +55,7 @@ class Client:
         while True:
             tries_left -= 1
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
-            self._calls[name] += 1
+            self._calls[name] = self._calls.get(name, 0) + 1
             try:
                 answers = await self.nodes.exchange(
                     address, _ASKING + data if asked else data, 2 if asked else 1, deadline
@@ -92,7 +91,9 @@ class Client:
             places.setdefault(address, []).append(place)
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
-            self._calls.update(wanted[place][1][0] for place in mine)
+            for place in mine:
+                name = wanted[place][1][0]
+                self._calls[name] = self._calls.get(name, 0) + 1
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
                 given = await self.nodes.exchange(address, data, len(mine), deadline)

@@ -3,8 +3,8 @@
 A record is a line break, then ``attr=value`` and a line break for each attribute. Values are JSON, in which a line
 break cannot occur; whole numbers are plain digits.
 
-An image of this store knows the text it is stored as. A swap sends a short digest of the text that was seen, and the
-text from the first number that changes on; the server need not look at guards.
+An image of this store knows the text it is stored as. A swap sends a digest of the text that was seen, and the text
+from the first number that changes on; the server need not look at guards.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _NOTHING = pack_arguments("")
 _LEAST, _MOST = -(2**53), 2**53
 """Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
-DIGEST_LENGTH = 16
-"""Hexadecimal digits of a digest, as in ``swap.lua``."""
 CONTENDED_WRITES = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
 
@@ -89,15 +87,20 @@ def can_change_index(write: Write) -> bool:
 
 
 class _Form(NamedTuple):
-    """The text of a record in which the numbers of ``attrs`` are left open."""
+    """The text of a record in which the numbers of ``attrs`` are left open, and where it is stored."""
 
+    key: Key
+    naming: str
+    """What makes the name of a Redis key of it, see `Layout`."""
+    name: bytes
+    """That name, packed."""
     attrs: frozenset[str]
     numbers: Callable[[Image], Any]
     """Returns these numbers in the order of the text."""
     head: bytes
     """The text up to the first of them."""
     kept: bytes
-    """How many bytes the head has, as an argument."""
+    """How many bytes the head has, packed."""
     tail: bytes
     """The rest, with ``%d`` for each number."""
 
@@ -116,19 +119,20 @@ class StoredImage(dict[str, Any]):
     text: bytes
 
 
-def add_swap(arguments: list[bytes], write: Write, *, expire: bool) -> StoredImage | None:
-    """Add the four arguments of ``swap.lua`` that amount to ``write``, packed, and return the image after it.
+def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes, StoredImage] | None:
+    """Return the key and the four arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
 
-    A new expiry is among them if the server is to ``expire`` records. Return None if the full script is needed: unless
-    the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
+    ``naming % key`` is the name of the record. A new expiry is among the arguments if the server is to ``expire``
+    records. Return None if the full script is needed: unless the write was planned from an image of this store, its
+    guards hold for that, and it changes only whole numbers.
     """
-    _, guards, put, add, remove, expires_at_ms, delete, seen = write
+    key, guards, put, add, remove, expires_at_ms, delete, seen = write
     if type(seen) is not StoredImage or seen.contended or remove or delete or not holds(seen, guards):
         return None
     changes = dict(put)
     try:
         for attr, amount in add.items():
-            changes[attr] = (changes if attr in changes else seen)[attr] + amount
+            changes[attr] = changes.get(attr, seen[attr]) + amount
     except (KeyError, TypeError):
         return None
     if expires_at_ms:
@@ -139,22 +143,22 @@ def add_swap(arguments: list[bytes], write: Write, *, expire: bool) -> StoredIma
         if type(value) is not int or not _LEAST <= value <= _MOST:
             return None
     form = seen.form
-    if form is None or not changes.keys() <= form.attrs:
-        form = _find_form(seen, changes.keys() | form.attrs if form else changes.keys())
+    if form is None or form.key != key or form.naming is not naming or not changes.keys() <= form.attrs:
+        form = _find_form(key, naming, seen, changes.keys() | form.attrs if form else changes.keys())
         if form is None:
             return None
     after = StoredImage(seen)
     after.update(changes)
     tail = form.tail % form.numbers(after)
     after.text, after.form, after.contended = form.head + tail, form, 0
-    digest = sha1(seen.text, usedforsecurity=False).hexdigest()[:DIGEST_LENGTH].encode()
+    digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
     expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
-    arguments.append(b"$16\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires))
-    return after
+    arguments = b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires)
+    return form.name, arguments, after
 
 
-def _find_form(seen: StoredImage, attrs: Set[str]) -> _Form | None:
-    """Return the form of a text in which some attributes are left open; None unless they are whole numbers in it."""
+def _find_form(key: Key, naming: str, seen: StoredImage, attrs: Set[str]) -> _Form | None:
+    """Return the form of a record in which some attributes are left open; None unless they are whole numbers in it."""
     places = []
     for attr in attrs:
         old = seen.get(attr)
@@ -173,7 +177,8 @@ def _find_form(seen: StoredImage, attrs: Set[str]) -> _Form | None:
         end = place + length
     tail += seen.text[end:].replace(b"%", b"%%")
     numbers = itemgetter(*[attr for _, attr, _ in places])
-    return _Form(frozenset(attrs), numbers, seen.text[:start], pack_arguments(start), tail)
+    name, kept = pack_arguments(naming % key), pack_arguments(start)
+    return _Form(key, naming, name, frozenset(attrs), numbers, seen.text[:start], kept, tail)
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:

@@ -209,7 +209,7 @@ class Nodes:
         """Send ``count`` commands at once and return their answers; an error of the server takes the place of one."""
         pools = self._pools.get(address) or self._add_pools(address)
         try:
-            return await pools.here().call(data, count, deadline)
+            return await (pools.shared or pools.here()).call(data, count, deadline)
         except TimeoutError as error:
             raise Unknown(f"no answer from {address} in time") from error
         except (RedisError, OSError) as error:

@@ -37,11 +37,10 @@ class Script:
         self.digest = sha1(self.text, usedforsecurity=False).hexdigest()
         self._by_digest = pack_arguments("EVALSHA", self.digest)
 
-    def pack(self, keys: Sequence[str], count: int, arguments: bytes) -> bytes:
-        """Return the command that runs it by its digest, with ``count`` arguments, which are packed already."""
-        many = b"%d" % len(keys)
-        names = b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in (many, *map(str.encode, keys))])
-        return b"*%d\r\n%b%b%b" % (3 + len(keys) + count, self._by_digest, names, arguments)
+    def pack(self, keys: int, arguments: int, data: bytes) -> bytes:
+        """Return the command that runs it by its digest; ``data`` are as many keys and arguments, packed."""
+        size = 3 + keys + arguments
+        return b"*%d\r\n%b$%d\r\n%d\r\n%b" % (size, self._by_digest, len(str(keys)), keys, data)
 
     def spell_out(self, command: bytes) -> bytes:
         """Return a command that runs it by its digest as one that runs it by its text."""

@@ -16,7 +16,7 @@ from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import index
 from .client import Client
-from .images import add_swap, add_tokens, can_change_index, show
+from .images import add_tokens, can_change_index, plan_swap, show
 from .layout import CLUSTER_CELLS, Layout
 from .nodes import AsyncWire, BlockingWire, Nodes
 from .resp import COMMIT, SWAP, pack_arguments
@@ -104,24 +104,23 @@ class RedisStore:
             if len(groups) != 1:
                 return await self._commit_groups(writes, groups, deadline)
             (cell,) = groups
-        name = self.layout.records[cell]
-        keys = [name % write.key for write in writes]
-        arguments: list[bytes] = []
-        after: list[Image | None] = []
+        keys, arguments, after = [], [], []
         for write in writes:
-            image = add_swap(arguments, write, expire=self._own_time)
-            if image is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
+            swap = plan_swap(write, self.layout.records[cell], expire=self._own_time)
+            if swap is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
                 return await self._commit_fully(cell, writes, deadline)
-            after.append(image)
+            keys.append(swap[0])
+            arguments.append(swap[1])
+            after.append(swap[2])
         asked_ms = None
         if self._tell_at <= now:
             asked_ms = self._server_clock.host.now_ms()
             arguments.append(_PACKED_TELL)
-        count = 4 * len(keys) + (asked_ms is not None)
-        command = SWAP.pack(keys, count, b"".join(arguments))
-        answer = await self.client.run(keys[0], command, deadline, SWAP)
+        count = 4 * len(writes) + (asked_ms is not None)
+        command = SWAP.pack(len(writes), count, b"".join(keys + arguments))
+        answer = await self.client.run(self.layout.indexes[cell], command, deadline, SWAP)
         if answer != b"=":
-            current = self._parse_swap(answer, writes, keys, asked_ms)
+            current = self._parse_swap(answer, cell, writes, asked_ms)
             if current is not None:
                 self.client.conflicts += 1
                 writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
@@ -145,12 +144,13 @@ class RedisStore:
         return Committed(tuple([found[write.key] for write in writes]))
 
     def _parse_swap(
-        self, answer: object, writes: Sequence[Write], keys: Sequence[str], asked_ms: int | None
+        self, answer: object, cell: int, writes: Sequence[Write], asked_ms: int | None
     ) -> list[Image | None] | None:
         """Return None if the answer says that the records were replaced, else what is there.
 
         ``asked_ms`` is when the server was asked for its time, if it was.
         """
+        keys = [self.layout.records[cell] % write.key for write in writes]
         outcome, *records = _decode(answer, keys).split("\0")
         if asked_ms is not None:
             self._learn(outcome[1:], asked_ms)
@@ -201,9 +201,9 @@ class RedisStore:
             add_tokens(lines, write, use * position)
         sent_ms = self._server_clock.host.now_ms()
         asks = self._tell_at <= time.monotonic()
-        arguments = pack_arguments("\n".join(lines) + "\n", _TELL if asks else self.now())
-        command = COMMIT.pack(keys, 2, arguments)
-        answer = await self.client.run(keys[0], command, deadline, COMMIT)
+        data = pack_arguments(*keys, "\n".join(lines) + "\n", _TELL if asks else self.now())
+        command = COMMIT.pack(len(keys), 2, data)
+        answer = await self.client.run(layout.indexes[cell], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
             raise _foreign(keys)

@@ -1,7 +1,7 @@
 -- Replaces records if all of them are still what the writer last saw, without looking into them.
 --
 -- KEYS     the records
--- ARGV     for each record: the first 16 digits of the digest of what was seen, how many of its bytes are kept,
+-- ARGV     for each record: the digest of what was seen, how many of its bytes are kept,
 --          what stands behind them from now on, the new expiry in seconds since the epoch ('' to keep it);
 --          then 'T' to be told the time
 -- answer   = where all were replaced; else ! and the records, each after a zero byte, an empty text where there is none.
@@ -12,7 +12,7 @@ local stored, same = {}, true
 for place = 1, #KEYS do
   local record = call('GET', KEYS[place]) or ''
   stored[place] = record
-  same = same and sub(redis.sha1hex(record), 1, 16) == ARGV[4 * place - 3]
+  same = same and redis.sha1hex(record) == ARGV[4 * place - 3]
 end
 local time = ''
 if ARGV[#ARGV] == 'T' then
