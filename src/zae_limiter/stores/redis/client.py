@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import RateLimiterUnavailable, quote
 from ...core.values import BackendStats
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
-from .answers import Refusal, refusal
+from .answers import Refusal
 from .nodes import Nodes
 from .resp import Script, pack
 from .settings import Address
@@ -63,7 +63,7 @@ class Client:
                 answer = answers[-1]
                 if not isinstance(answer, Exception):
                     return answer
-                raise refusal(answer, str(address)) from answer
+                raise Refusal(answer, str(address)) from answer
             except NotSent as error:
                 self.topology.relocate(key, None)
                 if not (tries_left and self.topology.movable) or time.monotonic() >= deadline:

@@ -25,7 +25,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 
 from ..outcomes import NoneFree, NotSent, Unknown
 from ..pools import Pool, Pools, ThreadSlots
-from .answers import refusal
+from .answers import Refusal
 from .pipeline import AsyncLink, SharedPool
 from .resp import Reader, pack
 
@@ -219,7 +219,7 @@ class Nodes:
         """Send one command and return its answer; raise `Refusal` if that is an error."""
         (answer,) = await self.exchange(address, pack(command), 1, deadline)
         if isinstance(answer, Exception):
-            raise refusal(answer, str(address)) from answer
+            raise Refusal(answer, str(address)) from answer
         return answer
 
     def close(self) -> None:
@@ -250,8 +250,8 @@ async def _open_link(
     except (TimeoutError, redis.TimeoutError) as error:
         raise NotSent(f"no connection to {address} in time") from error
     except (ResponseError, BusyLoadingError, AuthenticationError) as error:
-        raise refusal(error, str(address)) from error
+        raise Refusal(error, str(address)) from error
     except (RedisError, OSError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise refusal(error, str(address)) from error
+            raise Refusal(error, str(address)) from error
         raise NotSent(f"no connection to {address}: {error}") from error
