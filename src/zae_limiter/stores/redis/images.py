@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Set
+from functools import lru_cache
 from hashlib import sha1
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -97,12 +98,12 @@ class _Form(NamedTuple):
     attrs: frozenset[str]
     numbers: Callable[[Image], Any]
     """Returns these numbers in the order of the text."""
-    head: bytes
-    """The text up to the first of them."""
+    start: int
+    """Where the first of them stands."""
     kept: bytes
-    """How many bytes the head has, packed."""
+    """The same, packed."""
     tail: bytes
-    """The rest, with ``%d`` for each number."""
+    """The text from there on, with ``%d`` for each number."""
 
 
 class StoredImage(dict[str, Any]):
@@ -150,7 +151,7 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     after = StoredImage(seen)
     after.update(changes)
     tail = form.tail % form.numbers(after)
-    after.text, after.form, after.contended = form.head + tail, form, 0
+    after.text, after.form, after.contended = seen.text[: form.start] + tail, form, 0
     digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
     expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
     arguments = b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires)
@@ -176,9 +177,15 @@ def _find_form(key: Key, naming: str, seen: StoredImage, attrs: Set[str]) -> _Fo
         tail += seen.text[end:place].replace(b"%", b"%%") + b"%d"
         end = place + length
     tail += seen.text[end:].replace(b"%", b"%%")
-    numbers = itemgetter(*[attr for _, attr, _ in places])
+    open_attrs, numbers = _open_numbers(tuple([attr for _, attr, _ in places]))
     name, kept = pack_arguments(naming % key), pack_arguments(start)
-    return _Form(key, naming, name, frozenset(attrs), numbers, seen.text[:start], kept, tail)
+    return _Form(key, naming, name, open_attrs, numbers, start, kept, tail)
+
+
+@lru_cache(maxsize=256)
+def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], Any]]:
+    """Return some attributes as a set, and what gets their values; buckets under the same limits share them."""
+    return frozenset(attrs), itemgetter(*attrs)
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
