@@ -141,21 +141,14 @@ class Kept(Protocol):
 
 
 class Homes(Protocol):
-    """Where connections belong, and when that ends."""
+    """Where connections belong."""
 
     per_loop: bool
     """Whether they belong to the loop that opened them, or to all threads."""
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the running loop ends, as long as the returned object is kept."""
-        ...
-
 
 class Closable(Protocol):
     """The connections of one event loop, or of all threads."""
-
-    ending: object
-    """What has it closed when the loop ends."""
 
     def close(self) -> None:
         """Close the idle connections, and those in use when they are done."""
@@ -174,7 +167,6 @@ class Pool(Generic[C]):
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self.slots = slots
-        self.ending: object = None
         self._idle: list[C] = []
         self._over = False
 
@@ -251,7 +243,8 @@ class Pools(Generic[P]):
                 if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
                     del self._pools[other]
                     pool.close()
-            pool = self._pools.setdefault(home, self._make())
-            pool.ending = pool.ending or self._homes.on_scope_end(pool.close)
-            self.shared = None if self._homes.per_loop else pool
-            return pool
+            if home not in self._pools:
+                self._pools[home] = self._make()
+            if not self._homes.per_loop:
+                self.shared = self._pools[home]
+            return self._pools[home]

@@ -10,7 +10,6 @@ been carried out, `Refusal` that it was not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import socket
 import time
@@ -30,7 +29,7 @@ from .pipeline import AsyncLink, SharedPool
 from .resp import Reader, pack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Sequence
 
     from ..pools import OpenLink
     from .settings import Address
@@ -134,10 +133,6 @@ class BlockingWire:
     per_loop = False
     new_pool = BlockingPool
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: threads share the connections to the end."""
-        return None
-
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
         """Connect and log in."""
         connection = _new_connection(redis, address, login, timeout, socket_timeout=timeout)
@@ -155,13 +150,6 @@ class AsyncWire:
     per_loop = True
     new_pool = SharedPool
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the loop ends: it then closes its asynchronous generators."""
-        waiting = _until_the_end(close)
-        with contextlib.suppress(StopIteration):
-            waiting.__anext__().send(None)
-        return waiting
-
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> AsyncLink:
         """Connect and log in."""
         connection = _new_connection(redis.asyncio, address, login, timeout, socket_timeout=None)
@@ -175,13 +163,6 @@ class AsyncWire:
 
 
 Wire: TypeAlias = BlockingWire | AsyncWire
-
-
-async def _until_the_end(close: Callable[[], None]) -> AsyncGenerator[None, None]:
-    try:
-        yield
-    finally:
-        close()
 
 
 def _new_connection(module: Any, address: Address, login: dict[str, Any], timeout: float, **options: Any) -> Any:

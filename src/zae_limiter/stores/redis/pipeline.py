@@ -19,7 +19,7 @@ from ..pools import IDLE_SECONDS, TaskLine
 from .resp import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ..pools import OpenLink
 
@@ -175,7 +175,9 @@ class SharedPool:
     """The connections of one event loop to one server; few, because calls share them."""
 
     def __init__(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> None:
-        self.ending: object = None
+        self._ending = self._close_at_the_end()
+        with contextlib.suppress(StopIteration):
+            self._ending.__anext__().send(None)
         self._limit = limit
         self._where = where
         self._open_link = open_link
@@ -201,6 +203,13 @@ class SharedPool:
         self._over = True
         for link in list(self._links):
             link.retire()
+
+    async def _close_at_the_end(self) -> AsyncGenerator[None, None]:
+        """Wait for the end of the loop, which then closes its asynchronous generators."""
+        try:
+            yield
+        finally:
+            self.close()
 
     def _find(self, now: float) -> AsyncLink | None:
         """Return a connection that can take a call; close those that were idle for too long."""

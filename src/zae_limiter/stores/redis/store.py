@@ -134,9 +134,18 @@ class RedisStore:
     async def _commit_groups(
         self, writes: Sequence[Write], groups: dict[int, list[Write]], deadline: float
     ) -> Committed | Conflict:
-        """Commit to several cells: first where guards decide, then what is only deleted."""
+        """Commit to several cells: first where guards decide, then what is only deleted.
+
+        Raise `InfrastructureError` if several cells have guards: no commit spans them.
+        """
+        deciding = [group for group in groups.values() if not all(write.blind for write in group)]
+        if len(deciding) > 1:
+            names = " and ".join(group[0].key.pk for group in deciding)
+            raise InfrastructureError(
+                f"A Redis Cluster cannot change {names} at once: they are in different slots; nothing was changed."
+            )
         found: dict[Key, Image | None] = {}
-        for group in _deciding_first(groups):
+        for group in sorted(groups.values(), key=lambda group: group not in deciding):
             outcome = await self.commit(group, timeout=deadline - time.monotonic())
             if isinstance(outcome, Conflict):
                 return Conflict(found | outcome.images)
@@ -261,23 +270,6 @@ def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> Co
                 return error
     where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes if write.add)
     return CorruptRecordError(f"An attribute of {where} is not a whole number below 2^53; nothing was changed.")
-
-
-def _deciding_first(groups: dict[int, list[Write]]) -> list[list[Write]]:
-    """Return the groups, first the one whose guards decide, then those that only delete.
-
-    Raise `InfrastructureError` if several cells have guards: no commit spans them.
-    """
-    deciding: list[list[Write]] = []
-    deleting: list[list[Write]] = []
-    for group in groups.values():
-        (deleting if all(write.blind for write in group) else deciding).append(group)
-    if len(deciding) > 1:
-        names = " and ".join(group[0].key.pk for group in deciding)
-        raise InfrastructureError(
-            f"A Redis Cluster cannot change {names} at once: they are in different slots; nothing was changed."
-        )
-    return deciding + deleting
 
 
 def open_redis(
