@@ -49,7 +49,7 @@ OPTIONAL = {
 
 PRIVATE_USES = {
     ("runtime.aio", "_asyncio_future_blocking"): "how asyncio's futures and tasks talk to each other",
-    ("stores.redis.wires", "_sock"): "redis-py tells its socket in no other way",
+    ("stores.redis.nodes", "_sock"): "redis-py tells its socket in no other way",
     ("stores.redis.pipeline", "_writer"): "redis-py tells its transport in no other way",
     ("limiter.limiter", "_blocking"): "which mode a repository is for",
     ("sync.facade", "_usual"): "the blocking face builds its leases without a detour",

@@ -121,7 +121,7 @@ def test_work_whose_loop_is_dead_is_cleared_away() -> None:
         finally:
             ended.append(True)
 
-    caller = AsyncioRuntime().finish(work(), never_cancels=True)
+    caller: Any = AsyncioRuntime().finish(work(), never_cancels=True)
     loop = asyncio.new_event_loop()
 
     async def begin() -> None:

@@ -32,7 +32,7 @@ from .settling import Settling, settle_grant
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
@@ -138,8 +138,8 @@ class Engine:
                 errors.append(error)
         return errors
 
-    def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return a coroutine that runs ``work`` to its end, also if the caller is cancelled."""
+    def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return what runs ``work`` to its end, also if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: Chain, deadline: Deadline) -> Chain:

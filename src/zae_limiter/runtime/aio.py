@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 
 T = TypeVar("T")
 
@@ -28,7 +28,11 @@ class LoopSignal:
 
     def set(self) -> None:
         """Wake the waiter."""
-        if self._loop is _running_loop():
+        try:
+            here: object = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._loop is here:
             self._resolve()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve)
@@ -44,13 +48,6 @@ class LoopSignal:
             return True
         await asyncio.wait((self._future,), timeout=timeout)
         return self._future.done()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class AsyncioRuntime:
@@ -75,29 +72,12 @@ class AsyncioRuntime:
         self.check_running()
         return LoopSignal()
 
-    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
-        """Run ``work`` to its end; a cancelled caller waits for that and is cancelled then.
+    def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
+        """Return what runs ``work`` to its end; a cancelled caller waits for that and is cancelled then.
 
         It runs in the caller's own task if it ``never_cancels`` that, and else in a task of its own.
         """
-        if never_cancels:
-            return await _run_to_end(work)
-        task = asyncio.ensure_future(work)
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                cancelled = error
-            except BaseException:
-                if not task.done():
-                    raise  # the loop is dead and its coroutines are being cleared away: nobody will finish it
-                break  # what the task has raised is raised below
-        if cancelled is not None:
-            if not task.cancelled():
-                task.exception()  # seen: the cancellation is what the caller hears of
-            raise cancelled
-        return task.result()
+        return _run_to_end(work) if never_cancels else _run_apart(work)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once; failures are returned as values."""
@@ -106,6 +86,26 @@ class AsyncioRuntime:
     async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
+
+
+async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` in a task of its own; keep a cancellation of the caller until the end, and raise it then."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:
+            if not task.done():
+                raise  # the loop is dead and its coroutines are being cleared away: nobody will finish it
+            break  # what the task has raised is raised below
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # seen: the cancellation is what the caller hears of
+        raise cancelled
+    return task.result()
 
 
 @types.coroutine
@@ -145,9 +145,8 @@ def _hold(waiting: Any) -> Any:
     """Return a future that nobody can cancel and that is done when ``waiting`` is; None stands for a loop iteration."""
     if waiting is None:
         return None
-    hold = getattr(waiting, "hold", None)
-    if hold is not None:  # it can do so itself, which saves an iteration of the loop
-        hold()
+    if hasattr(waiting, "held"):  # it can do so itself, which saves an iteration of the loop
+        waiting.held = True
         return waiting
     waiting._asyncio_future_blocking = False
     held = _Held(loop=waiting.get_loop())

@@ -53,19 +53,22 @@ class BlockingRuntime:
         """Return a new signal that is not set."""
         return ThreadSignal()
 
-    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
-        """Run ``work``: a thread cannot be cancelled from outside."""
-        return await work
+    def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Coroutine[Any, Any, T]:
+        """Return ``work``: a thread cannot be cancelled from outside."""
+        return work
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once: the first one here, each of the others in a thread of its own.
 
         No pool: one that waits for others inside would wait for its own place for ever.
         """
-        results: list[T | BaseException] = [_UNDONE] * len(works)
+        results: list[T | BaseException] = [RuntimeError("a thread ended without an outcome")] * len(works)
 
         def drive(place: int) -> None:
-            results[place] = _outcome(works[place])
+            try:
+                results[place] = run(works[place])
+            except BaseException as error:  # interrupts included, so that the outcome of the others is not lost
+                results[place] = error
 
         threads = [threading.Thread(target=drive, args=(place,), daemon=True) for place in range(1, len(works))]
         for thread in threads:
@@ -79,14 +82,3 @@ class BlockingRuntime:
     async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run in the calling thread, which has to wait for it anyway."""
         return work()
-
-
-_UNDONE = RuntimeError("a thread ended without an outcome")
-
-
-def _outcome(work: Coroutine[Any, Any, T]) -> T | BaseException:
-    """Return what a coroutine returns or raises, interrupts included, so that the outcome of the others is not lost."""
-    try:
-        return run(work)
-    except BaseException as error:
-        return error

@@ -20,31 +20,26 @@ class Deadline:
     take no more than ``seconds``.
     """
 
-    __slots__ = ("_now", "_started", "_total", "seconds")
+    __slots__ = ("_now", "_total", "ends", "seconds")
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, total: float | None = None) -> None:
         """Begin now; ``total`` are the seconds that an error names, if the deadline is a part of a longer one."""
+        self.ends = now() + seconds
         self.seconds = seconds
-        self._total = seconds if total is None else total
         self._now = now
-        self._started = now()
+        self._total = total or seconds
 
     def left(self) -> float:
         """Return the seconds that are left; raise `RateLimiterUnavailable` if there are none."""
-        left = self.seconds - (self._now() - self._started)
+        left = self.ends - self._now()
         if left <= 0:
             raise RateLimiterUnavailable(f"No decision within {self._total:g} s.")
         return left
 
     @property
-    def ends(self) -> float:
-        """The instant itself, to compare with that of another deadline."""
-        return self._started + self.seconds
-
-    @property
     def elapsed(self) -> float:
         """How many seconds have gone by since the call began."""
-        return self._now() - self._started
+        return self.seconds - (self.ends - self._now())
 
     def part(self, share: float) -> Deadline:
         """Return a deadline from now on that uses only a share of what is left."""
@@ -52,7 +47,7 @@ class Deadline:
 
     def renew(self, most: float) -> Deadline:
         """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
-        return Deadline(min(self.seconds, self._started + most - self._now()), self._now, self._total)
+        return Deadline(min(self.seconds, most - self.elapsed), self._now, self._total)
 
     def for_each_step(self) -> StepDeadline:
         """Return the deadline of a call that takes any number of steps: each step has as many seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ class Runtime(Protocol):
         """Return a new signal for one waiter."""
         ...
 
-    async def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> T:
-        """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation follows then.
+    def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
+        """Return what runs ``work`` to its end although the caller is cancelled; the cancellation follows then.
 
         ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
         """

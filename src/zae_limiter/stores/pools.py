@@ -1,29 +1,126 @@
-"""Connections kept for the next call: a pool per event loop, or one for all threads."""
+"""Connections kept for the next call, a bounded number of them: a pool per event loop, or one for all threads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from ..forks import protect
+from ..forks import after_fork, protect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from .connection_slots import ConnectionSlots
-
+    from collections.abc import Coroutine
 
 IDLE_SECONDS = 20.0
 """Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""
 
+_MOST = 10_000
+"""No process has more connections than that."""
 
 _FORSAKEN: list[object] = []
-"""Loops and pools of the process that forked this one: see `Pools._forsake_loops`."""
+"""Loops and pools of the process that forked this one: see `Pools._forsake`."""
+
+
+class ThreadSlots:
+    """Slots shared by threads. Each is the right to use one connection."""
+
+    def __init__(self, count: int) -> None:
+        self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
+        self.give_back: Callable[[], None] = partial(self._free.put, None)
+        for _ in range(min(count, _MOST)):
+            self.give_back()
+
+    def take_now(self) -> bool:
+        """Take a slot if one is free."""
+        try:
+            self._free.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    async def take(self, timeout: float) -> None:
+        """Block the thread until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
+        try:
+            self._free.get(timeout=max(0.0, timeout))
+        except Empty:
+            raise TimeoutError from None
+
+
+class TaskLine:
+    """Tasks of one loop that wait, first come, first served.
+
+    It uses no `asyncio.timeout`, which would cancel the task that waits.
+    """
+
+    def __init__(self) -> None:
+        self.turns: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, timeout: float) -> bool:
+        """Suspend the task until it is woken; return False if the time is up before."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turns.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=timeout)
+        except BaseException:
+            if turn.done():
+                self.wake()
+            else:
+                self.turns.remove(turn)
+            raise
+        if not turn.done():
+            self.turns.remove(turn)
+            return False
+        turn.result()
+        return True
+
+    def wake(self, count: int = 1) -> None:
+        """Let the first ones look again."""
+        for _ in range(min(count, len(self.turns))):
+            self.turns.popleft().set_result(None)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Raise an error in everybody who waits."""
+        while self.turns:
+            turn = self.turns.popleft()
+            turn.set_exception(error)
+            turn.exception()  # seen, should nobody wait any more
+
+
+class LoopSlots:
+    """Slots shared by the tasks of one loop."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._line = TaskLine()
+
+    def take_now(self) -> bool:
+        """Take a slot if one is free."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def take(self, timeout: float) -> None:
+        """Suspend the task until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self.take_now():
+            if not await self._line.wait(deadline - time.monotonic()):
+                raise TimeoutError
+
+    def give_back(self) -> None:
+        """Let the next one in."""
+        self._free += 1
+        self._line.wake()
+
+
+ConnectionSlots: TypeAlias = ThreadSlots | LoopSlots
 
 
 class Kept(Protocol):
@@ -44,21 +141,14 @@ class Kept(Protocol):
 
 
 class Homes(Protocol):
-    """Where connections belong, and when that ends."""
+    """Where connections belong."""
 
     per_loop: bool
     """Whether they belong to the loop that opened them, or to all threads."""
 
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Have ``close`` called when the running loop ends, as long as the returned object is kept."""
-        ...
-
 
 class Closable(Protocol):
     """The connections of one event loop, or of all threads."""
-
-    ending: object
-    """What has it closed when the loop ends."""
 
     def close(self) -> None:
         """Close the idle connections, and those in use when they are done."""
@@ -77,7 +167,6 @@ class Pool(Generic[C]):
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self.slots = slots
-        self.ending: object = None
         self._idle: list[C] = []
         self._over = False
 
@@ -116,38 +205,37 @@ class Pools(Generic[P]):
     """The pools of one client; a fork starts with none. ``make`` returns an empty pool."""
 
     def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
+        self.shared: P | None = None
+        """The pool of all threads, once it is there."""
         self._homes = homes
         self._make = make
         self._pools: weakref.WeakKeyDictionary[Any, P] = weakref.WeakKeyDictionary()
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         protect(self._lock)
+        after_fork(self._forsake)
 
     def here(self) -> P:
         """Return the pool of the running loop, or of all threads."""
-        if self._pid != os.getpid():
-            self.close()
         home = asyncio.get_running_loop() if self._homes.per_loop else Pools
         return self._pools.get(home) or self._new(home)
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
         with self._lock:
-            if self._pid != os.getpid():
-                self._forsake_loops()
             pools = list(self._pools.values())
             self._pools.clear()
+            self.shared = None
         for pool in pools:
             pool.close()
 
-    def _forsake_loops(self) -> None:
+    def _forsake(self) -> None:
         """In a fork: the parent's connections carry the parent's requests, and its loops share their selectors with us.
 
         What a loop knows of is not even closed, nor collected: the parent would never hear of it again.
         """
-        self._pid = os.getpid()
         loops = [home for home in self._pools if hasattr(home, "is_closed")]
         _FORSAKEN.extend((home, self._pools.pop(home)) for home in loops)
+        self.close()
 
     def _new(self, home: object) -> P:
         with self._lock:
@@ -155,6 +243,8 @@ class Pools(Generic[P]):
                 if getattr(other, "is_closed", bool)():  # what waits in a pool keeps its loop: it does not go by itself
                     del self._pools[other]
                     pool.close()
-            pool = self._pools.setdefault(home, self._make())
-            pool.ending = pool.ending or self._homes.on_scope_end(pool.close)
-            return pool
+            if home not in self._pools:
+                self._pools[home] = self._make()
+            if not self._homes.per_loop:
+                self.shared = self._pools[home]
+            return self._pools[home]

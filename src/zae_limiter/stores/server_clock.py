@@ -28,19 +28,16 @@ _MS_PER_DRIFT = 5_000
 class HostClock:
     """The host's wall clock as it was at the start, moved on by the monotonic one: a step of the host's is not seen."""
 
-    __slots__ = ("_start_ns",)
+    __slots__ = ("start_ns",)
 
     def __init__(self) -> None:
-        self._start_ns = time.time_ns() - time.monotonic_ns()
+        self.start_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
         """Return the present instant."""
-        return (self._start_ns + time.monotonic_ns()) // 1_000_000
+        return (self.start_ns + time.monotonic_ns()) // 1_000_000
 
 
-_NEVER_MS = -(10**18)
-KNOWN_MS = range(1000)
-"""For so long after it was learned the service's time need not be asked for again, if that costs extra."""
 _NARROW_MS = 100
 """From here on an interval says more about the offset than about the second in which the answers came."""
 
@@ -78,12 +75,12 @@ class ServerClock:
         self._offset_ms = 0
         self._last_ms = 0
         self._warned = False
-        self.learned_ms = _NEVER_MS
-        """When the service's time was last learned, by the host's clock."""
 
     def now_ms(self) -> int:
         """Return the present instant."""
-        now_ms = self.host.now_ms() + self._offset_ms
+        host = self.host  # its own clock costs no further call
+        host_ms = (host.start_ns + time.monotonic_ns()) // 1_000_000 if type(host) is HostClock else host.now_ms()
+        now_ms = host_ms + self._offset_ms
         if 0 < self._last_ms - now_ms < SKEW_MS:
             return self._last_ms
         self._last_ms = now_ms
@@ -97,7 +94,6 @@ class ServerClock:
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
         """Learn the service's clock: it was within the first two at some instant of the host's within the last two."""
         low, high = earliest_ms - received_ms - 1, latest_ms - sent_ms
-        self.learned_ms = received_ms
         known = self.interval
         if known is not None and low <= known[0] and known[1] <= high and received_ms - known[2] < _MS_PER_DRIFT:
             return  # nothing new

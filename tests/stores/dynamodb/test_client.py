@@ -23,9 +23,9 @@ from tests.support.scripted_server import CLOSE, FORMS, HANG, Driven, ScriptedSe
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
-from zae_limiter.stores.connection_slots import ConnectionSlots
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.outcomes import NotSent
+from zae_limiter.stores.pools import ConnectionSlots
 
 
 @pytest.fixture(autouse=True)

@@ -65,7 +65,7 @@ async def key_of(limiter: RateLimiter, entity_id: str) -> str:
     """The name of the key under which a bucket lies."""
     record = keys.bucket(await limiter._backend.ns(limiter._backend.deadline()), entity_id, RESOURCE)
     layout = store_of(limiter).layout
-    return layout.record(record, layout.cell(record))
+    return layout.records[layout.cell(record)] % record
 
 
 async def apart(limiter: RateLimiter, cluster: Cluster, count: int) -> list[str]:

@@ -157,7 +157,7 @@ def test_limits_that_are_on_their_way_are_unavailable_or_right(cluster: Cluster,
         limiter, (low, top), _ = await settled(harness, cluster)
         ns, layout = await limiter._backend.ns(limiter._backend.deadline()), store_of(limiter).layout
         config = keys.system_config(ns)
-        place = Place(cluster, layout.record(config, layout.cell(config)), await key_of(limiter, low))
+        place = Place(cluster, layout.records[layout.cell(config)] % config, await key_of(limiter, low))
         fresh = harness.limiter()
         granted = 0
         with place.moving():

@@ -23,10 +23,10 @@ from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavaila
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.outcomes import NotSent
 from zae_limiter.stores.redis import pipeline
+from zae_limiter.stores.redis.nodes import AsyncWire
 from zae_limiter.stores.redis.resp import pack
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
-from zae_limiter.stores.redis.wires import AsyncWire
 
 MANY = 20
 
@@ -317,7 +317,8 @@ def test_those_whose_connection_is_cut_all_hear_that_the_outcome_is_unknown(serv
 @pytest.mark.parametrize("deliver", [True, False])
 async def test_a_cancelled_acquire_gives_back_what_it_took(server: Server, proxy: Proxy, deliver: bool) -> None:
     async with RateLimiter(proxy.url, timeout=0.3) as limiter:
-        assert await take(limiter) == "granted"
+        for _ in range(2):  # the server knows both scripts then
+            assert await take(limiter) == "granted"
         proxy.hold()
         task = asyncio.ensure_future(take(limiter, 10))
         await _eventually(lambda: proxy.held == 1)
@@ -328,7 +329,7 @@ async def test_a_cancelled_acquire_gives_back_what_it_took(server: Server, proxy
             await task
         assert await take(limiter) == "granted"
     with driven("blocking") as aside:
-        assert aside.left(server.url) == (98 if deliver else 88), "without an answer nobody knows what to give back"
+        assert aside.left(server.url) == (97 if deliver else 87), "without an answer nobody knows what to give back"
 
 
 # Whose loop

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from redis.exceptions import InvalidResponse, ResponseError
 
-from zae_limiter.stores.redis.resp import Reader, pack, pack_texts
+from zae_limiter.stores.redis.resp import SWAP, Reader, pack, pack_arguments
 
 ANSWERS: list[tuple[bytes, Any]] = [
     (b"$1\r\n=\r\n", b"="),
@@ -60,6 +60,9 @@ def test_a_command_is_counted_in_bytes() -> None:
     assert pack(("SET", "ä", b"\xff", 12)) == b"*4\r\n$3\r\nSET\r\n$2\r\n\xc3\xa4\r\n$1\r\n\xff\r\n$2\r\n12\r\n"
 
 
-@given(st.lists(st.text()))
-def test_a_command_of_texts_is_the_same_command(command: list[str]) -> None:
-    assert pack_texts(command) == pack(command)
+@given(keys=st.lists(st.text(), min_size=1), arguments=st.lists(st.text()))
+def test_a_script_is_run_by_its_digest_or_by_its_text(keys: list[str], arguments: list[str]) -> None:
+    rest = (len(keys), *keys, *arguments)
+    command = SWAP.pack(len(keys), len(arguments), pack_arguments(*keys, *arguments))
+    assert command == pack(("EVALSHA", SWAP.digest, *rest))
+    assert SWAP.spell_out(command) == pack(("EVAL", SWAP.text, *rest))

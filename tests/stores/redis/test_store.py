@@ -12,12 +12,12 @@ from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records.algebra import NEVER, TTL, Committed, Conflict, Guard, Key, Write
 from zae_limiter.records.ledger import kept_ms
 from zae_limiter.records.usage import USAGE_RETENTION_DAYS
-from zae_limiter.stores.redis import scripts
-from zae_limiter.stores.redis.scripts import Script
+from zae_limiter.stores.redis import resp
+from zae_limiter.stores.redis.resp import Script
 from zae_limiter.testing import ManualClock
 
 TWO = [Limit.per_hour("rpm", 100), Limit.per_hour("tpm", 1000)]
-SCRIPTS = [script for script in vars(scripts).values() if isinstance(script, Script)]
+SCRIPTS = [script for script in vars(resp).values() if isinstance(script, Script)]
 ONE_SCRIPT = {"evalsha": 1, "get": 1, "set": 1}
 """What one server is asked for an acquire, with what the script itself calls."""
 
@@ -269,7 +269,7 @@ def test_key_and_record_have_the_same_expiry_after_every_write(
         change = {**change, "expires_at_ms": at_ms + int(str(change["expires_at_ms"]))}
     refused = mode.run(store.commit([Write(key, (Guard("n", "=", 7),), **change)]))  # type: ignore[arg-type]  # a table
     assert isinstance(refused, Conflict)
-    stored = store.layout.record(key, 0)
+    stored = store.layout.records[0] % key
     assert expires_at(server, stored) == at_ms // 1000
     assert isinstance(mode.run(store.commit([Write(key, (), **change)])), Committed)  # type: ignore[arg-type]  # a table
     expected = None if moved is None else at_ms // 1000 + moved
@@ -282,4 +282,4 @@ def test_a_record_written_past_its_time_is_not_there(mode: Driven, server: Serve
     key = Key("p", "#1")
     mode.run(store.commit([Write(key, (), {"n": 1}, expires_at_ms=1000)]))
     assert mode.run(store.read([key])) == [None]
-    assert not server.aside("EXISTS", store.layout.record(key, 0))
+    assert not server.aside("EXISTS", store.layout.records[0] % key)

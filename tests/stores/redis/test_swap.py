@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from hashlib import sha1
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,10 +13,11 @@ from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write, applied
 from zae_limiter.runtime.blocking import run
-from zae_limiter.stores.redis import images, scripts
+from zae_limiter.stores.redis import images, resp
+from zae_limiter.stores.redis.images import encode
+from zae_limiter.stores.redis.resp import Reader
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
-from zae_limiter.stores.redis.values import encode
 from zae_limiter.testing import ManualClock
 
 KEY = Key("ns/BUCKET#key#gpt-4#0", "#STATE")
@@ -25,11 +27,11 @@ Outcome = Committed | Conflict
 
 def scripts_run(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The scripts that a store runs from now on, by name."""
-    names = {scripts.SWAP: "swap", scripts.COMMIT: "commit"}
+    names = {resp.SWAP: "swap", resp.COMMIT: "commit"}
     ran: list[str] = []
     original = store.client.run
 
-    async def noting(key: str, command: list[str], deadline: float, script: scripts.Script) -> object:
+    async def noting(key: str, command: bytes, deadline: float, script: resp.Script) -> object:
         ran.append(names[script])
         return await original(key, command, deadline, script)
 
@@ -272,23 +274,38 @@ names = st.sampled_from(["n", "m", "name", TTL, "new"])
     add=st.dictionaries(names, numbers, max_size=2),
     remove=st.lists(names, max_size=1),
     expires_at_ms=st.none() | st.integers(0, 3_000),
+    further=st.dictionaries(names, numbers, max_size=2),
 )
 def test_a_swap_leaves_the_image_and_the_text_of_the_write(
-    stored: Image, put: Image, add: dict[str, int], remove: list[str], expires_at_ms: int | None
+    stored: Image,
+    put: Image,
+    add: dict[str, int],
+    remove: list[str],
+    expires_at_ms: int | None,
+    further: dict[str, int],
 ) -> None:
     if type(stored.get(TTL, 0)) is not int or type(put.get(TTL, 0)) is not int:
         return
-    seen = images.show(Write(KEY), _text(stored), committed=True)
-    write = Write(KEY, (), put, add, tuple(remove), expires_at_ms, seen=seen)
-    command: list[str] = []
-    after = images.add_swap(command, write, expire=True)
-    if after is not None:
-        assert after == applied(stored, write)
-        digest, kept, tail, expires = command
-        assert _text(stored).encode()[: int(kept)].decode() + tail == _text(after)
+    seen: Image | None = images.show(Write(KEY), _text(stored), committed=True)
+    write = Write(KEY, (), put, add, tuple(remove), expires_at_ms)
+    for following in (write, Write(KEY, add=further), write):  # the form of the text is found once and then kept
+        seen = seen and _swap(seen, following._replace(seen=seen))
+
+
+def _swap(seen: Image, write: Write) -> Image | None:
+    """Check what a swap sends and shows, if the write can be one."""
+    swap = images.plan_swap(write, "zae:%s:%s", expire=True)
+    after = None
+    if swap is not None:
+        name, arguments, after = swap
+        assert after == applied(seen, write)
+        ((key, digest, kept, tail, expires),) = Reader().feed(b"*5\r\n" + name + arguments)
+        assert key.decode() == f"zae:{KEY.pk}:{KEY.sk}"
+        assert _text(seen).encode()[: int(kept)] + tail == _text(after).encode()
         assert images.show(Write(KEY), _text(after), committed=True) == after
-        assert expires == ("" if after.get(TTL) == stored.get(TTL) else str(after[TTL]))
-        assert len(digest) == images.DIGEST_LENGTH
+        assert expires == (b"" if after.get(TTL) == seen.get(TTL) else b"%d" % after[TTL])
+        assert digest.decode() == sha1(_text(seen).encode()).hexdigest()
+    return after
 
 
 def _text(image: Image) -> str:

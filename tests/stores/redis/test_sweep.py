@@ -9,8 +9,8 @@ from tests.support.redis.server import Server
 from tests.support.waiting import until
 from zae_limiter import Limit
 from zae_limiter.records.algebra import NEVER, Committed, Key, Query, Write
+from zae_limiter.stores.redis.index import BATCH
 from zae_limiter.stores.redis.store import RedisStore
-from zae_limiter.stores.redis.sweeping import BATCH
 from zae_limiter.testing import ManualClock
 
 LIFE_MS = 10_000
@@ -40,7 +40,7 @@ def write_of(number: int, clock: ManualClock, life_ms: int = LIFE_MS) -> Write:
 
 def sizes(server: Server, store: RedisStore) -> tuple[int, int]:
     """The entries of the index, and the records that it knows to expire."""
-    return server.aside("ZCARD", store.layout.index(0)), server.aside("ZCARD", store.layout.expiries(0))
+    return server.aside("ZCARD", store.layout.indexes[0]), server.aside("ZCARD", store.layout.expiries[0])
 
 
 def sweep(mode: Driven, store: RedisStore) -> int:
@@ -116,7 +116,7 @@ def test_a_bucket_whose_own_limits_have_ended_leaves_the_index(
     assert mode.take(limiter, limits=None) == "granted"
     clock.advance(365 * 86_400)
     sweep(mode, store)
-    left = server.aside("ZRANGE", store.layout.index(0), 0, -1)
+    left = server.aside("ZRANGE", store.layout.indexes[0], 0, -1)
     assert not [entry for entry in left if "BUCKET#key" in entry]
 
 
@@ -167,7 +167,7 @@ def test_what_goes_wrong_with_a_sweep_is_not_told(
     mode: Driven, server: Server, store: RedisStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mode.run(store.commit([Write(Key("kept", "#1"), (), {"n": 1})]))
-    server.aside("SET", store.layout.expiries(0), "something else")
+    server.aside("SET", store.layout.expiries[0], "something else")
     monkeypatch.setattr(store._sweeper, "due", 0.0)
     found = mode.run(store.commit([Write(Key("kept", "#1"), (("n", "=", 1),), add={"n": 1})]))
     assert found == Committed(({"n": 2},))
@@ -178,7 +178,7 @@ def test_what_the_server_drops_by_itself_leaves_the_index(mode: Driven, server: 
     mode.run(store.read([key_of(1)]))
     soon = Write(key_of(1), (), {"n": 1, "GSI2PK": "all"}, expires_at_ms=store.clock.now_ms() + 1)
     mode.run(store.commit([soon]))
-    until(lambda: not server.aside("EXISTS", store.layout.record(key_of(1), 0)), "it is dropped", seconds=5)
+    until(lambda: not server.aside("EXISTS", store.layout.records[0] % key_of(1)), "it is dropped", seconds=5)
     until(lambda: sweep(mode, store) == 1, "its index entries are taken away", seconds=5)
     assert contents(server) == {}
 

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from ..connection_slots import LoopSlots, ThreadSlots
+from ..pools import LoopSlots, ThreadSlots
 
 T = TypeVar("T")
 

@@ -78,24 +78,16 @@ _CODES: dict[type[Exception], str] = {
 """redis-py's classes for the codes that it strips from the text."""
 
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
-_OTHER = _unavailable("it refused the command")
 
 
 class Refusal(Failure):
-    """The server answered with an error: nothing was carried out."""
+    """The server at ``where`` answered with an error: nothing was carried out."""
 
-    def __init__(self, meaning: Meaning, error: Exception, where: str) -> None:
+    def __init__(self, error: Exception, where: str) -> None:
         text = str(error)
+        code = next((code for phrase, code in _PHRASES.items() if phrase in text), None) or _CODES.get(type(error))
+        found = None if code else _ANY.search(text)
+        meaning = _MEANINGS.get(found[1] if found else code or "", _unavailable("it refused the command"))
         super().__init__(meaning.error(f"Redis at {where}", text.rstrip("."), error), meaning)
         self.target = text.rpartition(" ")[2]
         self.asking = type(error) is exceptions.AskError or text.startswith("ASK ")  # MovedError is an AskError
-
-
-def refusal(error: Exception, where: str) -> Refusal:
-    """Return what an error answer of the server at ``where`` means."""
-    text = str(error)
-    code = next((code for phrase, code in _PHRASES.items() if phrase in text), None) or _CODES.get(type(error))
-    if code is None:
-        found = _ANY.search(text)
-        code = found[1] if found else ""
-    return Refusal(_MEANINGS.get(code, _OTHER), error, where)

@@ -8,21 +8,19 @@ again.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
-from .answers import Refusal, refusal
+from .answers import Refusal
 from .nodes import Nodes
-from .resp import pack, pack_texts
+from .resp import Script, pack
 from .settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...core.reports import BackendStats
-    from . import scripts
     from .topology import Topology
 
 _MAX_TRIES = 5
@@ -37,24 +35,27 @@ class Client:
         self.topology = topology
         self.timeout = timeout
         self.conflicts = 0
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[str, int] = {}
 
     def deadline(self, timeout: float | None) -> float:
         """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
-    async def run(self, key: str, command: Sequence[Any], deadline: float, script: scripts.Script | None = None) -> Any:
-        """Send a command to the server that holds ``key``, wherever that has moved, and return its answer.
+    async def call(self, key: str, command: Sequence[Any], deadline: float) -> Any:
+        """Send a command to the server that holds ``key``, wherever that has moved, and return its answer."""
+        return await self.run(key, pack(command), deadline, None, command[0])
 
-        If it runs a ``script``, all its arguments are texts, and a server that does not know the script gets its text.
+    async def run(self, key: str, data: bytes, deadline: float, script: Script | None, name: str = "EVALSHA") -> Any:
+        """Send a command that is packed already and runs a ``script``; a server that does not know that gets its text.
+
+        Other commands are sent by `call`.
         """
-        data = pack(command) if script is None else pack_texts(command)
         asked: Address | None = None
         tries_left = _MAX_TRIES
         while True:
             tries_left -= 1
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
-            self._calls[command[0]] += 1
+            self._calls[name] = self._calls.get(name, 0) + 1
             try:
                 answers = await self.nodes.exchange(
                     address, _ASKING + data if asked else data, 2 if asked else 1, deadline
@@ -62,7 +63,7 @@ class Client:
                 answer = answers[-1]
                 if not isinstance(answer, Exception):
                     return answer
-                raise refusal(answer, str(address)) from answer
+                raise Refusal(answer, str(address)) from answer
             except NotSent as error:
                 self.topology.relocate(key, None)
                 if not (tries_left and self.topology.movable) or time.monotonic() >= deadline:
@@ -74,8 +75,7 @@ class Client:
                 raise RateLimiterUnavailable(message, error) from error
             except Refusal as refused:
                 if refused.remedy is Remedy.LOAD and script is not None:
-                    command, script = ("EVAL", script.text, *command[2:]), None
-                    data = pack(command)
+                    data, script, name = script.spell_out(data), None, "EVAL"
                     tries_left = _MAX_TRIES
                 else:
                     asked = self._follow(key, address, refused, last=not tries_left)
@@ -91,7 +91,9 @@ class Client:
             places.setdefault(address, []).append(place)
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
-            self._calls.update(wanted[place][1][0] for place in mine)
+            for place in mine:
+                name = wanted[place][1][0]
+                self._calls[name] = self._calls.get(name, 0) + 1
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
                 given = await self.nodes.exchange(address, data, len(mine), deadline)
@@ -99,7 +101,7 @@ class Client:
                 given = [error] * len(mine)
             for place, answer in zip(mine, given, strict=True):  # reading again does no harm
                 failed = isinstance(answer, Exception)
-                answers[place] = await self.run(*wanted[place], deadline) if failed else answer
+                answers[place] = await self.call(*wanted[place], deadline) if failed else answer
         return answers
 
     def stats(self) -> BackendStats:

@@ -1,92 +1,191 @@
-"""Images with the text they are stored as, from which a commit can be planned as a compare-and-swap.
+"""Writes and records as the scripts take and keep them, which is texts of lines; and commits as compare-and-swap.
 
-A swap sends a short digest of the text that was seen and the numbers that follow; the server need not look at guards.
-Of a record that has changed only the changed lines are decoded.
+A record is a line break, then ``attr=value`` and a line break for each attribute. Values are JSON, in which a line
+break cannot occur; whole numbers are plain digits.
+
+An image of this store knows the text it is stored as. A swap sends a digest of the text that was seen, and the text
+from the first number that changes on; the server need not look at guards.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Set
+from functools import lru_cache
 from hashlib import sha1
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, applied, expiry_seconds, holds
-from .values import decode
+from .resp import pack_arguments
 
-_EXACT = 2**53
-_FIRST_NUMBER = re.compile(r"\n[^=\n]*=-?\d")
-DIGEST_LENGTH = 16
-"""Hexadecimal digits of a digest, as in ``swap.lua``."""
+_CHECK, _CHANGE, _DELETE = "0", "1", "2"
+_KEEP = "-"
+_NOTHING = pack_arguments("")
+_LEAST, _MOST = -(2**53), 2**53
+"""Whole numbers that a script adds exactly."""
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
 CONTENDED_WRITES = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
 
+_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def encode(value: Any) -> str:
+    """Return the text of an attribute's value: equal values have equal texts."""
+    return str(value) if type(value) is int else _canonical(value)
+
+
+def decode(key: Key, attr: str, value: str) -> Any:
+    """Return an attribute's value. Raise `CorruptRecordError` if its text is not one."""
+    if value[:1] == '"' and "\\" not in value:
+        return value[1:-1]
+    try:
+        return int(value) if _WHOLE.fullmatch(value) else json.loads(value)
+    except ValueError:
+        raise CorruptRecordError(
+            f"The record {key.pk} {key.sk} is not a zae-limiter record: it holds {attr[:40]}={value[:40]}. "
+            "Delete it; reset_bucket() deletes a bucket."
+        ) from None
+
+
+def add_tokens(lines: list[str], write: Write, index: int) -> None:
+    """Add the tokens of a write for ``commit.lua`` to ``lines``.
+
+    ``index`` is the position of the record's index set among the keys, or 0; it is negative if entries change only
+    when the record begins to expire.
+    """
+    key, guards, put, add, remove, expires_at_ms, delete, _ = write
+    lines += (
+        _DELETE if delete else _CHECK if write.is_check else _CHANGE,
+        str(index),
+        _KEEP if expires_at_ms is None else str(expiry_seconds(expires_at_ms)),
+        f"{len(guards)}\n{len(put)}\n{len(add)}\n{len(remove)}",
+    )
+    for attr, op, value in guards:
+        if op == "between":
+            lines += (attr, op, encode(value[0]), encode(value[1]))
+        elif op in ("absent", "present"):
+            lines += (attr, op)
+        else:
+            lines += (attr, op, encode(value))
+    for attr, value in put.items():
+        lines += (attr, encode(value))
+    for attr, amount in add.items():
+        lines += (attr, str(amount))
+    lines += remove
+    if index:
+        lines += key
+
+
+def can_change_index(write: Write) -> bool:
+    """Return whether a write may add or remove index entries: it may create or delete the record, or moves it."""
+    if write.delete or any(attr.startswith("GSI") for attrs in (write.put, write.remove) for attr in attrs):
+        return True
+    return all(op == "absent" for _, op, _ in write.guards) and not write.is_check
+
+
+class _Form(NamedTuple):
+    """The text of a record in which the numbers of ``attrs`` are left open, and where it is stored."""
+
+    key: Key
+    naming: str
+    """What makes the name of a Redis key of it, see `Layout`."""
+    name: bytes
+    """That name, packed."""
+    attrs: frozenset[str]
+    numbers: Callable[[Image], Any]
+    """Returns these numbers in the order of the text."""
+    start: int
+    """Where the first of them stands."""
+    kept: bytes
+    """The same, packed."""
+    tail: bytes
+    """The text from there on, with ``%d`` for each number."""
+
 
 class StoredImage(dict[str, Any]):
-    """An image with the text it is stored as.
+    """An image with the ``text`` it is stored as.
 
-    The text is ``head``, of ``kept`` bytes, which seldom changes, and ``tail``, from the first number on. ``contended``
-    is how many more commits must find that nobody else has written in between before the record is swapped again.
+    ``contended`` is how many more commits must find that nobody else has written in between before the record is
+    swapped again. ``form`` is that of the swap before: the next one mostly changes no other numbers.
     """
 
-    __slots__ = ("contended", "head", "kept", "tail")
+    __slots__ = ("contended", "form", "text")
 
     contended: int
-    head: str
-    kept: int
-    tail: str
+    form: _Form | None
+    text: bytes
 
 
-def add_swap(command: list[str], write: Write, *, expire: bool) -> StoredImage | None:
-    """Add the arguments of ``swap.lua`` that amount to ``write`` to a command, and return the image after it.
+def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes, StoredImage] | None:
+    """Return the key and the four arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
 
-    A new expiry is among them if the server is to ``expire`` records. Return None if the full script is needed: unless
-    the write was planned from an image of this store, its guards hold for that, and it changes only whole numbers.
+    ``naming % key`` is the name of the record. A new expiry is among the arguments if the server is to ``expire``
+    records. Return None if the full script is needed: unless the write was planned from an image of this store, its
+    guards hold for that, and it changes only whole numbers.
     """
-    seen = write.seen
-    if type(seen) is not StoredImage or seen.contended or not holds(seen, write.guards):
+    key, guards, put, add, remove, expires_at_ms, delete, seen = write
+    if type(seen) is not StoredImage or seen.contended or remove or delete or not holds(seen, guards):
         return None
-    changes = _changed_numbers(seen, write)
-    tail = changes and _replace_numbers(seen, changes)
-    if not (changes and tail):
-        return None
-    after = StoredImage(seen)
-    after.update(changes)
-    after.head, after.kept, after.tail, after.contended = seen.head, seen.kept, tail, 0
-    digest = sha1((seen.head + seen.tail).encode(), usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
-    ttl = after.get(TTL)
-    command += digest, str(seen.kept), tail, str(ttl) if expire and ttl != seen.get(TTL) else ""
-    return after
-
-
-def _changed_numbers(seen: StoredImage, write: Write) -> dict[str, Any] | None:
-    """Return the attributes that ``write`` sets, as `applied` does, or None if it does anything else."""
-    changes = dict(write.put)
+    changes = dict(put)
     try:
-        for attr, amount in write.add.items():
-            changes[attr] = (changes if attr in changes else seen)[attr] + amount
+        for attr, amount in add.items():
+            changes[attr] = changes.get(attr, seen[attr]) + amount
     except (KeyError, TypeError):
         return None
-    expires_at_ms = write.expires_at_ms
     if expires_at_ms:
         changes[TTL] = max(changes.get(TTL, seen.get(TTL, 0)), expiry_seconds(expires_at_ms))
-    return None if write.remove or write.delete or (expires_at_ms == NEVER and TTL in seen) else changes
-
-
-def _replace_numbers(seen: StoredImage, changes: dict[str, Any]) -> str | None:
-    """Return the tail with the new numbers, or None if nothing or not only whole numbers change."""
-    tail = seen.tail
-    for attr, value in changes.items():
-        old = seen.get(attr)
-        if value is old:
-            continue
-        if not (type(value) is type(old) is int and -_EXACT <= value <= _EXACT and -_EXACT <= old <= _EXACT):
+    elif expires_at_ms == NEVER and TTL in seen:
+        return None
+    for value in changes.values():
+        if type(value) is not int or not _LEAST <= value <= _MOST:
             return None
-        replaced = tail.replace(f"\n{attr}={old}\n", f"\n{attr}={value}\n", 1)
-        if replaced == tail and value != old:
-            return None  # it is in the head, or written with other digits
-        tail = replaced
-    return None if tail == seen.tail else tail
+    form = seen.form
+    if form is None or form.key != key or form.naming is not naming or not changes.keys() <= form.attrs:
+        form = _find_form(key, naming, seen, changes.keys() | form.attrs if form else changes.keys())
+        if form is None:
+            return None
+    after = StoredImage(seen)
+    after.update(changes)
+    tail = form.tail % form.numbers(after)
+    after.text, after.form, after.contended = seen.text[: form.start] + tail, form, 0
+    digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
+    expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
+    arguments = b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires)
+    return form.name, arguments, after
+
+
+def _find_form(key: Key, naming: str, seen: StoredImage, attrs: Set[str]) -> _Form | None:
+    """Return the form of a record in which some attributes are left open; None unless they are whole numbers in it."""
+    places = []
+    for attr in attrs:
+        old = seen.get(attr)
+        name, digits = f"\n{attr}=".encode(), str(old).encode()
+        place = seen.text.find(b"%b%b\n" % (name, digits))
+        if type(old) is not int or not _LEAST <= old <= _MOST or place < 0:
+            return None  # it is not there, or written with other digits
+        places.append((place + len(name), attr, len(digits)))
+    if not places:
+        return None
+    places.sort()
+    start = end = places[0][0]
+    tail = b""
+    for place, _, length in places:
+        tail += seen.text[end:place].replace(b"%", b"%%") + b"%d"
+        end = place + length
+    tail += seen.text[end:].replace(b"%", b"%%")
+    open_attrs, numbers = _open_numbers(tuple([attr for _, attr, _ in places]))
+    name, kept = pack_arguments(naming % key), pack_arguments(start)
+    return _Form(key, naming, name, open_attrs, numbers, start, kept, tail)
+
+
+@lru_cache(maxsize=256)
+def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], Any]]:
+    """Return some attributes as a set, and what gets their values; buckets under the same limits share them."""
+    return frozenset(attrs), itemgetter(*attrs)
 
 
 def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
@@ -98,52 +197,36 @@ def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
         return None
     seen = write.seen
     if type(seen) is not StoredImage:
-        return _store_text(_decode(write.key, _lines(text)), text)
-    image = _store_text(_decode_changes(write.key, text, seen), text)
-    same = image == _expect(seen, write, committed=committed)
-    image.contended = max(0, seen.contended - committed) if same else CONTENDED_WRITES
-    return image
+        return _store_text(_decode(write.key, text), text, 0)
+    image = _decode_changes(write.key, text, seen)
+    try:
+        same = image == (applied(seen, write) if committed else seen)
+    except CorruptRecordError:
+        same = False
+    return _store_text(image, text, max(0, seen.contended - committed) if same else CONTENDED_WRITES)
 
 
-def _store_text(image: Image, text: str) -> StoredImage:
-    """Return ``image`` as one that is stored as ``text``."""
-    found = _FIRST_NUMBER.search(text)
-    cut = found.start() if found else len(text)
+def _store_text(image: Image, text: str, contended: int) -> StoredImage:
     stored = StoredImage(image)
-    stored.head, stored.tail, stored.contended = text[:cut], text[cut:], 0
-    stored.kept = len(stored.head.encode())
+    stored.text, stored.form, stored.contended = text.encode(), None, contended
     return stored
 
 
-def _expect(seen: StoredImage, write: Write, *, committed: bool) -> Image | None:
-    """Return the image after a commit if nobody else has written since ``seen``, or None if the write is impossible."""
-    if not committed:
-        return seen
-    try:
-        return applied(seen, write)
-    except CorruptRecordError:
-        return None
+def _decode(key: Key, text: str) -> Image:
+    lines = [line.partition("=") for line in text[1:-1].split("\n")] if len(text) > 1 else ()
+    return {attr: decode(key, attr, value) for attr, _, value in lines}
 
 
 def _decode_changes(key: Key, text: str, seen: StoredImage) -> Image:
-    """Decode a record of which ``seen`` is an earlier state."""
-    lines, older = _lines(text), _lines(seen.head + seen.tail)
+    """Decode a record of which ``seen`` is an earlier state: only the lines that have changed, if it has the same."""
+    lines, older = text[1:-1].split("\n"), seen.text[1:-1].decode().split("\n")
     image = seen.copy()
-    if len(lines) == len(older):
-        for line, old in zip(lines, older, strict=True):
-            if line != old:
-                attr, _, value = line.partition("=")
-                if not old.startswith(f"{attr}="):
-                    return _decode(key, lines)
-                image[attr] = decode(key, attr, value)
-        return image
-    return _decode(key, lines)
-
-
-def _decode(key: Key, lines: list[str]) -> Image:
-    return {attr: decode(key, attr, value) for attr, _, value in (line.partition("=") for line in lines)}
-
-
-def _lines(text: str) -> list[str]:
-    """Return the lines of a record's text, one per attribute."""
-    return text[1:-1].split("\n") if len(text) > 1 else []
+    if len(lines) != len(older):
+        return _decode(key, text)
+    for line, old in zip(lines, older, strict=True):
+        if line != old:
+            attr, _, value = line.partition("=")
+            if not old.startswith(f"{attr}="):
+                return _decode(key, text)
+            image[attr] = decode(key, attr, value)
+    return image

@@ -21,28 +21,23 @@ CLUSTER_CELLS = 64
 
 
 class Layout:
-    """The key names of one prefix."""
+    """The key names of one prefix, in lists by cell.
+
+    ``records[cell] % key`` is the name of the string that holds a record: no part of a key contains a control
+    character. ``indexes`` and ``expiries`` are the sorted sets of index entries, and of records that will expire.
+    """
 
     def __init__(self, prefix: str, cells: int) -> None:
+        starts = [f"{prefix}:{{{cell}}}:" for cell in range(cells)]
         self.prefix = prefix
         self.cells = cells
-        self._starts = [f"{prefix}:{{{cell}}}:" for cell in range(cells)]
+        self.records = [f"{start}%s\t%s" for start in starts]
+        self.indexes = [f"{start}index" for start in starts]
+        self.expiries = [f"{start}expiries" for start in starts]
 
     def cell(self, key: Key) -> int:
         """Return the cell of a record."""
         return 0 if self.cells == 1 else self._cell_of(owner(key))
-
-    def record(self, key: Key, cell: int) -> str:
-        """Return the name of the string that holds a record. No part of a key contains a control character."""
-        return f"{self._starts[cell]}{key[0]}\t{key[1]}"
-
-    def index(self, cell: int) -> str:
-        """Return the name of the sorted set of a cell's index entries."""
-        return f"{self._starts[cell]}index"
-
-    def expiries(self, cell: int) -> str:
-        """Return the name of the sorted set of a cell's records that will expire."""
-        return f"{self._starts[cell]}expiries"
 
     def cells_of(self, query: Query) -> Iterable[int]:
         """Return the cells in which a query can find anything."""

@@ -1,4 +1,7 @@
-"""Nodes: sending a command to one server, over connections that are opened in time and kept.
+"""Nodes: sending commands to one server, over connections that are opened in time and kept.
+
+redis-py connects, encrypts and logs in; commands and answers go without it from then on, each command once. The two
+wires are all that differs between blocking and async calls.
 
 A failure is one of three kinds: `NotSent` says that the server cannot have seen the command, `Unknown` that it may have
 been carried out, `Refusal` that it was not.
@@ -6,23 +9,171 @@ been carried out, `Refusal` that it was not.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import redis
+import redis.asyncio
+from redis.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
-from ..outcomes import NotSent, Unknown
-from ..pools import Pools
-from .answers import refusal
-from .resp import pack
+from ..outcomes import NoneFree, NotSent, Unknown
+from ..pools import Pool, Pools, ThreadSlots
+from .answers import Refusal
+from .pipeline import AsyncLink, SharedPool
+from .resp import Reader, pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..pools import OpenLink
     from .settings import Address
-    from .wires import CallPool, Wire
+
+_PIECE = 1 << 16
+
+PROTOCOL = 2
+
+_ANONYMOUS: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in signature(AbstractConnection).parameters
+    else {"lib_name": None, "lib_version": None}
+)
+"""Spares every connection two commands that only tell the name of the library."""
+
+
+class BlockingLink:
+    """A connection that blocks the calling thread."""
+
+    fresh_seconds = 0.25
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._socket: socket.socket = connection._sock
+        self._timeout = 0.0
+        self._reader = Reader()
+        self.idle_since = 0.0
+
+    def usable(self) -> bool:
+        """Return whether there is nothing to read: on an idle connection that would be its end."""
+        try:
+            return not self._connection.can_read(timeout=0)
+        except redis.ConnectionError:
+            return False
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._connection.disconnect()
+
+    def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``data``, which are ``count`` commands, and wait for all answers, until ``deadline``."""
+        answers: list[Any] = []
+        while len(answers) < count:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if not left <= self._timeout <= left * 1.01:  # to set it is a system call, which most calls spare
+                self._timeout = left * 1.005
+                self._socket.settimeout(self._timeout)
+            if data:
+                self._socket.sendall(data)
+                data = b""
+                continue
+            received = self._socket.recv(_PIECE)
+            if not received:
+                raise ConnectionError("the connection was closed")
+            answers += self._reader.feed(received)
+        return answers
+
+
+class BlockingPool(Pool[BlockingLink]):
+    """The connections of all threads, each used by one call at a time."""
+
+    def __init__(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> None:
+        super().__init__(ThreadSlots(limit))
+        self._limit = limit
+        self._where = where
+        self._open_link = open_link
+
+    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
+
+        Raise `NotSent` if there is no connection in time, `TimeoutError` if there is no answer in time, and `OSError`
+        or `RedisError` if there will be none; the connection is closed then.
+        """
+        if not self.slots.take_now():
+            left = deadline - time.monotonic()
+            try:
+                await self.slots.take(left)
+            except TimeoutError as error:
+                raise NoneFree(self._limit, left, f" to {self._where}") from error
+        try:
+            link = self.reuse() or await self._open_link(deadline)
+            if deadline <= time.monotonic():
+                self.keep(link)
+                raise NotSent(f"no time was left to ask {self._where}")
+            try:
+                answers = link.call(data, count, deadline)
+            except BaseException:
+                link.close()
+                raise
+            self.keep(link)
+            return answers
+        finally:
+            self.slots.give_back()
+
+
+class BlockingWire:
+    """Blocks the calling thread; all threads share the connections."""
+
+    per_loop = False
+    new_pool = BlockingPool
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
+        """Connect and log in."""
+        connection = _new_connection(redis, address, login, timeout, socket_timeout=timeout)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.disconnect()
+            raise
+        return BlockingLink(connection)
+
+
+class AsyncWire:
+    """Suspends the running task; serves several loops at once."""
+
+    per_loop = True
+    new_pool = SharedPool
+
+    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> AsyncLink:
+        """Connect and log in."""
+        connection = _new_connection(redis.asyncio, address, login, timeout, socket_timeout=None)
+        try:
+            async with asyncio.timeout(timeout):
+                await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return AsyncLink(connection)
+
+
+Wire: TypeAlias = BlockingWire | AsyncWire
+
+
+def _new_connection(module: Any, address: Address, login: dict[str, Any], timeout: float, **options: Any) -> Any:
+    """Return a connection of ``module``, which is redis or redis.asyncio, that is not open yet."""
+    if address.port:
+        kind = module.SSLConnection if "ssl_cert_reqs" in login else module.Connection
+        options |= {"host": address.host, "port": address.port, "socket_keepalive": True}
+    else:
+        kind = module.UnixDomainSocketConnection
+        options["path"] = address.host
+    return kind(**options, **login, **_ANONYMOUS, protocol=PROTOCOL, socket_connect_timeout=timeout)
 
 
 class Nodes:
@@ -33,15 +184,13 @@ class Nodes:
         self._login = login
         self._connect_timeout = connect_timeout
         self._limit = limit
-        self._pools: dict[Address, Pools[CallPool]] = {}
+        self._pools: dict[Address, Pools[BlockingPool | SharedPool]] = {}
 
     async def exchange(self, address: Address, data: bytes, count: int, deadline: float) -> list[Any]:
         """Send ``count`` commands at once and return their answers; an error of the server takes the place of one."""
-        if deadline <= time.monotonic():
-            raise NotSent(f"no time was left to ask {address}")
         pools = self._pools.get(address) or self._add_pools(address)
         try:
-            return await pools.here().call(data, count, deadline)
+            return await (pools.shared or pools.here()).call(data, count, deadline)
         except TimeoutError as error:
             raise Unknown(f"no answer from {address} in time") from error
         except (RedisError, OSError) as error:
@@ -51,7 +200,7 @@ class Nodes:
         """Send one command and return its answer; raise `Refusal` if that is an error."""
         (answer,) = await self.exchange(address, pack(command), 1, deadline)
         if isinstance(answer, Exception):
-            raise refusal(answer, str(address)) from answer
+            raise Refusal(answer, str(address)) from answer
         return answer
 
     def close(self) -> None:
@@ -64,7 +213,7 @@ class Nodes:
         if address in self._pools:
             self._pools[address].close()
 
-    def _add_pools(self, address: Address) -> Pools[CallPool]:
+    def _add_pools(self, address: Address) -> Pools[BlockingPool | SharedPool]:
         open_link = partial(_open_link, self._wire, self._login, self._connect_timeout, address)
         make = partial(self._wire.new_pool, self._limit, str(address), open_link)
         return self._pools.setdefault(address, Pools(self._wire, make))
@@ -79,11 +228,11 @@ async def _open_link(
         if left <= 0:
             raise TimeoutError
         return await wire.open(address, login, left)
-    except TimeoutError as error:
+    except (TimeoutError, redis.TimeoutError) as error:
         raise NotSent(f"no connection to {address} in time") from error
     except (ResponseError, BusyLoadingError, AuthenticationError) as error:
-        raise refusal(error, str(address)) from error
+        raise Refusal(error, str(address)) from error
     except (RedisError, OSError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise refusal(error, str(address)) from error
+            raise Refusal(error, str(address)) from error
         raise NotSent(f"no connection to {address}: {error}") from error

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import InvalidResponse
 
-from ..connection_slots import TaskLine
 from ..outcomes import NoneFree, NotSent
-from ..pools import IDLE_SECONDS
+from ..pools import IDLE_SECONDS, TaskLine
 from .resp import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ..pools import OpenLink
 
@@ -29,22 +28,19 @@ DEPTH = 32
 
 
 class Answer(asyncio.Future[list[Any]]):
-    """The future of a call: the answers to its commands."""
+    """The future of a call: the answers to its commands.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, deadline: float) -> None:
-        super().__init__(loop=loop)
-        self.deadline = deadline
-        self.missing = count
-        self.found: list[Any] = []
-        self._held = False
+    While it is ``held`` it ignores cancellations: whoever waits for the answer is cancelled when it has come.
+    """
 
-    def hold(self) -> None:
-        """Ignore cancellations: whoever waits for the answer is cancelled when it has come."""
-        self._held = True
+    deadline: float
+    count: int
+    found: list[Any]
+    held = False
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel it unless it is held; the connection still takes the answer."""
-        return not self._held and super().cancel(msg)
+        return not self.held and super().cancel(msg)
 
     def fail(self, error: Exception) -> None:
         """Raise an error in whoever waits for it."""
@@ -60,7 +56,7 @@ class AsyncLink(asyncio.Protocol):
         self.open = True
         """Whether it takes new calls."""
         self.used_at = time.monotonic()
-        self.on_change: Callable[[AsyncLink], object] = _ignore
+        self.on_change: Callable[[AsyncLink], object] = bool  # nobody until it is in a pool
         """Called when calls have ended, or the connection."""
         self._loop = asyncio.get_running_loop()
         self._connection = connection
@@ -86,7 +82,8 @@ class AsyncLink(asyncio.Protocol):
 
     def send(self, data: bytes, count: int, deadline: float) -> Answer:
         """Send ``data``, which are ``count`` commands; an error that the server answers with is one of the answers."""
-        answer = Answer(self._loop, count, deadline)
+        answer = Answer(loop=self._loop)
+        answer.deadline, answer.count, answer.found = deadline, count, []
         self._waiting.append(answer)
         self._transport.write(data)
         if self._alarm is None or deadline < self._rings_at:
@@ -115,8 +112,7 @@ class AsyncLink(asyncio.Protocol):
             for value in self._reader.feed(data):
                 answer = waiting[0]
                 answer.found.append(value)
-                answer.missing -= 1
-                if not answer.missing:
+                if len(answer.found) == answer.count:
                     waiting.popleft()
                     if not answer.done():
                         answer.set_result(answer.found)
@@ -175,15 +171,13 @@ class AsyncLink(asyncio.Protocol):
             self.on_change(self)
 
 
-def _ignore(link: AsyncLink) -> None:
-    """Do nothing: the connection is in no pool yet."""
-
-
 class SharedPool:
     """The connections of one event loop to one server; few, because calls share them."""
 
     def __init__(self, limit: int, where: str, open_link: OpenLink[AsyncLink]) -> None:
-        self.ending: object = None
+        self._ending = self._close_at_the_end()
+        with contextlib.suppress(StopIteration):
+            self._ending.__anext__().send(None)
         self._limit = limit
         self._where = where
         self._open_link = open_link
@@ -192,14 +186,17 @@ class SharedPool:
         self._line = TaskLine()
         self._over = False
 
-    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
+    def call(self, data: bytes, count: int, deadline: float) -> Awaitable[list[Any]]:
         """Send ``count`` commands and wait for all answers; raise `TimeoutError` or `OSError` if these do not come.
 
         Raise `NotSent` if there is no connection in time. One that is being opened is for all who wait, whatever
         becomes of the one for whom it was begun.
         """
-        link = self._find() or await self._wait(deadline)
-        return await link.send(data, count, deadline)
+        now = time.monotonic()
+        if deadline <= now:
+            raise NotSent(f"no time was left to ask {self._where}")
+        link = self._find(now)
+        return self._call_later(data, count, deadline) if link is None else link.send(data, count, deadline)
 
     def close(self) -> None:
         """Close the idle connections, and those in use when they are done."""
@@ -207,19 +204,26 @@ class SharedPool:
         for link in list(self._links):
             link.retire()
 
-    def _find(self) -> AsyncLink | None:
+    async def _close_at_the_end(self) -> AsyncGenerator[None, None]:
+        """Wait for the end of the loop, which then closes its asynchronous generators."""
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _find(self, now: float) -> AsyncLink | None:
         """Return a connection that can take a call; close those that were idle for too long."""
         for link in self._links:
             if link.room:
-                if time.monotonic() - link.used_at < IDLE_SECONDS or link.busy:
+                if now - link.used_at < IDLE_SECONDS or link.busy:
                     return link
                 link.close()
         return None
 
-    async def _wait(self, deadline: float) -> AsyncLink:
-        """Wait for a connection: a new one, or one on which a call has ended."""
+    async def _call_later(self, data: bytes, count: int, deadline: float) -> list[Any]:
+        """Wait for a connection, which is a new one, or one on which a call has ended; then use it."""
         started = time.monotonic()
-        while (link := self._find()) is None:
+        while (link := self._find(time.monotonic())) is None:
             left = deadline - time.monotonic()
             if left <= 0 and self._opening is None:
                 raise NoneFree(self._limit, deadline - started, f" to {self._where}")
@@ -229,7 +233,7 @@ class SharedPool:
                 self._opening = asyncio.ensure_future(self._open_link())
                 self._opening.add_done_callback(self._add)
             await self._line.wait(left)
-        return link
+        return await link.send(data, count, deadline)
 
     def _add(self, opening: asyncio.Task[AsyncLink]) -> None:
         """Add the connection that was opened and wake those who wait; if it failed and there is no other, fail them."""
@@ -241,9 +245,9 @@ class SharedPool:
             self._links.append(link)
             if self._over:
                 opening.get_loop().call_later(IDLE_SECONDS, link.retire)
-        elif any(link.open for link in self._links):
-            return  # those who wait get their turn when a call has ended
-        self._line.wake_all(error)
+            self._line.wake(len(self._line.turns))
+        elif not any(link.open for link in self._links):  # else those who wait get their turn when a call has ended
+            self._line.fail_all(error)
 
     def _notice(self, link: AsyncLink) -> None:
         """Remove a connection that has ended; wake as many as there is room for, or one who opens another."""

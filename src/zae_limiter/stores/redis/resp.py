@@ -1,7 +1,9 @@
-"""The protocol of Redis (RESP 2): commands as bytes, bytes as answers."""
+"""The protocol of Redis (RESP 2): commands and scripts as bytes, bytes as answers."""
 
 from __future__ import annotations
 
+from hashlib import sha1
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import InvalidResponse, ResponseError
@@ -10,23 +12,44 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
+_SWAPPED = b"$1\r\n=\r\n"
+"""The answer to most calls."""
 _TURNED_AWAY = b"ERR max number of clients reached"
 """Not an answer to a command: a server with too many connections sends it and closes the new one."""
 
 
+def pack_arguments(*arguments: Any) -> bytes:
+    """Return the bytes of a part of a command: numbers, texts and bytes."""
+    parts = [each if type(each) is bytes else str(each).encode(errors="surrogateescape") for each in arguments]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(data), data) for data in parts])
+
+
 def pack(command: Sequence[Any]) -> bytes:
     """Return the bytes of a command of numbers, texts and bytes."""
-    parts = [b"*%d\r\n" % len(command)]
-    for argument in command:
-        data = argument if type(argument) is bytes else str(argument).encode(errors="surrogateescape")
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
+    return b"*%d\r\n%b" % (len(command), pack_arguments(*command))
 
 
-def pack_texts(command: Sequence[str]) -> bytes:
-    """Return the bytes of a command of texts only: `pack` in a third of the time if they are ASCII."""
-    text = "".join([f"${len(argument)}\r\n{argument}\r\n" for argument in command])
-    return f"*{len(command)}\r\n{text}".encode() if text.isascii() else pack(command)
+class Script:
+    """A Lua script, which a server remembers by its digest."""
+
+    def __init__(self, name: str) -> None:
+        self.text = resources.files(__package__).joinpath(name).read_bytes()
+        self.digest = sha1(self.text, usedforsecurity=False).hexdigest()
+        self._by_digest = pack_arguments("EVALSHA", self.digest)
+
+    def pack(self, keys: int, arguments: int, data: bytes) -> bytes:
+        """Return the command that runs it by its digest; ``data`` are as many keys and arguments, packed."""
+        size = 3 + keys + arguments
+        return b"*%d\r\n%b$%d\r\n%d\r\n%b" % (size, self._by_digest, len(str(keys)), keys, data)
+
+    def spell_out(self, command: bytes) -> bytes:
+        """Return a command that runs it by its digest as one that runs it by its text."""
+        return command.replace(self._by_digest, pack_arguments("EVAL", self.text), 1)
+
+
+COMMIT = Script("commit.lua")
+SWAP = Script("swap.lua")
+SWEEP = Script("sweep.lua")
 
 
 class _Incomplete(Exception):
@@ -52,6 +75,8 @@ class Reader:
             if self._size < self._needed:
                 return []
             data = b"".join(self._pieces)
+        elif data == _SWAPPED:
+            return [b"="]
         found = []
         at = 0
         try:

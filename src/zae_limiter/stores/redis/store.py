@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,17 +13,14 @@ from ...records import bucket
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write, holds, is_live
 from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
-from ..server_clock import KNOWN_MS, ServerClock
-from . import ranges
+from ..server_clock import ServerClock
+from . import index
 from .client import Client
-from .images import add_swap, show
+from .images import add_tokens, can_change_index, plan_swap, show
 from .layout import CLUSTER_CELLS, Layout
-from .nodes import Nodes
-from .scripts import COMMIT, SWAP
-from .sweeping import Sweeper
+from .nodes import AsyncWire, BlockingWire, Nodes
+from .resp import COMMIT, SWAP, pack_arguments
 from .topology import open_topology
-from .values import add_tokens, index_use
-from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +31,9 @@ if TYPE_CHECKING:
 
 _TELL = "T"
 """Asks the server for its time."""
+_PACKED_TELL = pack_arguments(_TELL)
+_TELL_SECONDS = 1.0
+"""For so long after it was learned the server's time is not asked for again."""
 
 SINGLE = BackendCapabilities(
     name="redis",
@@ -69,9 +70,10 @@ class RedisStore:
         self.layout = layout
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
-        self._host = server_clock.host
         self._own_time = clock is None
-        self._sweeper = Sweeper(client, layout, self.clock, self.now)
+        self._tell_at = 0.0 if self._own_time else math.inf
+        """When the server is asked for its time again, by the monotonic clock."""
+        self._sweeper = index.Sweeper(client, layout, self.clock, self.now)
 
     def now(self) -> str:
         """Return the instant by which records expire, as the scripts take it: empty for the server's own time."""
@@ -90,59 +92,75 @@ class RedisStore:
         return [found[key] for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """Apply all writes if all guards hold, else none."""
-        deadline = time.monotonic() + (self.client.timeout if timeout is None else timeout)
-        if not writes:
-            return Committed(())
-        if self.layout.cells == 1:
-            committed, images = await self._commit_cell(0, writes, deadline)
-            return Committed(tuple(images)) if committed else Conflict(_by_key(writes, images))
-        found: dict[Key, Image | None] = {}
-        for cell, group in _deciding_first(self._by_cell(writes)):
-            committed, images = await self._commit_cell(cell, group, deadline)
-            found.update(_by_key(group, images))
-            if not committed:
-                return Conflict(found)
-        return Committed(tuple([found[write.key] for write in writes]))
-
-    async def _commit_cell(
-        self, cell: int, writes: Sequence[Write], deadline: float
-    ) -> tuple[bool, Sequence[Image | None]]:
-        """Commit inside one cell. Return whether all guards held, and the images then, in the order of the writes.
+        """Apply all writes if all guards hold, else none.
 
         Records that nobody has written since they were last seen are swapped. If that fails although all guards hold
         for what is there now, the full script decides.
         """
-        sent_ms = self._host.now_ms()
-        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
-        keys = [self.layout.record(write.key, cell) for write in writes]
-        command = ["EVALSHA", SWAP.digest, str(len(keys)), *keys, _TELL if asks else ""]
-        after: list[Image] = []
+        now = time.monotonic()
+        deadline = now + (self.client.timeout if timeout is None else timeout)
+        cell = 0
+        if self.layout.cells > 1 or not writes:
+            groups = self._by_cell(writes)
+            if len(groups) != 1:
+                return await self._commit_groups(writes, groups, deadline)
+            (cell,) = groups
+        keys, arguments, after = [], [], []
         for write in writes:
-            image = add_swap(command, write, expire=self._own_time)
-            if image is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
+            swap = plan_swap(write, self.layout.records[cell], expire=self._own_time)
+            if swap is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
                 return await self._commit_fully(cell, writes, deadline)
-            after.append(image)
-        answer = await self.client.run(keys[0], command, deadline, SWAP)
+            keys.append(swap[0])
+            arguments.append(swap[1])
+            after.append(swap[2])
+        asked_ms = None
+        if self._tell_at <= now:
+            asked_ms = self._server_clock.host.now_ms()
+            arguments.append(_PACKED_TELL)
+        count = 4 * len(writes) + (asked_ms is not None)
+        command = SWAP.pack(len(writes), count, b"".join(keys + arguments))
+        answer = await self.client.run(self.layout.indexes[cell], command, deadline, SWAP)
         if answer != b"=":
-            current = self._parse_swap(answer, writes, keys, sent_ms if asks else None)
+            current = self._parse_swap(answer, cell, writes, asked_ms)
             if current is not None:
                 self.client.conflicts += 1
                 writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
                 if not all(holds(write.seen, write.guards) for write in writes):
-                    return False, current
+                    return Conflict(_by_key(writes, current))
                 return await self._commit_fully(cell, writes, deadline)
-        if self._sweeper.due <= time.monotonic():
-            await self._sweep(cell, (), deadline)
-        return True, after
+        if self._sweeper.due <= now:
+            await self._sweeper.follow(cell, (), deadline)
+        return Committed(tuple(after))
+
+    async def _commit_groups(
+        self, writes: Sequence[Write], groups: dict[int, list[Write]], deadline: float
+    ) -> Committed | Conflict:
+        """Commit to several cells: first where guards decide, then what is only deleted.
+
+        Raise `InfrastructureError` if several cells have guards: no commit spans them.
+        """
+        deciding = [group for group in groups.values() if not all(write.blind for write in group)]
+        if len(deciding) > 1:
+            names = " and ".join(group[0].key.pk for group in deciding)
+            raise InfrastructureError(
+                f"A Redis Cluster cannot change {names} at once: they are in different slots; nothing was changed."
+            )
+        found: dict[Key, Image | None] = {}
+        for group in sorted(groups.values(), key=lambda group: group not in deciding):
+            outcome = await self.commit(group, timeout=deadline - time.monotonic())
+            if isinstance(outcome, Conflict):
+                return Conflict(found | outcome.images)
+            found.update(_by_key(group, outcome.images))
+        return Committed(tuple([found[write.key] for write in writes]))
 
     def _parse_swap(
-        self, answer: object, writes: Sequence[Write], keys: Sequence[str], asked_ms: int | None
+        self, answer: object, cell: int, writes: Sequence[Write], asked_ms: int | None
     ) -> list[Image | None] | None:
         """Return None if the answer says that the records were replaced, else what is there.
 
         ``asked_ms`` is when the server was asked for its time, if it was.
         """
+        keys = [self.layout.records[cell] % write.key for write in writes]
         outcome, *records = _decode(answer, keys).split("\0")
         if asked_ms is not None:
             self._learn(outcome[1:], asked_ms)
@@ -153,26 +171,18 @@ class RedisStore:
         current = [show(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
         return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
 
-    async def _commit_fully(
-        self, cell: int, writes: Sequence[Write], deadline: float
-    ) -> tuple[bool, Sequence[Image | None]]:
+    async def _commit_fully(self, cell: int, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
         """Commit inside one cell with the full script."""
         committed, images = await self._run(cell, writes, deadline)
-        if committed:
-            await self._sweep(cell, writes, deadline)
-        else:
+        if not committed:
             self.client.conflicts += 1
-        return committed, images
-
-    async def _sweep(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
-        """Shorten the index after a commit, if it is time for that."""
-        due = self._sweeper.next_cell(cell, writes)
-        if due is not None:
-            await self._sweeper.sweep(due, deadline)
+            return Conflict(_by_key(writes, images))
+        await self._sweeper.follow(cell, writes, deadline)
+        return Committed(tuple(images))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return await ranges.query(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
+        return await index.find(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
 
     def stats(self) -> BackendStats:
         """Return what was called so far."""
@@ -183,8 +193,6 @@ class RedisStore:
         await self.client.close()
 
     def _by_cell(self, writes: Sequence[Write]) -> dict[int, list[Write]]:
-        if self.layout.cells == 1:
-            return {0: list(writes)} if writes else {}
         groups: dict[int, list[Write]] = {}
         for write in writes:
             groups.setdefault(self.layout.cell(write.key), []).append(write)
@@ -193,18 +201,19 @@ class RedisStore:
     async def _run(self, cell: int, writes: Sequence[Write], deadline: float) -> tuple[bool, list[Image | None]]:
         """Run the full script in one cell. Return whether all guards held, and the images then."""
         layout = self.layout
-        keys = [layout.record(write.key, cell) for write in writes]
+        keys = [layout.records[cell] % write.key for write in writes]
         position = len(keys) + 1
         lines: list[str] = []
         for write in writes:
-            use = index_use(write)
+            use = 1 if can_change_index(write) else -1 if write.expires_at_ms else 0
             if use and len(keys) < position:
-                keys += layout.index(cell), layout.expiries(cell)
+                keys += layout.indexes[cell], layout.expiries[cell]
             add_tokens(lines, write, use * position)
-        sent_ms = self._host.now_ms()
-        asks = self._own_time and sent_ms - self._server_clock.learned_ms not in KNOWN_MS
-        command = COMMIT.command(keys, ("\n".join(lines) + "\n", _TELL if asks else self.now()))
-        answer = await self.client.run(keys[0], command, deadline, COMMIT)
+        sent_ms = self._server_clock.host.now_ms()
+        asks = self._tell_at <= time.monotonic()
+        data = pack_arguments(*keys, "\n".join(lines) + "\n", _TELL if asks else self.now())
+        command = COMMIT.pack(len(keys), 2, data)
+        answer = await self.client.run(layout.indexes[cell], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
             raise _foreign(keys)
@@ -225,7 +234,8 @@ class RedisStore:
         """Learn the server's time from the seconds and microseconds of an answer."""
         seconds, _, microseconds = time_text.partition(" ")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._host.now_ms())
+        self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._server_clock.host.now_ms())
+        self._tell_at = time.monotonic() + _TELL_SECONDS
 
 
 def _by_key(writes: Sequence[Write], images: Sequence[Image | None]) -> dict[Key, Image | None]:
@@ -253,30 +263,14 @@ def _foreign(keys: Sequence[str]) -> CorruptRecordError:
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
     """Return the error for a record to which an amount cannot be added."""
-    for (pk, sk), image in zip([write.key for write in writes], images, strict=True):
-        if sk == STATE and image is not None:
+    for write, image in zip(writes, images, strict=True):
+        if write.key.sk == STATE and image is not None:
             try:
-                bucket.inspect(Key(pk, sk), image)
+                bucket.inspect(write.key, image)
             except CorruptRecordError as error:
                 return error
     where = ", ".join(f"{write.key.pk} {write.key.sk}" for write in writes if write.add)
     return CorruptRecordError(f"An attribute of {where} is not a whole number below 2^53; nothing was changed.")
-
-
-def _deciding_first(groups: dict[int, list[Write]]) -> list[tuple[int, list[Write]]]:
-    """Return the groups by cell, first the one whose guards decide, then those that only delete.
-
-    Raise `InfrastructureError` if several cells have guards: no commit spans them.
-    """
-    if len(groups) < 2:
-        return list(groups.items())
-    deciding = {cell: group for cell, group in groups.items() if not all(write.blind for write in group)}
-    if len(deciding) > 1:
-        names = " and ".join(group[0].key.pk for group in deciding.values())
-        raise InfrastructureError(
-            f"A Redis Cluster cannot change {names} at once: they are in different slots; nothing was changed."
-        )
-    return [*deciding.items(), *((cell, group) for cell, group in groups.items() if cell not in deciding)]
 
 
 def open_redis(

@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis.crc import key_slot
 
 from ...core.errors import RateLimiterUnavailable
 from ..outcomes import NotSent, Unknown
 from .answers import Refusal
-from .nodes import Nodes
+from .nodes import Nodes, Wire
 from .settings import Address, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .wires import Wire
+    from collections.abc import Sequence
 
     Ranges: TypeAlias = list[tuple[int, int, Address]]
 
@@ -71,26 +69,17 @@ class Sentinels(Topology):
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for the master; the Sentinel that knows it is asked first the next time."""
-        self.master = found = await self._ask(deadline)
+        command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+        unknown = f"does not know {self._service!r}"
+        sentinels = tuple(self._sentinels)
+        sentinel, told = await _ask(self._nodes, sentinels, command, deadline, "no Sentinel names a master", unknown)
+        self._sentinels = [sentinel, *(other for other in sentinels if other != sentinel)]
+        self.master = found = _address(told)
         return found
 
     def close(self) -> None:
         """Close the connections to the sentinels."""
         self._nodes.close()
-
-    async def _ask(self, deadline: float) -> Address:
-        problems = []
-        for sentinel, until in _shares(tuple(self._sentinels), deadline):
-            try:
-                found = await self._nodes.call(sentinel, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service), until)
-            except (NotSent, Unknown, Refusal) as error:
-                problems.append(_describe(error))
-                continue
-            if found is not None:
-                self._sentinels = [sentinel, *(other for other in self._sentinels if other != sentinel)]
-                return _address(found)
-            problems.append(f"{sentinel} does not know {self._service!r}")
-        raise NotSent(f"no Sentinel names a master: {'; '.join(problems)}")
 
 
 class Cluster(Topology):
@@ -111,8 +100,13 @@ class Cluster(Topology):
 
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask a node for all slots."""
+        problem = "no node of the cluster answers"
+        address, table = await _ask(self._nodes, self._order, ("CLUSTER", "SLOTS"), deadline, problem)
+        ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
+        self._ranges, self._moved = ranges, {}
+        self._order = list(dict.fromkeys((address, *(master for _, _, master in ranges), *self._seeds)))
         slot = key_slot(key.encode())
-        found = _holder(await self._refresh(deadline), slot)  # what others lose meanwhile does not matter
+        found = _holder(ranges, slot)  # what others lose meanwhile does not matter
         if found is None:
             raise NotSent(f"no node of the cluster has slot {slot}")
         return found
@@ -128,38 +122,38 @@ class Cluster(Topology):
             self._ranges = [span for span in self._ranges if span[2] != gone]
             self._order = sorted(self._order, key=lambda node: node == gone)
 
-    async def _refresh(self, deadline: float) -> Ranges:
-        problems = []
-        for address, until in _shares(self._order, deadline):
-            try:
-                table = await self._nodes.call(address, ("CLUSTER", "SLOTS"), until)
-            except (NotSent, Unknown, Refusal) as error:
-                problems.append(_describe(error))
-                continue
-            ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
-            self._ranges, self._moved = ranges, {}
-            self._order = list(dict.fromkeys((address, *(master for _, _, master in ranges), *self._seeds)))
-            return ranges
-        raise NotSent(f"no node of the cluster answers: {'; '.join(problems)}")
-
 
 def _holder(ranges: Ranges, slot: int) -> Address | None:
     place = bisect_right(ranges, slot, key=itemgetter(0)) - 1
     return ranges[place][2] if place >= 0 and slot <= ranges[place][1] else None
 
 
-def _shares(addresses: Sequence[Address], deadline: float) -> Iterator[tuple[Address, float]]:
-    """Yield each address with the time until which it may answer: each gets an equal share of what is left."""
+async def _ask(
+    nodes: Nodes,
+    addresses: Sequence[Address],
+    command: Sequence[str],
+    deadline: float,
+    problem: str,
+    unknown: str = "",
+) -> tuple[Address, Any]:
+    """Ask servers in turn until one answers; return it and its answer. Each gets an equal share of the time left.
+
+    Raise `NotSent` with the ``problem`` if none does; ``unknown`` is what an answer of None says.
+    """
+    reasons = []
     for left in range(len(addresses), 0, -1):
-        now = time.monotonic()
-        yield addresses[-left], now + (deadline - now) / left
-
-
-def _describe(error: Exception) -> str:
-    """Return why this server did not tell; raise the error if no other can, as it is not for lack of a server."""
-    if isinstance(error, Refusal) and not isinstance(error.error, RateLimiterUnavailable):
-        raise error
-    return str(error)
+        address, now = addresses[-left], time.monotonic()
+        try:
+            told = await nodes.call(address, command, now + (deadline - now) / left)
+        except (NotSent, Unknown, Refusal) as error:
+            if isinstance(error, Refusal) and not isinstance(error.error, RateLimiterUnavailable):
+                raise  # it is not for lack of a server, so no other can tell
+            reasons.append(str(error))
+            continue
+        if told is not None:
+            return address, told
+        reasons.append(f"{address} {unknown}")
+    raise NotSent(f"{problem}: {'; '.join(reasons)}")
 
 
 def _address(told: Sequence[bytes | int], asked: str = "") -> Address:

@@ -1,0 +1,152 @@
+"""The index of a cell: queries over its entries, and how it is swept of records that have expired.
+
+Redis drops an expired record by itself, but not what the index says of it. So an entry may outlive its record, and is
+left out of queries then. Every so often a commit is followed by a look at the expiries that are due: after as many new
+records as it then takes away half, so that the index cannot grow under a flood of new keys, and at least every few
+seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...core.errors import InfrastructureError
+from ...records.algebra import Image, Key, Page, Query, Write
+from ..ranges import index_entry
+from .images import can_change_index
+from .resp import SWEEP, pack_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ...clock import Clock
+    from .client import Client
+    from .layout import Layout
+
+    Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]
+
+BATCH = 200
+_EVERY_NEW = BATCH // 2
+_EVERY_SECONDS = 10.0
+
+
+async def find(client: Client, layout: Layout, fetch: Fetch, query: Query, deadline: float) -> Page:
+    """Return one page of a range. ``fetch`` reads records, until a deadline."""
+    keys = [layout.indexes[cell] for cell in sorted(layout.cells_of(query))]
+    head, low, high = _range_of(query)
+    rows: list[tuple[Key, Image]] = []
+    after = None if query.after is None else head + query.after.encode()
+    more = True
+    while more and len(rows) < query.limit:
+        if after is not None and query.descending:
+            high = b"(" + after
+        elif after is not None:
+            low = b"(" + after
+        entries, more = await _entries(client, keys, query, (low, high), deadline)
+        entries, more = entries[: query.limit - len(rows)], more or len(entries) > query.limit - len(rows)
+        if entries:
+            after = entries[-1]
+            rows += await _records(fetch, query, head, entries, deadline)
+    cursor = after[len(head) :].decode() if more and after is not None else None
+    return Page(tuple(rows), cursor)
+
+
+def _range_of(query: Query) -> tuple[bytes, bytes, bytes]:
+    """Return what all entries of a range start with, and its ends, in the order of bytes."""
+    head = f"{'0' if query.gsi is None else query.gsi[-1]}\0{query.pk}\0".encode()
+    prefix = query.prefix.encode()
+    low = max(prefix, (query.start or "").encode())
+    high = prefix + b"\xff"
+    if query.end is not None:
+        high = min(high, query.end.encode() + (b"" if query.gsi is None else b"\0\xff"))
+    return head, b"[" + head + low, b"[" + head + high
+
+
+async def _entries(
+    client: Client, keys: list[str], query: Query, bounds: tuple[bytes, bytes], deadline: float
+) -> tuple[list[bytes], bool]:
+    """Return the next entries over all cells, in order, and whether there are more.
+
+    Every cell gives a few. What lies beyond the last one of a cell that has more may not be next, so it is left out.
+    """
+    count = query.limit + 1 if len(keys) == 1 else 2 * query.limit // len(keys) + 2
+    verb, ends = ("ZREVRANGEBYLEX", bounds[::-1]) if query.descending else ("ZRANGEBYLEX", bounds)
+    given = await client.commands([(key, (verb, key, *ends, "LIMIT", 0, count)) for key in keys], deadline)
+    found = sorted([entry for entries in given for entry in entries], reverse=query.descending)
+    last = [entries[-1] for entries in given if len(entries) == count]
+    if last and query.descending:
+        found = [entry for entry in found if entry >= max(last)]
+    elif last:
+        found = [entry for entry in found if entry <= min(last)]
+    return found, bool(last)
+
+
+async def _records(
+    fetch: Fetch, query: Query, head: bytes, entries: list[bytes], deadline: float
+) -> list[tuple[Key, Image]]:
+    """Return the records of some entries without those that are deleted or have moved in the index."""
+    listed = [entry[len(head) :].decode().split("\0") for entry in entries]
+    keys = [Key(query.pk, sort) if query.gsi is None else Key(*key) for sort, *key in listed]
+    rows = zip(listed, keys, await fetch(keys, deadline), strict=True)
+    return [
+        (key, image)
+        for (sort, *_), key, image in rows
+        if image is not None and (query.gsi is None or index_entry(query.gsi, image) == (query.pk, sort))
+    ]
+
+
+class Sweeper:
+    """Keeps the index of one client's cells short."""
+
+    def __init__(self, client: Client, layout: Layout, clock: Clock, now: Callable[[], str]) -> None:
+        self._client = client
+        self._layout = layout
+        self._clock = clock
+        self._now = now
+        self._new = [0] * layout.cells
+        self._next = 0
+        self.due = time.monotonic() + _EVERY_SECONDS
+        """When a cell is swept at the latest, by the monotonic clock."""
+
+    async def follow(self, cell: int, writes: Sequence[Write], deadline: float) -> None:
+        """After a commit of ``writes`` to ``cell``: sweep a cell if it is time for that."""
+        self._new[cell] += sum(write.expires_at_ms is not None and can_change_index(write) for write in writes)
+        if self._new[cell] >= _EVERY_NEW:
+            self._new[cell] = 0
+            await self.sweep(cell, deadline)
+        elif time.monotonic() >= self.due:
+            self.due = time.monotonic() + _EVERY_SECONDS
+            self._next = (self._next + 1) % self._layout.cells
+            await self.sweep(self._next, deadline)
+
+    async def sweep(self, cell: int, deadline: float) -> int:
+        """Take the next batch of expired records out of a cell's index and return how many there were.
+
+        A failure is ignored: the commit before it has been made.
+        """
+        client, layout, expiries = self._client, self._layout, self._layout.expiries[cell]
+        due = ("ZRANGEBYSCORE", expiries, "-inf", self._clock.now_ms() // 1000, "LIMIT", 0, BATCH)
+        try:
+            members = await client.call(expiries, due, deadline)
+            listed = {member: key for member in members if (key := _parse_member(member)) is not None}
+            if len(listed) < len(members):
+                await client.call(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
+            if not listed:
+                return 0
+            keys = (layout.indexes[cell], expiries, *(layout.records[cell] % key for key in listed.values()))
+            command = SWEEP.pack(len(keys), 1 + len(listed), pack_arguments(*keys, self._now(), *listed))
+            return int(await client.run(expiries, command, deadline, SWEEP))
+        except InfrastructureError:
+            return 0
+
+
+def _parse_member(member: bytes) -> Key | None:
+    """Return the key of the record that a member of the expiry set is for, or None if it is not one of ours."""
+    try:
+        pk, sk, entries = json.loads(member)
+    except (ValueError, TypeError):
+        return None
+    ours = isinstance(pk, str) and isinstance(sk, str) and isinstance(entries, list) and len(entries) > 0
+    return Key(pk, sk) if ours else None
