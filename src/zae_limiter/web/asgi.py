@@ -7,27 +7,43 @@ inside of the app, or when the rule refunds the status; an exception that nobody
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
 from .answers import Answer
-from .channels import App, add_lines, send_answer
-from .handshake import Handshake
-from .middleware import Middleware
-from .request import AsgiRequest
+from .fields import omit_present
+from .middleware import MIDDLEWARE, Middleware, find_middleware
+from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
-from .request_limiter import LIMITER, find_limiter
-from .startup import Startup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
     from ..limiter.lease import Lease
-    from .channels import Message, Receive, Scope, Send
-    from .request_limiter import RequestLimiter
+    from .profiles import Line
+    from .rules import Rule
 
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ROUTE_RULES: list[Callable[[Any], Iterable[Rule]]] = []
+"""Functions that find the rules of an app's routes; a framework's module adds its own."""
 _BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
+_INNERMOST = "zae_limiter.innermost"
+"""The key of the innermost `Middleware`, in the scope of the app's lifespan."""
+_WEBSOCKET_RESPONSE = "websocket.http.response"
+_CLOSE_REASONS = {
+    400: (1008, "several API keys"),
+    413: (1009, "costs more than the maximum"),
+    414: (1008, "the path is too long"),
+}
+"""Code and reason of a websocket's refusal that retrying does not help, by the status of its answer."""
 
 
 class RateLimitMiddleware(Middleware[App, RateLimiter]):
@@ -54,12 +70,12 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
-        limiter = scope[LIMITER] = self.limiter
-        request = AsgiRequest(scope, limiter.proxies, self._prefixes)
+        scope[MIDDLEWARE] = self
+        request = AsgiRequest(scope, self.proxies, self.prefixes)
         scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
-        exchange = Exchange(limiter, leases, receive, send)
+        exchange = Exchange(self, leases, receive, send)
         try:
-            pending = limiter.admit(request, leases)
+            pending = self.admit(request, leases)
             if pending is not None:
                 await pending
             await self.app(scope, exchange.receive, exchange.send)
@@ -68,11 +84,11 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await leases.settle_error(error, untouched=exchange.untouched)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            response = await limiter.respond(request, error)
-            if not isinstance(response, Answer):
-                await response(scope, receive, send)
-            else:
+            response = await self.respond(request, error)
+            if isinstance(response, Answer):
                 await send_answer(response, send, bodiless=scope["method"] == "HEAD")
+            else:
+                await response(scope, receive, send)
         finally:
             if not leases.try_settle():
                 await leases.settle()
@@ -83,15 +99,36 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             await self._serve_websocket(scope, receive, send)
         elif kind == "lifespan":
             try:
-                await self.app(scope, Startup(self.limiter, scope, receive, send).receive, send)
+                await self.app(scope, self._check_startup(scope, receive, send), send)
             finally:
                 await self._close_store()
         else:
             await self.app(scope, receive, send)
 
+    def _check_startup(self, scope: Scope, receive: Receive, send: Send) -> Receive:
+        """Return the channel of a lifespan, watched: an app whose routes have rules in conflict does not start.
+
+        Only the innermost middleware checks them, as routes take their tokens from it.
+        """
+        if "app" in scope:
+            scope[_INNERMOST] = self
+
+        async def receive_checked() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.startup" and "app" in scope and scope.get(_INNERMOST) in (None, self):
+                try:
+                    for rule in [rule for find in ROUTE_RULES for rule in find(scope["app"])]:
+                        self.bind(rule)
+                except ValidationError as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+            return message
+
+        return receive_checked
+
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""
-        scope[LIMITER] = self.limiter
+        scope[MIDDLEWARE] = self
         scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
         handshake = Handshake(receive, send)
         try:
@@ -100,7 +137,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             await leases.settle_error(error, untouched=handshake.untouched)
             if handshake.over or not isinstance(error, REFUSALS):
                 raise
-            await handshake.refuse(self.limiter.answer(error), scope)
+            await handshake.refuse(self.answer(error), scope)
         finally:
             await leases.settle()
 
@@ -111,8 +148,8 @@ class Exchange:
     started = False
     _gone = False
 
-    def __init__(self, limiter: RequestLimiter, leases: RequestLeases, receive: Receive, send: Send) -> None:
-        self._limiter = limiter
+    def __init__(self, middleware: RateLimitMiddleware, leases: RequestLeases, receive: Receive, send: Send) -> None:
+        self._middleware = middleware
         self._leases = leases
         self._receive = receive
         self._send = send
@@ -131,16 +168,18 @@ class Exchange:
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send to the client; the end of the body settles the leases."""
-        kind = message["type"]
+        kind, leases = message["type"], self._leases
         if kind == "http.response.start":
             self.started = True
-            self._leases.note_status(message["status"])
-            message = add_lines(message, self._limiter.lines(self._leases))
-            if self._leases.failed:
+            leases.note_status(message["status"])
+            lines = self._middleware.lines(leases)
+            if lines:
+                message = add_lines(message, lines)
+            if leases.failed:
                 return self._send_failure(message)
         elif not self.started:
             return self._send_early(message)
-        elif kind in _BODIES and not message.get("more_body") and not self._leases.try_settle():
+        elif kind in _BODIES and not message.get("more_body") and not leases.try_settle():
             return self._send_last(message)
         return self._send(message)
 
@@ -163,6 +202,71 @@ class Exchange:
         await self._leases.settle()
 
 
+class Handshake:
+    """The two channels of a websocket, watched: has it been accepted, is it over."""
+
+    _accepted = False
+    over = False
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been answered and nobody has hung up."""
+        return not (self._accepted or self.over)
+
+    async def receive(self) -> Message:
+        """Receive from the client."""
+        message = await self._receive()
+        self.over = self.over or message["type"] == "websocket.disconnect"
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send to the client."""
+        self._accepted = self._accepted or message["type"] == "websocket.accept"
+        self.over = self.over or message["type"] in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
+        await self._send(message)
+
+    async def refuse(self, answer: Answer, scope: Scope) -> None:
+        """Refuse the websocket: with the answer itself where nothing was accepted yet and the server can send it.
+
+        Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest.
+        """
+        if not self._accepted and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
+            await send_answer(answer, self._send, kind=_WEBSOCKET_RESPONSE)
+            return
+        wait = dict(answer.headers).get("Retry-After")
+        code, reason = _CLOSE_REASONS.get(answer.status, (1008, "refused"))
+        if wait is not None:
+            code, reason = 1013, f"retry in {wait} s"
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
+    """Send an answer, without its body where the request was ``HEAD``; ``kind`` is how its messages are called."""
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": _encode_lines(answer.headers)})
+    await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
+
+
+def _encode_lines(lines: Sequence[Line]) -> list[tuple[bytes, bytes]]:
+    return [(encode_name(name), value.encode("latin-1")) for name, value in lines]
+
+
+def add_lines(message: Message, lines: list[Line]) -> Message:
+    """Return the start of a response with more header lines; fields that it has already stay as they are."""
+    headers = [*message.get("headers", ())]
+    more = _encode_lines(lines)
+    names = dict(more)
+    for name, _ in headers:
+        if bytes(name).lower() in names:
+            present = {bytes(name).lower().decode("latin-1") for name, _ in headers}
+            more = _encode_lines(omit_present(lines, present))
+            break
+    return {**message, "headers": headers + more}
+
+
 async def acquire(
     request: Any,
     entity_id: str,
@@ -178,7 +282,7 @@ async def acquire(
     adjusted through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
     by the middleware; where a framework catches everything, see `answer_of`.
     """
-    limiter = cast("RateLimiter", find_limiter(request).limiter)
+    limiter: RateLimiter = find_middleware(request).limiter
     lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
     await finish(find_leases(request).take(lease))
     return lease

@@ -23,12 +23,11 @@ from fastapi import Depends, params, routing
 from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
-from .middleware import Middleware
+from .asgi import ROUTE_RULES
+from .middleware import Middleware, find_middleware
 from .request import AsgiRequest
 from .request_leases import find_leases, finish, lease_of
-from .request_limiter import find_limiter
 from .rules import Rule
-from .startup import ROUTE_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from .bound_rules import BoundRule
     from .request import Request
-    from .request_limiter import RequestLimiter
     from .rules import Cost, Key
 
 _LEASE = "lease"
@@ -61,15 +59,15 @@ class Limited:
         refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
         self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
-        self._bound: WeakKeyDictionary[RequestLimiter, BoundRule] = WeakKeyDictionary()
+        self._bound: WeakKeyDictionary[Middleware[Any, Any], BoundRule] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
         """Take the tokens and return the lease, which is settled when the response is done."""
-        limiter, leases = find_limiter(connection), find_leases(connection)
-        rule = self._bound.get(limiter)
+        middleware, leases = find_middleware(connection), find_leases(connection)
+        rule = self._bound.get(middleware)
         if rule is None:
-            rule = self._bound[limiter] = limiter.bind(self.rule)
-        await finish(leases.take_for(rule, AsgiRequest(connection.scope, limiter.proxies)))
+            rule = self._bound[middleware] = middleware.bind(self.rule)
+        await finish(leases.take_for(rule, AsgiRequest(connection.scope, middleware.proxies)))
         lease: Lease = lease_of(connection)
         return lease
 

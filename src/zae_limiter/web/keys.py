@@ -2,28 +2,44 @@
 
 A request without a key is never without a limit: the client's address counts instead. Several lines of a header count
 together, as choosing one of them would let a client choose; equal ones count once.
+
+An app may read a header in several ways: the first line, the last, all lines joined with commas, the word after the
+scheme. A client must not choose a bucket by sending a header that the app and the limiter read differently, so every
+key that an app could find is looked at.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.addresses import prefix_length
-from ..core.errors import ValidationError
-from .credentials import MOST_KEYS, FoundKeys, SeveralKeysError, find_bearer_tokens, find_keys
+from ..core.errors import ValidationError, ZAELimiterError
 from .identity import Identity
 
 if TYPE_CHECKING:
     from .request import Request
 
+MOST_KEYS = 8
+"""A request with more keys than this is refused: each may be a query to a database."""
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_AUTHORIZATION = "authorization"
-_ON_SEVERAL = ("refuse", "address")
+_BEARER = "bearer"
+_SEPARATORS = re.compile(r"[,\s]+")
 
 Accept: TypeAlias = Callable[[str], bool | Awaitable[bool]]
+
+
+class SeveralKeysError(ZAELimiterError):
+    """A request carries several API keys, so nobody can say whose tokens it takes; the middleware answers 400.
+
+    The client's address is charged for it, once for each of the ``looked_up`` keys that ``accept`` was asked about.
+    """
+
+    def __init__(self, looked_up: int = 0) -> None:
+        super().__init__("The request carries several API keys.")
+        self.looked_up = looked_up
 
 
 def by_ip(ipv6_prefix: int = 64) -> Callable[[Request], Identity]:
@@ -56,7 +72,7 @@ def by_api_key(
     names = [_check_field_name(name) for name in (header if isinstance(header, list | tuple) else (header,))]
     if not names:
         raise ValidationError("header", header, "must be the name of a header, such as 'x-api-key', or several")
-    if on_several not in _ON_SEVERAL:
+    if on_several not in ("refuse", "address"):
         raise ValidationError("on_several", on_several, "must be 'refuse' or 'address'")
 
     def key(request: Request) -> Identity | Awaitable[Identity]:
@@ -117,21 +133,20 @@ def to_identity(value: object, request: Request) -> Identity:
 _fallback = by_ip()
 
 
-def _find_keys(request: Request, names: Sequence[str]) -> FoundKeys:
-    """Return what may be a key in the headers of these names."""
-    first, *others = (_find_in(request, name) for name in names)
-    if not others:
-        return first
-    texts, words, foreign = ([key for found in (first, *others) for key in found[place]] for place in range(3))
-    return FoundKeys(texts, words, foreign)
-
-
-def _find_in(request: Request, name: str) -> FoundKeys:
-    """Return what may be a key in one header; some frameworks read ``x_api_key`` as ``x-api-key``, so both count."""
-    lines = request.lines(name)
-    if "-" in name:
-        lines = [*lines, *request.lines(name.replace("-", "_"))]
-    return find_bearer_tokens(lines) if name == _AUTHORIZATION else find_keys(lines)
+def _find_keys(request: Request, names: Sequence[str]) -> _FoundKeys:
+    """Return what may be a key in these headers; some frameworks read ``x_api_key`` as ``x-api-key``, so both count."""
+    texts: list[str] = []
+    words: list[str] = []
+    foreign: list[str] = []
+    for name in names:
+        lines = request.lines(name)
+        if "-" in name:
+            lines = [*lines, *request.lines(name.replace("-", "_"))]
+        found = _read_bearer_tokens(lines) if name == "authorization" else _read_keys(lines)
+        texts += found.texts
+        words += found.words
+        foreign += found.foreign
+    return _FoundKeys(texts, words, foreign)
 
 
 def _ask_each(
@@ -172,3 +187,84 @@ def _check_field_name(name: object) -> str:
     if not isinstance(name, str) or not _FIELD_NAME.fullmatch(name):
         raise ValidationError("header", name, "must be the name of a header, such as 'x-api-key'")
     return name.lower()
+
+
+class _FoundKeys(NamedTuple):
+    """The keys in some header lines: ``texts`` are whole values, ``words`` what stands in them between separators.
+
+    ``foreign`` are words of other schemes, which are keys only if somebody knows them: some apps do not look at the
+    scheme.
+    """
+
+    texts: Sequence[str]
+    words: Sequence[str]
+    foreign: Sequence[str] = ()
+
+    @property
+    def distinct(self) -> list[str]:
+        """Every key once, whole values first."""
+        return list(dict.fromkeys((*self.texts, *self.words)))
+
+    @property
+    def only(self) -> str | None:
+        """The key, where all words are the same one: a key holds no comma and no space."""
+        return self.words[0] if len(set(self.words)) == 1 else None
+
+
+def _read_keys(lines: Iterable[str]) -> _FoundKeys:
+    """Return what may be a key in the lines of a header such as ``x-api-key``.
+
+    >>> _read_keys(["k1", " k1 "]).distinct, _read_keys(["k1,k2"]).distinct, _read_keys(["Bearer k1"]).only
+    (['k1'], ['k1,k2', 'k1', 'k2'], 'k1')
+    """
+    texts = [text for text in map(str.strip, lines) if text]
+    return _FoundKeys(texts, [word for text in texts for word in _split_words(text)])
+
+
+def _read_bearer_tokens(lines: Iterable[str]) -> _FoundKeys:
+    """Return what may be a token in the lines of ``authorization``.
+
+    A token belongs to the scheme Bearer or to none. Credentials of other schemes are no keys: they may differ from
+    request to request.
+
+    >>> _read_bearer_tokens(["bearer  k1"] * 2).distinct, _read_bearer_tokens(["Basic YTpi, Bearer k1"]).distinct
+    (['k1'], ['k1'])
+    """
+    texts: list[str] = []
+    words: list[str] = []
+    foreign: list[str] = []
+    different = list(dict.fromkeys(map(str.strip, lines)))
+    for line in (*different, ",".join(different)) if len(different) > 1 else different:  # some frameworks join them
+        scheme, *rest = line.split(None, 1) or [_BEARER]
+        if scheme.lower() == _BEARER or not rest:
+            texts += [text.strip() for text in rest] if scheme.lower() == _BEARER else [scheme]
+            words += _split_words(line)
+        else:
+            words += _find_bearer_words(line)
+            foreign += _find_words_after_schemes(line)
+    return _FoundKeys(texts, words, foreign)
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words between separators, without the name of the scheme."""
+    return [word for word in _SEPARATORS.split(text) if word and word.lower() != _BEARER]
+
+
+def _find_bearer_words(line: str) -> list[str]:
+    """Return the words of a line of another scheme that stand after Bearer or, at its beginning, after no scheme."""
+    found: list[str] = []
+    ours = True
+    for part in line.split(","):
+        words = part.split()
+        if len(words) > 1 or (words and words[0].lower() == _BEARER):
+            ours = words[0].lower() == _BEARER
+            words = words[1:]
+        if ours:
+            found += words
+    return found
+
+
+def _find_words_after_schemes(line: str) -> list[str]:
+    """Return the words of a line that an app would take for the token if it ignores the scheme."""
+    parts = [words for words in map(str.split, line.split(",")) if len(words) > 1]
+    return list(dict.fromkeys(word for words in (*parts, line.split()) for word in (words[1], words[-1])))

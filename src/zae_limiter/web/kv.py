@@ -18,9 +18,9 @@ from ..kv.cloudflare import check_ttl
 from ..kv.enforce import check_expiry, warn_unavailable
 from ..kv.port import TTL_SECONDS
 from . import answers
-from .channels import add_lines, send_answer
+from .asgi import add_lines, send_answer
 from .fields import Fields, omit_present
-from .limit_views import LimitView
+from .profiles import LimitView
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
 from .wsgi import start_answer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..kv import RateLimitResult
-    from . import channels, wsgi
+    from . import asgi, wsgi
     from .answers import Answer
     from .request import Request
 
@@ -105,12 +105,12 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         )
 
 
-class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
+class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):
     """Limits an ASGI app by client address."""
 
     _wanted = EnforceRateLimit
 
-    async def __call__(self, scope: channels.Scope, receive: channels.Receive, send: channels.Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one connection event: http is limited, the others pass through."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -126,7 +126,7 @@ class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
             await send_answer(self._answer(enforce, result), send, bodiless=request.method == "HEAD")
             return
 
-        async def send_with_lines(message: channels.Message) -> None:
+        async def send_with_lines(message: asgi.Message) -> None:
             if message["type"] == "http.response.start":
                 message = add_lines(message, self._lines(enforce, result))
             await send(message)
@@ -164,7 +164,7 @@ def create_rate_limit_middleware(
     ttl_seconds: int = TTL_SECONDS,
     client_header: str | None = WORKERS_HEADER,
     headers: Fields | str | Sequence[str] | None = "ietf",
-) -> Callable[[channels.App], AsgiKVMiddleware]:
+) -> Callable[[asgi.App], AsgiKVMiddleware]:
     """Return a function that puts the limiter in front of an ASGI app inside of a Python Worker.
 
     ``kv``: the binding of a KV namespace; or its name, if the environment comes with each request as ``scope["env"]``;

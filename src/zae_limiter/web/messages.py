@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.limit import Limit
-    from .channels import Message, Receive, Scope
+    from .asgi import Message, Receive, Scope
     from .rules import Cost, Key
 
 

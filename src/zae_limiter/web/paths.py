@@ -1,23 +1,31 @@
-"""The texts by which an app could route a request.
+"""The texts by which an app could route a request, and the prefixes that it takes off a path before.
 
 Frameworks differ in where they take a prefix off a path and in what they make of empty segments, dot segments and a
 target that does not begin with a slash. So a path that is not plain is read in each of these ways, once per request.
+
+A server tells its prefix in the scope. What the app adds by itself is found in it, where it can be: the ``root_path``
+of a FastAPI app that the middleware is around or that is mounted below it, and Django's ``FORCE_SCRIPT_NAME``. The rest
+has to be given.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlparse
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlparse
 
 from ..core.errors import ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import MutableMapping, Sequence
 
 LONGEST = 8_192
 """The longest path, in characters, that is compared with templates; HTTP asks servers for about as much."""
 
+_DEEPEST = 32
+"""How many wrappers are looked through for the app of a framework."""
 _ODD = re.compile(r"\A(?!/)|//|/\.\.?(?:/|\Z)|\n")
 """Parts of paths that frameworks read differently. A ``$`` in the pattern of a route ignores a line feed at the end."""
 
@@ -140,3 +148,160 @@ def _cut_prefixes(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
         yield base
         for prefix in prefixes[1:]:
             yield from prefix.cut(base)
+
+
+class Prefixes:
+    """The prefixes of one app: those of ``given``, and those that ``app`` shows."""
+
+    def __init__(self, given: object = None, app: object = None) -> None:
+        self._app = app
+        self._mounted: Sequence[tuple[str, Any]] | None = None
+        """The FastAPI apps below mounts; None until the first request, as mounts may be added until then."""
+        self._given = tuple(Prefix(text, anywhere=True) for text in _check_prefixes(given))
+        self._fastapi: Any = None
+        self._litestar: Any = None
+        self._is_quart = False
+        for each in _unwrap_app(app):
+            frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
+            if _is_fastapi(each):
+                self._fastapi = self._fastapi or each
+            if "litestar" in frameworks and hasattr(each, "routes"):
+                self._litestar = self._litestar or each
+            self._is_quart = self._is_quart or "quart" in frameworks
+
+    def read_environ(self, path: str) -> Paths:
+        """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
+        return read_path(path or "/", self._given)
+
+    def read_scope(self, scope: MutableMapping[str, Any]) -> Paths:
+        """Return every text by which an ASGI app could route a request."""
+        path: str = scope["path"] or "/"
+        root: str = scope.get("root_path") or ""
+        litestar = self._litestar or scope.get("litestar_app")
+        more: list[str] = []
+        if litestar is not None:
+            before = _find_original_path(scope, path)
+            routed = _tidy_path(before.split(root, 1)[-1] if root else before)
+            if "route_handler" in scope and path == routed:  # it has been routed, by just this text
+                return read_path(path)
+            more = [before] if before != path else []
+            more += _find_texts_below_mounts(litestar, _tidy_path(before), routed)
+        if self._is_quart and root and (path == root or not path.startswith(root)):
+            more.append("/ ")  # what Quart routes by where the path is not below the prefix
+        known = self._list_prefixes(root)
+        paths = read_path(path, known, [*more, *self._find_mounted_texts(path, known)])
+        # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
+        return paths._replace(astray=True) if path.endswith("\n") else paths
+
+    def _find_mounted_texts(self, path: str, known: Sequence[Prefix]) -> Iterator[str]:
+        """Yield the texts by which mounted apps with a prefix of their own route: the path of the mount, and the rest.
+
+        Such an app takes its own prefix off the whole path, and where that is not in front, it takes nothing off.
+        """
+        if self._mounted is None:
+            self._mounted = [found for each in _unwrap_app(self._app) for found in _find_mounted(each)]
+        for mount, app in self._mounted:
+            own = Prefix(app.root_path or "/")
+            if own.text.strip("/") and _may_be_below(mount, path, known):
+                rests = [*own.cut(path), *(() if own.is_plainly_in_front(path) else (path,))]
+                front = known[0] if known and known[0].is_plainly_in_front(path) else None
+                main = path if front is None else path[len(front.text) :] or "/"
+                yield from (f"{mount}{rest}" for rest in rests if f"{mount}{rest}" != main)
+
+    def _list_prefixes(self, root: str) -> Sequence[Prefix]:
+        """Return the prefixes, the server's first. One that the app has by itself stands in place of it."""
+        own = [found for found in (getattr(self._fastapi, "root_path", None), _read_script_name()) if found]
+        if not (root or own):
+            return self._given
+        known = [Prefix(found) for found in own if found.strip("/")]
+        if root.strip("/"):
+            # Litestar takes it off wherever it stands first
+            known.insert(0, Prefix(root, anywhere=True, sure=all(found == root for found in own)))
+        return [*known, *self._given]
+
+
+def _check_prefixes(given: object) -> Iterator[str]:
+    if given is None:
+        return
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValidationError("prefixes", given, "must be a list; put brackets around it")
+    for text in given:
+        if not isinstance(text, str) or not text.startswith("/") or not text.strip("/"):
+            raise ValidationError("prefixes", text, "must be a path such as '/api'")
+        yield text.rstrip("/")
+
+
+def _unwrap_app(app: object) -> Iterator[object]:
+    """Yield an app, the object that it is a method of, and the apps inside, as middleware usually holds them."""
+    for _ in range(_DEEPEST):
+        if app is None:
+            return
+        app = getattr(app, "__self__", app)
+        yield app
+        app = getattr(app, "app", None)
+
+
+def _is_fastapi(app: object) -> bool:
+    """Return whether it is an app of FastAPI."""
+    kinds = {kind.__module__.partition(".")[0] for kind in type(app).__mro__}
+    return "fastapi" in kinds and hasattr(app, "root_path")
+
+
+def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Yield the FastAPI apps in the mounts of an app, and in those below, each with the path of its mount."""
+    routes = getattr(app, "routes", None)
+    if not isinstance(routes, list | tuple) or id(app) in around:
+        return
+    for prefix, route in _flatten_routes(routes):
+        at = f"{mount}{prefix}{getattr(route, 'path', '')}".rstrip("/")
+        for below in _unwrap_app(getattr(route, "app", None)):
+            if _is_fastapi(below):
+                yield at, below
+            yield from _find_mounted(below, at, around | {id(app)})
+
+
+def _may_be_below(mount: str, path: str, known: Sequence[Prefix]) -> bool:
+    """Return whether ``path``, as it is or without a prefix, begins like the path of a mount."""
+    start = mount.partition("{")[0]
+    return any(text.startswith(start) for text in (path, *(cut for prefix in known for cut in prefix.cut(path))))
+
+
+def _flatten_routes(routes: Iterable[Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield routes with the prefix of their paths, also of included routers, which newer FastAPI keeps apart."""
+    for route in routes:
+        router = getattr(route, "original_router", None)
+        if router is None:
+            yield before, route
+        else:
+            prefix = getattr(getattr(route, "include_context", None), "prefix", "")
+            yield from _flatten_routes(router.routes, f"{before}{prefix}")
+
+
+def _read_script_name() -> str:
+    """Return Django's setting, if Django is in use."""
+    module = sys.modules.get("django.conf")
+    if module is None or not module.settings.configured:
+        return ""
+    name: str = module.settings.FORCE_SCRIPT_NAME or ""
+    return name
+
+
+def _find_original_path(scope: MutableMapping[str, Any], path: str) -> str:
+    """Return the path of the request, which Litestar replaces in the scope by the text that it has routed by."""
+    raw: bytes | None = scope.get("raw_path") if "route_handler" in scope else None
+    return path if raw is None else unquote(raw.partition(b"?")[0].decode("utf-8", "replace"))
+
+
+def _tidy_path(path: str) -> str:
+    """Return a path as Litestar routes it."""
+    return re.sub("//+", "/", f"/{path.strip('/')}")
+
+
+def _find_texts_below_mounts(litestar: Any, *paths: str) -> Iterator[str]:
+    """Yield paths with a slash behind a mount: Litestar takes ``/filesx`` for ``x`` below ``/files``."""
+    for route in litestar.routes:
+        if getattr(getattr(route, "route_handler", None), "is_mount", False):
+            mount: str = route.path
+            for path in paths:
+                if path.startswith(mount) and path[len(mount) :][:1] not in ("", "/"):
+                    yield f"{mount}/{path[len(mount) :]}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from ..limiter.lease_core import LeaseCore
 from ..logs import WEB_SETTLEMENT_FAILED, tell
-from .credentials import SeveralKeysError
+from .keys import SeveralKeysError
 from .paths import PathTooLong
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Pending: TypeAlias = Coroutine[Any, Any, None] | None
     """The rest of something that is still to be awaited; None where it is done."""
+    Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
+    """A lease, the log message where the step fails, and the step."""
 
 T = TypeVar("T")
 
@@ -26,8 +28,6 @@ LEASES = "zae_limiter.leases"
 """The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
 REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
 """The errors that the middleware answers by itself."""
-_UNANSWERED = 500
-"""The status with which a server answers for an app that has raised."""
 
 
 class RequestLeases:
@@ -100,9 +100,12 @@ class RequestLeases:
         self.leases.append(lease)
         if rule is not None and rule.rule.refund:
             self._refundable = (*self._refundable, (lease, rule))
-        if self.refusal is not None:
-            _charge_look_ups(lease, self.refusal)
-            raise self.refusal
+        refusal = self.refusal
+        if refusal is not None:
+            cost = lease.consumed
+            for _ in range(1, refusal.looked_up):  # as much again for each key that was looked up, but the first
+                lease.adjust_nowait(cost)
+            raise refusal
         if self._settled:  # the response is done: from here on every change of the lease is a write of its own
             lease.try_exit(final=False)
 
@@ -128,7 +131,7 @@ class RequestLeases:
         """Charge the failure that the answer is, once; errors are only logged."""
         await _finish_all(self._charge_steps())
 
-    def _charge_steps(self) -> list[_Step]:
+    def _charge_steps(self) -> list[Step]:
         failed, self.failed, self._watched = self.failed, (), ()
         times = max(1, self._guesses)
         return [(lease, "failure not counted: %s", partial(lease.charge, times)) for lease in failed]
@@ -154,7 +157,7 @@ class RequestLeases:
         if untouched and self._guesses:
             self.failed = [lease for lease, _ in self._watched]
         elif untouched and not refused:
-            self.note_status(_UNANSWERED)
+            self.note_status(500)
         await self.settle(refused=untouched and refused and not isinstance(error, SeveralKeysError))
 
     async def settle(self, *, refused: bool = False) -> None:
@@ -167,16 +170,11 @@ class RequestLeases:
         if self._settled:
             return
         self._settled = True
-        exits: list[_Step] = [
+        exits: list[Step] = [
             (lease, "settlement failed: %s", partial(lease.exit, give_back=refused or lease in self._free, final=False))
             for lease in reversed(self.leases)
         ]
         await _finish_all([*exits, *self._charge_steps()])
-
-
-if TYPE_CHECKING:
-    _Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
-    """A lease, the log message where the step fails, and the step."""
 
 
 async def finish(pending: Awaitable[T] | None) -> None:
@@ -185,7 +183,7 @@ async def finish(pending: Awaitable[T] | None) -> None:
         await pending
 
 
-async def _finish_all(steps: Iterable[_Step]) -> None:
+async def _finish_all(steps: Iterable[Step]) -> None:
     """Take every step and log those that fail. A cancellation is raised when all have been taken."""
     interrupted: BaseException | None = None
     for lease, message, step in steps:
@@ -197,13 +195,6 @@ async def _finish_all(steps: Iterable[_Step]) -> None:
             interrupted = cancelled
     if interrupted is not None:
         raise interrupted
-
-
-def _charge_look_ups(lease: AnyLease, refusal: SeveralKeysError) -> None:
-    """Charge as much again as the lease has taken for each key that was looked up, but the first."""
-    cost = lease.consumed
-    for _ in range(1, refusal.looked_up):
-        lease.adjust_nowait(cost)
 
 
 def find_in_request(request: Any, key: str, kind: type[T]) -> T:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from ..runtime.blocking import run
 from .answers import Answer
 from .fields import omit_present
-from .middleware import Middleware
+from .middleware import MIDDLEWARE, Middleware, find_middleware
 from .request import WsgiRequest
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
-from .request_limiter import LIMITER, find_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import SyncLease
     from ..sync.facade import SyncRateLimiter
-    from .request_limiter import RequestLimiter
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -50,12 +48,12 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        limiter = environ[LIMITER] = self.limiter
-        request = WsgiRequest(environ, limiter.proxies, self._prefixes)
+        environ[MIDDLEWARE] = self
+        request = WsgiRequest(environ, self.proxies, self.prefixes)
         environ[LEASES] = leases = RequestLeases(environ.get(LEASES))
-        exchange = Exchange(limiter, request, leases, start_response)
+        exchange = Exchange(self, request, leases, start_response)
         try:
-            pending = limiter.admit(request, leases)
+            pending = self.admit(request, leases)
             if pending is not None:
                 run(pending)
             source = self.app(environ, exchange.start_response)
@@ -75,9 +73,13 @@ class Exchange:
     """The answer to one request, watched: has it been promised, has it begun."""
 
     def __init__(
-        self, limiter: RequestLimiter, request: WsgiRequest, leases: RequestLeases, start_response: StartResponse
+        self,
+        middleware: RateLimitMiddleware,
+        request: WsgiRequest,
+        leases: RequestLeases,
+        start_response: StartResponse,
     ) -> None:
-        self._limiter = limiter
+        self._middleware = middleware
         self._request = request
         self._start_response = start_response
         self._promised = False
@@ -93,7 +95,7 @@ class Exchange:
         present = {name.lower(): value for name, value in headers}
         length = present.get("content-length", "")
         self._length = int(length) if length.isdecimal() else None
-        lines = omit_present(self._limiter.lines(self.leases), present.keys())
+        lines = omit_present(self._middleware.lines(self.leases), present.keys())
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
         def begin_and_write(data: bytes) -> Any:
@@ -128,7 +130,7 @@ class Exchange:
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
-        made = run(self._limiter.respond(self._request, error))
+        made = run(self._middleware.respond(self._request, error))
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
         if isinstance(made, Answer):
             return start_answer(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
@@ -199,7 +201,7 @@ def acquire(
     ``request``: the WSGI environment, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
     ``limits`` and ``max_wait`` are as for `SyncRateLimiter.acquire`.
     """
-    limiter = cast("SyncRateLimiter", find_limiter(request).limiter)
+    limiter: SyncRateLimiter = find_middleware(request).limiter
     lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
     run(finish(find_leases(request).take(lease)))
     return lease
