@@ -6,23 +6,52 @@ use up the writes of a store that takes one a second per key. Whatever fails let
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from ..clock import Clock, SystemClock
+from ..core import addresses
 from ..core.errors import RateLimiterClosedError, ValidationError
 from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
 from ..runtime.blocking import run
-from .bucket import TokenBucket
-from .identity import ClientIdentity
-from .policy import RateLimitPolicy
+from .bucket import RateLimitPolicy, TokenBucket
 from .state import CorruptStateError
 
 if TYPE_CHECKING:
-    from .port import RateLimitRepository
+    from .repositories import RateLimitRepository
 
+UNKNOWN = "unknown"
+"""The address of all clients whose address cannot be read: they share a bucket and are never exempt."""
 _LARGEST_SKEW_MS = 86_400_000
 """Clocks of workers differ; an instant more than a day ahead of ours is a corrupt one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A client by its normalised address; the key shows a hash of it only."""
+
+    normalized_ip: str
+    key_hash: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha256(self.normalized_ip.encode()).hexdigest()
+        object.__setattr__(self, "key_hash", digest[:16])
+
+    @classmethod
+    def from_ip(cls, raw: str | None, ipv6_prefix: int = 64) -> ClientIdentity:
+        """Return the client at an address as a server or a header writes it.
+
+        Port, brackets and zone are dropped, IPv4 inside IPv6 is IPv4, and IPv6 is cut to the network of ``ipv6_prefix``
+        bits that one client has at its disposal.
+        """
+        address = addresses.parse(raw) if isinstance(raw, str) else None
+        return cls(UNKNOWN if address is None else addresses.network(address, ipv6_prefix))
+
+    @property
+    def kv_key(self) -> str:
+        """The key of the client's bucket."""
+        return f"rate_limit:ip:{self.key_hash}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ inside of the app, or when the rule refunds the status; an exception that nobody
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError
@@ -246,25 +247,28 @@ class Handshake:
 
 async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
     """Send an answer, without its body where the request was ``HEAD``; ``kind`` is how its messages are called."""
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": _encode_lines(answer.headers)})
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": [*map(_encode_line, answer.headers)]})
     await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
 
 
-def _encode_lines(lines: Sequence[Line]) -> list[tuple[bytes, bytes]]:
-    return [(encode_name(name), value.encode("latin-1")) for name, value in lines]
+@lru_cache(1024)
+def _encode_line(line: Line) -> tuple[bytes, bytes]:
+    """Return a line of an answer as ASGI has it; refusals of one rule say much the same."""
+    name, value = line
+    return encode_name(name), value.encode("latin-1")
 
 
 def add_lines(message: Message, lines: list[Line]) -> Message:
     """Return the start of a response with more header lines; fields that it has already stay as they are."""
     headers = [*message.get("headers", ())]
-    more = _encode_lines(lines)
-    names = dict(more)
+    more = {encode_name(name): value.encode("latin-1") for name, value in lines}
     for name, _ in headers:
-        if bytes(name).lower() in names:
+        if bytes(name).lower() in more:
             present = {bytes(name).lower().decode("latin-1") for name, _ in headers}
-            more = _encode_lines(omit_present(lines, present))
+            more = {encode_name(name): value.encode("latin-1") for name, value in omit_present(lines, present)}
             break
-    return {**message, "headers": headers + more}
+    headers += more.items()
+    return {**message, "headers": headers}
 
 
 async def acquire(

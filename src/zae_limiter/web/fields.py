@@ -132,11 +132,11 @@ class Fields:
         for status in statuses:
             if status.entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, status.entity_id
-            name, limit, left = self.policy_name(depth, status.limit_name), status.limit, status.available
+            name = self.policy_name(depth, status.limit_name)
             if name is not None:
                 seconds = status.retry_after_seconds if status.exceeded else None
                 retry_in_ms = None if seconds is None else round(seconds * MILLI)
-                views.append(new_view((name, limit, left if left > 0 else 0, _full_in_ms(limit, left), retry_in_ms)))
+                views.append(_view(name, status.limit, status.available, retry_in_ms))
         return views
 
     def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
@@ -149,7 +149,7 @@ class Fields:
                     depth, owner = depth + 1, level
                 name = self.policy_name(depth, limit.name)
                 if name is not None:
-                    views.append(new_view((name, limit, left if left > 0 else 0, _full_in_ms(limit, left), None)))
+                    views.append(_view(name, limit, left, None))
         return views
 
     def lines(
@@ -190,9 +190,10 @@ class Fields:
         return self._writers.setdefault(policies, chosen)
 
 
-def _full_in_ms(limit: Limit, left: int) -> int:
+def _view(name: str, limit: Limit, left: int, retry_in_ms: int | None) -> LimitView:
     missing = limit.capacity - left if left < limit.capacity else 0
-    return -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+    full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+    return new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms))
 
 
 def merge_names(views: Sequence[LimitView]) -> Sequence[LimitView]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
-from ..kv.cloudflare import check_ttl
 from ..kv.enforce import check_expiry, warn_unavailable
-from ..kv.port import TTL_SECONDS
+from ..kv.repositories import TTL_SECONDS, check_ttl
 from . import answers
 from .asgi import add_lines, send_answer
 from .fields import Fields, omit_present

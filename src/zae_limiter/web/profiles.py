@@ -134,10 +134,7 @@ def ietf_11(policies: Sequence[Policy]) -> Writer:
     constant = ("RateLimit-Policy", ", ".join(rates))
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        items = []
-        for place, start in starts:
-            view = views[place]
-            items.append(f"{start}{view.remaining};t={_window(view, wait_ms)}")
+        items = [f"{start}{views[place].remaining};t={_window(views[place], wait_ms)}" for place, start in starts]
         return [constant, ("RateLimit", ", ".join(items))]
 
     return write
@@ -146,9 +143,7 @@ def ietf_11(policies: Sequence[Policy]) -> Writer:
 def _window(view: LimitView, wait_ms: int | None) -> int:
     """Return the effective window in seconds."""
     _, _, _, full_in_ms, retry_in_ms = view
-    if wait_ms is not None and retry_in_ms is not None:
-        full_in_ms = wait_ms
-    seconds = -(-full_in_ms // MILLI) or 1
+    seconds = -(-(full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms) // MILLI) or 1
     return seconds if seconds < MAX_INTEGER else MAX_INTEGER
 
 

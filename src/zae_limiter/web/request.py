@@ -119,8 +119,11 @@ class AsgiRequest(Request):
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        wanted = encode_name(name)
-        return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
+        wanted, lines = encode_name(name), []
+        for found, value in self.raw.get("headers", ()):
+            if found == wanted:
+                lines.append(value.decode("latin-1"))
+        return lines
 
     @property
     def user(self) -> str | None:

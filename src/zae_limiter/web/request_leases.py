@@ -85,18 +85,10 @@ class RequestLeases:
         if not lease.degraded:
             self._watched = (*self._watched, (lease, rule))
 
-    def take(self, lease: AnyLease, rule: BoundRule | None = None) -> Pending:
-        """Enter a lease and hold it as long as the response lasts. Raises as an acquire does."""
-        if not lease.try_enter():
+    def take(self, lease: AnyLease, rule: BoundRule | None = None, *, entered: bool = False) -> Pending:
+        """Enter a lease unless it was ``entered``, and hold it as long as the response lasts. Raises as an acquire."""
+        if not entered and not lease.try_enter():
             return self._take_waiting(lease, rule)
-        self._hold(lease, rule)
-        return None
-
-    async def _take_waiting(self, lease: AnyLease, rule: BoundRule | None) -> None:
-        await finish(lease.enter())
-        self._hold(lease, rule)
-
-    def _hold(self, lease: AnyLease, rule: BoundRule | None) -> None:
         self.leases.append(lease)
         if rule is not None and rule.rule.refund:
             self._refundable = (*self._refundable, (lease, rule))
@@ -108,6 +100,11 @@ class RequestLeases:
             raise refusal
         if self._settled:  # the response is done: from here on every change of the lease is a write of its own
             lease.try_exit(final=False)
+        return None
+
+    async def _take_waiting(self, lease: AnyLease, rule: BoundRule | None) -> None:
+        await finish(lease.enter())
+        self.take(lease, rule, entered=True)
 
     def _refuse(self, error: SeveralKeysError) -> None:
         """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.

@@ -1,15 +1,18 @@
-"""Buckets in Cloudflare Workers KV: through the REST API, or through the binding of a Python Worker."""
+"""Where the buckets are: the port to a key-value store, and its adapters."""
 
 from __future__ import annotations
 
+import heapq
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote
 
+from ..clock import Clock, SystemClock
 from ..core.errors import AccessDeniedError, RateLimiterUnavailable, ValidationError
-from ..core.limit import MAX_PERIOD_SECONDS, seconds, whole
-from .port import TTL_SECONDS
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, seconds, whole
+from ..forks import protect
 from .state import decode, encode
 
 if TYPE_CHECKING:
@@ -19,14 +22,124 @@ if TYPE_CHECKING:
 
     from .bucket import TokenBucket
 
+TTL_SECONDS = 300
 LEAST_TTL_SECONDS = 60
 """The shortest expiry that Workers KV accepts."""
-
 API = "https://api.cloudflare.com/client/v4"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOKEN = re.compile(r"[!-~]+")
 _BASE_URL = re.compile(r"(?:https://|http://(?:127\.0\.0\.1|localhost|\[::1])(?=[:/]|\Z))[^\s?#@]*")
-_TEXT = {"content-type": "text/plain; charset=utf-8"}
+
+
+class RateLimitRepository(Protocol):
+    """Buckets by key. Nothing is expected to be atomic, and whatever fails is raised.
+
+    A repository that forgets may have ``ttl_seconds``: a policy whose buckets take longer to fill is then refused. One
+    that can serve only async code has ``blocking = False``. One that holds connections has ``async def close()``.
+    """
+
+    async def get(self, key: str) -> TokenBucket | None:
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
+        ...
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        """Store a bucket under ``key`` for ``ttl_seconds``."""
+        ...
+
+
+class _Entry(NamedTuple):
+    bucket: TokenBucket
+    expires_ms: int
+
+
+class DictRepository:
+    """Buckets in this process; usable from any number of threads and event loops at once.
+
+    When there are more than ``max_entries``, expired ones go, then those that were fullest when they were last written,
+    the longest untouched first. A new client's bucket is among the fullest, so a flood of new addresses washes out
+    itself and never the empty bucket of whoever sends it.
+
+    ``ttl_seconds``: after how many seconds without a write a bucket expires. ``clock``: the system's unless given.
+    ``max_entries``: how many buckets are kept at most.
+    """
+
+    blocking = True
+
+    def __init__(self, ttl_seconds: int = TTL_SECONDS, clock: Clock | None = None, max_entries: int = 100_000) -> None:
+        self.ttl_seconds: int = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
+        self.max_entries: int = whole("max_entries", max_entries, 1, MAX_AMOUNT, "entries")
+        self.clock: Clock = clock or SystemClock()
+        self.evicted: int = 0
+        """How many buckets were dropped for want of room before they had expired."""
+        self._entries: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
+        protect(self._lock)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(self, key: str) -> TokenBucket | None:
+        """Return the bucket under ``key``, None if there is none or it has expired."""
+        now_ms = self.clock.now_ms()
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            if found.expires_ms <= now_ms:
+                del self._entries[key]
+                return None
+            return found.bucket
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        """Store a bucket for ``ttl_seconds``, counted from its own instant if our clock is behind that."""
+        now_ms = self.clock.now_ms()
+        expires_ms = max(now_ms, bucket.last_refill_ms) + self.ttl_seconds * 1000
+        with self._lock:
+            self._entries[key] = _Entry(bucket, expires_ms)
+            if len(self._entries) > self.max_entries:
+                self._evict(key, now_ms)
+
+    def _evict(self, newest: str, now_ms: int) -> None:
+        """Make room for several buckets at once, so that one scan serves them all."""
+        for key in [key for key, entry in self._entries.items() if entry.expires_ms <= now_ms]:
+            del self._entries[key]
+        if len(self._entries) <= self.max_entries:
+            return
+        others = (key for key in self._entries if key != newest)
+        for key in heapq.nsmallest(max(1, self.max_entries // 64), others, key=self._emptiness):
+            del self._entries[key]
+            self.evicted += 1
+
+    def _emptiness(self, key: str) -> tuple[float, int]:
+        bucket, expires_ms = self._entries[key]
+        return -bucket.tokens / bucket.capacity, expires_ms
+
+
+class RedisRepository:
+    """Buckets over a ``client`` of redis-py, asyncio or blocking, which stays yours to configure and to close.
+
+    ``ttl_seconds``: after how many seconds without a write a bucket expires.
+    """
+
+    def __init__(self, client: Any, ttl_seconds: int = TTL_SECONDS) -> None:
+        if not callable(getattr(client, "execute_command", None)):
+            raise ValidationError("client", type(client).__name__, "must be a client such as redis.Redis.from_url(...)")
+        self.ttl_seconds: int = whole("ttl_seconds", ttl_seconds, 1, MAX_PERIOD_SECONDS, "seconds")
+        self.blocking: bool = not inspect.iscoroutinefunction(client.execute_command)
+        self._client = client
+
+    async def get(self, key: str) -> TokenBucket | None:
+        """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
+        state = self._client.get(key)
+        if inspect.isawaitable(state):
+            state = await state
+        return None if state is None else decode(state)
+
+    async def save(self, key: str, bucket: TokenBucket) -> None:
+        """Store a bucket under ``key``; value and expiry are one command."""
+        done = self._client.set(key, encode(bucket), ex=self.ttl_seconds)
+        if inspect.isawaitable(done):
+            await done
 
 
 class CloudflareRepository:
@@ -54,7 +167,9 @@ class CloudflareRepository:
         namespace = _check_text("namespace_id", namespace_id, _ID, "must be an id as the dashboard shows it")
         base = _check_text("base_url", base_url, _BASE_URL, "must be an https URL, without query or user")
         self.ttl_seconds: int = check_ttl(ttl_seconds)
-        self._rights = {"authorization": f"Bearer {_check_token(api_token)}"}
+        if not isinstance(api_token, str) or not _TOKEN.fullmatch(api_token):  # before an error of httpx shows it
+            raise ValidationError("api_token", "***", "must be a token of printable ASCII characters without spaces")
+        self._rights = {"authorization": f"Bearer {api_token}"}
         self._values = f"{base.rstrip('/')}/accounts/{account}/storage/kv/namespaces/{namespace}/values/"
         self._timeout = seconds("timeout", timeout, zero=False)
         self._own = client is None
@@ -74,8 +189,9 @@ class CloudflareRepository:
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
         """Store a bucket under ``key`` for ``ttl_seconds``."""
+        headers = {"content-type": "text/plain; charset=utf-8"}
         options = {"params": {"expiration_ttl": self.ttl_seconds}, "content": encode(bucket)}
-        _check_status(await self._request("PUT", key, _TEXT, **options))
+        _check_status(await self._request("PUT", key, headers, **options))
 
     async def close(self) -> None:
         """Close the client if it was opened here."""
@@ -145,13 +261,6 @@ def _check_status(answer: httpx.Response) -> None:
 def check_ttl(value: object) -> int:
     """Check an expiry in seconds against what Workers KV accepts, and return it."""
     return whole("ttl_seconds", value, LEAST_TTL_SECONDS, MAX_PERIOD_SECONDS, "seconds")
-
-
-def _check_token(value: object) -> str:
-    """Check that a token is fit for a header, before an error of the HTTP library shows it; return it."""
-    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        raise ValidationError("api_token", "***", "must be a token of printable ASCII characters without spaces")
-    return value
 
 
 def _check_text(field: str, value: object, pattern: re.Pattern[str], reason: str) -> str:
