@@ -96,19 +96,33 @@ class EnforceRateLimit:
         """
         self._check_open()
         key = (client if isinstance(client, ClientIdentity) else ClientIdentity.from_ip(client)).kv_key
+        policy, limit = self.policy, self.policy.bucket_capacity
         try:
-            found = await self._load(key)
+            found = await self.repository.get(key)
+        except CorruptStateError as error:
+            _warn_reset(key, error.reason, error.excerpt)
+            found = None
         except Exception as error:
             warn_unavailable("reading", key, error)
-            return RateLimitResult(True, 0, 0, self.policy.bucket_capacity, self.clock.now_ms(), degraded=True)
+            return RateLimitResult(True, 0, 0, limit, self.clock.now_ms(), degraded=True)
         now_ms = self.clock.now_ms()
-        bucket = self._refill(key, found, now_ms)
+        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
+            _warn_reset(key, "lastRefill is more than a day ahead", repr(found))
+            found = None
+        bucket = TokenBucket.create(limit, now_ms) if found is None else found.refill(policy, now_ms)
         left = bucket.consume()
         if left is None:
-            return self._refuse(key, bucket, now_ms)
-        saved = await self._save(key, left)
-        full_ms = now_ms + left.full_ms(self.policy, now_ms)
-        return RateLimitResult(True, left.tokens, 0, self.policy.bucket_capacity, full_ms, degraded=not saved)
+            wait_ms = bucket.ready_ms(policy, now_ms)
+            message = "rate limit exceeded: next token in %d ms"
+            tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
+            return RateLimitResult(False, 0, wait_ms, limit, now_ms + wait_ms)
+        degraded = False
+        try:
+            await self.repository.save(key, left)
+        except Exception as error:
+            warn_unavailable("writing", key, error)
+            degraded = True
+        return RateLimitResult(True, left.tokens, 0, limit, now_ms + left.full_ms(policy, now_ms), degraded)
 
     async def close(self) -> None:
         """Close the connections of the repository, if it has any of its own; closing twice is fine.
@@ -131,36 +145,6 @@ class EnforceRateLimit:
         if self._closed:
             raise RateLimiterClosedError
 
-    async def _load(self, key: str) -> TokenBucket | None:
-        try:
-            return await self.repository.get(key)
-        except CorruptStateError as error:
-            _reset(key, error.reason, error.excerpt)
-            return None
-
-    def _refill(self, key: str, found: TokenBucket | None, now_ms: int) -> TokenBucket:
-        """Return the bucket as of now; a new one if there is none, or if it is from the future beyond any skew."""
-        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
-            _reset(key, "lastRefill is more than a day ahead", repr(found))
-            found = None
-        if found is None:
-            return TokenBucket.create(self.policy.bucket_capacity, now_ms)
-        return found.refill(self.policy, now_ms)
-
-    def _refuse(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
-        wait_ms = bucket.ready_ms(self.policy, now_ms)
-        message = "rate limit exceeded: next token in %d ms"
-        tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
-        return RateLimitResult(False, 0, wait_ms, self.policy.bucket_capacity, now_ms + wait_ms)
-
-    async def _save(self, key: str, bucket: TokenBucket) -> bool:
-        try:
-            await self.repository.save(key, bucket)
-        except Exception as error:
-            warn_unavailable("writing", key, error)
-            return False
-        return True
-
 
 class SyncEnforceRateLimit:
     """`EnforceRateLimit` for blocking code: the same use case, over a repository whose awaits all finish at once."""
@@ -172,21 +156,9 @@ class SyncEnforceRateLimit:
             reason = "serves async code only; pass a blocking client, or use EnforceRateLimit"
             raise ValidationError("repository", type(repository).__name__, reason)
         self._work = EnforceRateLimit(repository, policy, clock)
-
-    @property
-    def repository(self) -> RateLimitRepository:
-        """Where the buckets are."""
-        return self._work.repository
-
-    @property
-    def policy(self) -> RateLimitPolicy:
-        """The policy of every client."""
-        return self._work.policy
-
-    @property
-    def clock(self) -> Clock:
-        """The clock by which it decides."""
-        return self._work.clock
+        self.repository: RateLimitRepository = repository
+        self.policy: RateLimitPolicy = self._work.policy
+        self.clock: Clock = self._work.clock
 
     def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
         """Take a token for a request of ``client``, as `EnforceRateLimit.check` does."""
@@ -212,7 +184,7 @@ def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:
         raise ValidationError("ttl_seconds", ttl_seconds, reason)
 
 
-def _reset(key: str, reason: str, state: str) -> None:
+def _warn_reset(key: str, reason: str, state: str) -> None:
     details = {"kv_key": key, "reason": reason, "state": state}
     tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **details)
 

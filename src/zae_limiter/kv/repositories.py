@@ -6,7 +6,7 @@ import heapq
 import inspect
 import re
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from ..clock import Clock, SystemClock
@@ -47,11 +47,6 @@ class RateLimitRepository(Protocol):
         ...
 
 
-class _Entry(NamedTuple):
-    bucket: TokenBucket
-    expires_ms: int
-
-
 class DictRepository:
     """Buckets in this process; usable from any number of threads and event loops at once.
 
@@ -71,7 +66,8 @@ class DictRepository:
         self.clock: Clock = clock or SystemClock()
         self.evicted: int = 0
         """How many buckets were dropped for want of room before they had expired."""
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, tuple[TokenBucket, int]] = {}
+        """Each bucket and when it expires."""
         self._lock = threading.Lock()
         protect(self._lock)
 
@@ -82,26 +78,24 @@ class DictRepository:
         """Return the bucket under ``key``, None if there is none or it has expired."""
         now_ms = self.clock.now_ms()
         with self._lock:
-            found = self._entries.get(key)
-            if found is None:
-                return None
-            if found.expires_ms <= now_ms:
-                del self._entries[key]
-                return None
-            return found.bucket
+            bucket, expires_ms = self._entries.get(key, (None, now_ms))
+            if expires_ms > now_ms:
+                return bucket
+            self._entries.pop(key, None)
+            return None
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
         """Store a bucket for ``ttl_seconds``, counted from its own instant if our clock is behind that."""
         now_ms = self.clock.now_ms()
         expires_ms = max(now_ms, bucket.last_refill_ms) + self.ttl_seconds * 1000
         with self._lock:
-            self._entries[key] = _Entry(bucket, expires_ms)
+            self._entries[key] = (bucket, expires_ms)
             if len(self._entries) > self.max_entries:
                 self._evict(key, now_ms)
 
     def _evict(self, newest: str, now_ms: int) -> None:
         """Make room for several buckets at once, so that one scan serves them all."""
-        for key in [key for key, entry in self._entries.items() if entry.expires_ms <= now_ms]:
+        for key in [key for key, (_, expires_ms) in self._entries.items() if expires_ms <= now_ms]:
             del self._entries[key]
         if len(self._entries) <= self.max_entries:
             return
