@@ -50,18 +50,17 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
         """Serve one request."""
         environ[MIDDLEWARE] = self
         request = WsgiRequest(environ, self.proxies, self.prefixes)
-        environ[LEASES] = leases = RequestLeases(environ.get(LEASES))
-        exchange = Exchange(self, request, leases, start_response)
+        exchange = Exchange(self, request, start_response)
         try:
-            pending = self.admit(request, leases)
+            pending = self.admit(request, exchange.leases)
             if pending is not None:
                 run(pending)
             source = self.app(environ, exchange.start_response)
-            return SizedBody(exchange, source) if isinstance(source, Sized) else Body(exchange, source)
+            return (SizedBody if isinstance(source, Sized) else Body)(exchange, source)
         except Exception as error:
             return exchange.answer_error(error)
         except BaseException:
-            run(leases.settle())
+            run(exchange.leases.settle())
             raise
 
     def close(self) -> None:
@@ -72,21 +71,16 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 class Exchange:
     """The answer to one request, watched: has it been promised, has it begun."""
 
-    def __init__(
-        self,
-        middleware: RateLimitMiddleware,
-        request: WsgiRequest,
-        leases: RequestLeases,
-        start_response: StartResponse,
-    ) -> None:
+    begun = False
+    _promised = False
+    _length: int | None = None
+    """How many bytes are still to come, if the app has said so."""
+
+    def __init__(self, middleware: RateLimitMiddleware, request: WsgiRequest, start_response: StartResponse) -> None:
         self._middleware = middleware
         self._request = request
         self._start_response = start_response
-        self._promised = False
-        self._length: int | None = None
-        """How many bytes are still to come, if the app has said so."""
-        self.leases = leases
-        self.begun = False
+        self.leases = request.raw[LEASES] = RequestLeases(request.raw.get(LEASES))
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Take the app's promise of an answer, and add the header lines that tell how much is left."""
