@@ -7,6 +7,7 @@ long is hashed; ``~`` marks a hash and is therefore encoded elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -48,9 +49,8 @@ class Identity:
     """Valid for every ``kind`` and ``value``, and a different one for each."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "entity_id", _make_entity_id(_check_text("kind", self.kind), _check_text("value", self.value))
-        )
+        made = _make_entity_id(_check_text("kind", self.kind), _check_text("value", self.value))
+        object.__setattr__(self, "entity_id", made)
 
     @classmethod
     def ip(cls, address: Address | str | None, ipv6_prefix: int = 64) -> Identity:
@@ -85,30 +85,18 @@ def _identify_address(address: Address | str | None, ipv6_prefix: int) -> Identi
 
 
 def _make_entity_id(kind: str, value: str) -> str:
-    if kind == _ENTITY and _is_valid_id(value):
-        return value
+    if kind == _ENTITY:
+        with contextlib.suppress(InvalidIdentifierError):
+            if not names.entity_id(value).startswith(_TAGS):
+                return value
     tag = kind if kind in _KINDS else _OTHER
     if len(kind) + len(value) <= _LONGEST:
-        made = f"{tag}:{_encode_body(kind, value)}"
+        # without a colon for an entity, after kind and colon for a kind that has no tag
+        start = "" if kind in (*_KINDS, _ENTITY) else f"{_escape(kind, _PART)}:"
+        made = f"{tag}:{start}{_escape(value, _PART if kind == _ENTITY else _LAST)}"
         if len(made) <= _LONGEST:
             return made
     return f"{tag}:~{_hash(f'{len(kind)}:{kind}{value}')}"
-
-
-def _encode_body(kind: str, value: str) -> str:
-    """Return what follows the tag: without a colon for an entity, after kind and colon for a kind that has no tag."""
-    if kind in _KINDS:
-        return _escape(value, _LAST)
-    if kind == _ENTITY:
-        return _escape(value, _PART)
-    return f"{_escape(kind, _PART)}:{_escape(value, _LAST)}"
-
-
-def _is_valid_id(value: str) -> bool:
-    try:
-        return not names.entity_id(value).startswith(_TAGS)
-    except InvalidIdentifierError:
-        return False
 
 
 def _escape(text: str, plain: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NoReturn, TypeAlias
@@ -16,7 +17,6 @@ from .templates import Template
 
 Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
-_COUNTS = ("requests", "failures")
 FAILURES = (401, 403, 500)
 """The statuses of failures unless a rule says otherwise; an exception without an answer counts as 500."""
 
@@ -69,7 +69,7 @@ class Rule:
         self._check_count()
 
     def _check_count(self) -> None:
-        if self.count not in _COUNTS:
+        if self.count not in ("requests", "failures"):
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
             if self.failures is not None:
@@ -103,9 +103,7 @@ class Rule:
         start = "http" if self.count == "requests" else "failures"
         if not templates:
             return start
-        plain = "".join(
-            c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _strip_placeholders(templates[0].text)
-        )
+        plain = re.sub(r"[^A-Za-z0-9_./-]", "-", re.sub(r":path\}|[{}*]", "", templates[0].text))
         return f"{start}{plain.rstrip('/-')}"[:128]
 
 
@@ -151,18 +149,13 @@ def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[
     return tuple(whole(field, status, 100, 599) for status in statuses)
 
 
-def _strip_placeholders(template: str) -> str:
-    return template.replace(":path}", "").replace("{", "").replace("}", "").replace("*", "")
-
-
 def check_cost(cost: object) -> Cost:
     """Check a cost: a whole number, or whole numbers by limit."""
     if isinstance(cost, Mapping):
-        return {names.limit_name(name, "cost"): _check_tokens(f"cost[{name!r}]", n) for name, n in cost.items()}
+        return {
+            names.limit_name(name, "cost"): whole(f"cost[{name!r}]", amount, 0, MAX_AMOUNT, "tokens")
+            for name, amount in cost.items()
+        }
     if isinstance(cost, bool) or as_int(cost) is not None:
-        return _check_tokens("cost", cost)
+        return whole("cost", cost, 0, MAX_AMOUNT, "tokens")
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
-
-
-def _check_tokens(field: str, value: object) -> int:
-    return whole(field, value, 0, MAX_AMOUNT, "tokens")

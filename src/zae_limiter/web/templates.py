@@ -119,32 +119,16 @@ def _list_ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
     """
     if _is_path(segment):
         return [[_Gap(filled=not loose)]]
-    ways: list[list[_Segment | _Gap]] = [[[]]]
-    for part in _split_segment(segment, loose=loose):
-        if part == _Gap():
-            inside = [_append_part(way, _ANY) for way in ways]
-            ways = inside + [[*_append_part(way, _ANY), part, [_ANY]] for way in ways]
-        else:
-            ways = [_append_part(way, part) for way in ways]
-    return ways
-
-
-def _append_part(way: list[_Segment | _Gap], part: str | _Wildcard | _Gap) -> list[_Segment | _Gap]:
-    """Return a way with one more part in its last segment."""
-    last = way[-1]
-    assert isinstance(last, list)
-    assert not isinstance(part, _Gap)
-    return [*way[:-1], [*last, part]]
-
-
-def _split_segment(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
-    parts: list[str | _Wildcard | _Gap] = []
-    end = 0
-    for found in _PLACEHOLDER.finditer(segment):
-        kind = found[1]
-        parts += (segment[end : found.start()], _Gap() if kind == _PATH else _SOME if loose else _TYPES[kind])
-        end = found.end()
-    return [part for part in (*parts, segment[end:]) if part != ""]
+    ways: list[tuple[list[_Segment | _Gap], _Segment]] = [([], [])]  # of each what is done, and the last segment
+    for number, text in enumerate(_PLACEHOLDER.split(segment)):
+        is_placeholder = number % 2 == 1
+        if is_placeholder and text == _PATH:
+            ways = [(done, [*last, _ANY]) for done, last in ways]
+            ways += [([*done, last, _Gap()], [_ANY]) for done, last in ways]
+        elif is_placeholder or text:
+            part = text if not is_placeholder else _SOME if loose else _TYPES[text]
+            ways = [(done, [*last, part]) for done, last in ways]
+    return [[*done, last] for done, last in ways]
 
 
 def _join_way(way: list[_Segment | _Gap], end: str) -> str:
