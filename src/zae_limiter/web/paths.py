@@ -59,10 +59,11 @@ class Prefix(NamedTuple):
                 rest = path.split(text, 1)[1]
                 yield rest if rest.startswith("/") else f"/{rest}"
 
-    def is_plainly_in_front(self, path: str) -> bool:
-        """Return whether ``path`` is the prefix, or goes on with a slash behind it."""
-        text = self.text
-        return not text.endswith("/") and (path == text or path.startswith(f"{text}/"))
+    def cut_plainly(self, path: str) -> str | None:
+        """Return the rest of ``path`` where it is the prefix, or goes on with a slash behind it; else None."""
+        rest = path.removeprefix(self.text)
+        is_in_front = path.startswith(self.text) and not self.text.endswith("/") and (not rest or rest.startswith("/"))
+        return (rest or "/") if is_in_front else None
 
 
 class Paths(NamedTuple):
@@ -83,16 +84,13 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     ``prefixes``: what the app may take off, the server's prefix first. ``more``: further texts that it may route by.
     """
     plain = not more and is_plain(path)
-    standing = [prefix for prefix in prefixes if prefix.is_in(path)] if prefixes else ()
+    standing = [prefix for prefix in prefixes if prefix.is_in(path)]
     if plain and not standing:
         return Paths(path)
-    front = standing[0] if standing and standing[0].is_plainly_in_front(path) else None
-    if front is not None:
-        main = path[len(front.text) :] or "/"
-        if plain and front.sure and all(other.text == front.text for other in standing):
-            return Paths(main, (path,))
-    else:
-        main = _list_targets(path)[-1]
+    rest = standing[0].cut_plainly(path) if standing else None
+    main = _list_targets(path)[-1] if rest is None else rest
+    if plain and rest is not None and standing[0].sure and len({prefix.text for prefix in standing}) == 1:
+        return Paths(main, (path,))
     whole = [text for each in (path, *more) for text in _list_targets(each)]
     texts = dict.fromkeys(
         spelt for text in whole for cut in _cut_prefixes(text, prefixes) for spelt in list_spellings(cut)
@@ -130,15 +128,11 @@ def _list_targets(path: str) -> tuple[str, ...]:
     """Return a path that begins with a slash; another with a slash in front, from its first one on, and parsed."""
     if path.startswith("/"):
         return (path,)
-    return f"/{path}", f"/{path.partition('/')[2]}", f"/{_parse_target(path).lstrip('/')}"
-
-
-def _parse_target(text: str) -> str:
-    """Return the path of a request target that is not just a path, such as ``http://host/path``."""
     try:
-        return urlparse(text).path
+        parsed = urlparse(path).path
     except ValueError:
-        return text
+        parsed = path
+    return f"/{path}", f"/{path.partition('/')[2]}", f"/{parsed.lstrip('/')}"
 
 
 def _cut_prefixes(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
@@ -162,12 +156,11 @@ class Prefixes:
         self._litestar: Any = None
         self._is_quart = False
         for each in _unwrap_app(app):
-            frameworks = {kind.__module__.partition(".")[0] for kind in type(each).__mro__}
-            if _is_fastapi(each):
+            if _is_of("fastapi", each) and hasattr(each, "root_path"):
                 self._fastapi = self._fastapi or each
-            if "litestar" in frameworks and hasattr(each, "routes"):
+            if _is_of("litestar", each) and hasattr(each, "routes"):
                 self._litestar = self._litestar or each
-            self._is_quart = self._is_quart or "quart" in frameworks
+            self._is_quart = self._is_quart or _is_of("quart", each)
 
     def read_environ(self, path: str) -> Paths:
         """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
@@ -180,9 +173,11 @@ class Prefixes:
         litestar = self._litestar or scope.get("litestar_app")
         more: list[str] = []
         if litestar is not None:
-            before = _find_original_path(scope, path)
+            is_routed = "route_handler" in scope  # then Litestar has replaced the path by the text it has routed by
+            raw: bytes | None = scope.get("raw_path") if is_routed else None
+            before = path if raw is None else unquote(raw.partition(b"?")[0].decode("utf-8", "replace"))
             routed = _tidy_path(before.split(root, 1)[-1] if root else before)
-            if "route_handler" in scope and path == routed:  # it has been routed, by just this text
+            if is_routed and path == routed:
                 return read_path(path)
             more = [before] if before != path else []
             more += _find_texts_below_mounts(litestar, _tidy_path(before), routed)
@@ -200,12 +195,13 @@ class Prefixes:
         """
         if self._mounted is None:
             self._mounted = [found for each in _unwrap_app(self._app) for found in _find_mounted(each)]
+        main = (known[0].cut_plainly(path) if known else None) or path
+        texts = (path, *(cut for prefix in known for cut in prefix.cut(path)))
         for mount, app in self._mounted:
             own = Prefix(app.root_path or "/")
-            if own.text.strip("/") and _may_be_below(mount, path, known):
-                rests = [*own.cut(path), *(() if own.is_plainly_in_front(path) else (path,))]
-                front = known[0] if known and known[0].is_plainly_in_front(path) else None
-                main = path if front is None else path[len(front.text) :] or "/"
+            start = mount.partition("{")[0]
+            if own.text.strip("/") and any(text.startswith(start) for text in texts):
+                rests = [*own.cut(path), *((path,) if own.cut_plainly(path) is None else ())]
                 yield from (f"{mount}{rest}" for rest in rests if f"{mount}{rest}" != main)
 
     def _list_prefixes(self, root: str) -> Sequence[Prefix]:
@@ -241,10 +237,8 @@ def _unwrap_app(app: object) -> Iterator[object]:
         app = getattr(app, "app", None)
 
 
-def _is_fastapi(app: object) -> bool:
-    """Return whether it is an app of FastAPI."""
-    kinds = {kind.__module__.partition(".")[0] for kind in type(app).__mro__}
-    return "fastapi" in kinds and hasattr(app, "root_path")
+def _is_of(framework: str, app: object) -> bool:
+    return any(kind.__module__.partition(".")[0] == framework for kind in type(app).__mro__)
 
 
 def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
@@ -252,44 +246,24 @@ def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozens
     routes = getattr(app, "routes", None)
     if not isinstance(routes, list | tuple) or id(app) in around:
         return
-    for prefix, route in _flatten_routes(routes):
-        at = f"{mount}{prefix}{getattr(route, 'path', '')}".rstrip("/")
+    for route in routes:
+        router = getattr(route, "original_router", None)
+        if router is not None:  # newer FastAPI keeps included routers apart
+            prefix = getattr(getattr(route, "include_context", None), "prefix", "")
+            yield from _find_mounted(router, f"{mount}{prefix}", around | {id(app)})
+            continue
+        at = f"{mount}{getattr(route, 'path', '')}".rstrip("/")
         for below in _unwrap_app(getattr(route, "app", None)):
-            if _is_fastapi(below):
+            if _is_of("fastapi", below) and hasattr(below, "root_path"):
                 yield at, below
             yield from _find_mounted(below, at, around | {id(app)})
 
 
-def _may_be_below(mount: str, path: str, known: Sequence[Prefix]) -> bool:
-    """Return whether ``path``, as it is or without a prefix, begins like the path of a mount."""
-    start = mount.partition("{")[0]
-    return any(text.startswith(start) for text in (path, *(cut for prefix in known for cut in prefix.cut(path))))
-
-
-def _flatten_routes(routes: Iterable[Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield routes with the prefix of their paths, also of included routers, which newer FastAPI keeps apart."""
-    for route in routes:
-        router = getattr(route, "original_router", None)
-        if router is None:
-            yield before, route
-        else:
-            prefix = getattr(getattr(route, "include_context", None), "prefix", "")
-            yield from _flatten_routes(router.routes, f"{before}{prefix}")
-
-
 def _read_script_name() -> str:
     """Return Django's setting, if Django is in use."""
-    module = sys.modules.get("django.conf")
-    if module is None or not module.settings.configured:
-        return ""
-    name: str = module.settings.FORCE_SCRIPT_NAME or ""
-    return name
-
-
-def _find_original_path(scope: MutableMapping[str, Any], path: str) -> str:
-    """Return the path of the request, which Litestar replaces in the scope by the text that it has routed by."""
-    raw: bytes | None = scope.get("raw_path") if "route_handler" in scope else None
-    return path if raw is None else unquote(raw.partition(b"?")[0].decode("utf-8", "replace"))
+    settings = getattr(sys.modules.get("django.conf"), "settings", None)
+    name: str | None = settings.FORCE_SCRIPT_NAME if settings is not None and settings.configured else None
+    return name or ""
 
 
 def _tidy_path(path: str) -> str:
