@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
 from .answers import Answer
-from .fields import omit_present
-from .middleware import MIDDLEWARE, Middleware, find_middleware
+from .fields import Fields, omit_present
+from .middleware import MIDDLEWARE, Middleware, find_middleware, open_limiter
+from .proxies import Proxies
 from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
+from .rules import BoundRule, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from .profiles import Line
-    from .rules import Rule
+    from .rules import Cost, Key
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -131,12 +133,12 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         """Pass through; a refusal that the app does not catch closes it."""
         scope[MIDDLEWARE] = self
         scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
-        handshake = Handshake(receive, send)
+        handshake = Handshake(self, leases, receive, send)
         try:
             await self.app(scope, handshake.receive, handshake.send)
         except Exception as error:
             await leases.settle_error(error, untouched=handshake.untouched)
-            if handshake.over or not isinstance(error, REFUSALS):
+            if handshake.gone or not isinstance(error, REFUSALS):
                 raise
             await handshake.refuse(self.answer(error), scope)
         finally:
@@ -147,7 +149,7 @@ class Exchange:
     """The two channels of one request, watched: has the answer begun, has it ended, has the client gone."""
 
     started = False
-    _gone = False
+    gone = False
 
     def __init__(self, middleware: RateLimitMiddleware, leases: RequestLeases, receive: Receive, send: Send) -> None:
         self._middleware = middleware
@@ -158,13 +160,13 @@ class Exchange:
     @property
     def untouched(self) -> bool:
         """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
-        return not (self.started or self._gone)
+        return not (self.started or self.gone)
 
     async def receive(self) -> Message:
         """Receive from the client."""
         message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self._gone = True
+        if message["type"] in ("http.disconnect", "websocket.disconnect"):
+            self.gone = True
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
@@ -189,7 +191,7 @@ class Exchange:
         try:
             await self._send(message)
         except BaseException:
-            self._gone = True
+            self.gone = True
             raise
 
     async def _send_failure(self, message: Message) -> None:
@@ -203,31 +205,13 @@ class Exchange:
         await self._leases.settle()
 
 
-class Handshake:
-    """The two channels of a websocket, watched: has it been accepted, is it over."""
-
-    _accepted = False
-    over = False
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-
-    @property
-    def untouched(self) -> bool:
-        """Whether nothing has been answered and nobody has hung up."""
-        return not (self._accepted or self.over)
-
-    async def receive(self) -> Message:
-        """Receive from the client."""
-        message = await self._receive()
-        self.over = self.over or message["type"] == "websocket.disconnect"
-        return message
+class Handshake(Exchange):
+    """The two channels of a websocket, watched: an answer has begun when it is accepted, and it may be over."""
 
     async def send(self, message: Message) -> None:
         """Send to the client."""
-        self._accepted = self._accepted or message["type"] == "websocket.accept"
-        self.over = self.over or message["type"] in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
+        self.started = self.started or message["type"] == "websocket.accept"
+        self.gone = self.gone or message["type"] in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
         await self._send(message)
 
     async def refuse(self, answer: Answer, scope: Scope) -> None:
@@ -235,7 +219,7 @@ class Handshake:
 
         Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest.
         """
-        if not self._accepted and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
+        if not self.started and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
             await send_answer(answer, self._send, kind=_WEBSOCKET_RESPONSE)
             return
         wait = dict(answer.headers).get("Retry-After")
@@ -290,3 +274,62 @@ async def acquire(
     lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
     await finish(find_leases(request).take(lease))
     return lease
+
+
+class MessageLimit:
+    """Takes tokens for each message that a client sends over a websocket.
+
+    ``limiter``: a `RateLimiter` or a store URL. ``resource``: what the tokens are for. ``limits``: else the stored
+    ones. ``cost``: of one message, a number or amounts by limit. ``key``: whose tokens are taken (`by_ip`).
+    ``proxies``: as for `RateLimitMiddleware`. ``max_wait``: how many seconds a message may wait for its tokens.
+
+    Either wrap the channel, ``WebSocket(scope, messages.wrap(scope, receive), send)``, or ask per message:
+
+    >>> from zae_limiter import Limit, RateLimiter
+    >>> messages = MessageLimit(RateLimiter("memory://"), "chat", limits=[Limit.per_minute("messages", 30)])
+    >>> async def chat(websocket):
+    ...     text = await websocket.receive_text()
+    ...     await messages.take(websocket)
+
+    One too many raises `RateLimitExceeded`; where nobody catches it, `RateLimitMiddleware` closes the websocket with
+    1013.
+    """
+
+    def __init__(
+        self,
+        limiter: RateLimiter | str,
+        resource: str = "websocket",
+        *,
+        limits: Sequence[Limit] | None = None,
+        cost: Cost = 1,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        max_wait: float | None = None,
+    ) -> None:
+        rule = Rule(resource=resource, limits=limits, cost=cost, key=key)
+        self._rule = BoundRule(rule, open_limiter(limiter, RateLimiter), Fields("none"), max_wait=max_wait)
+        self._proxies = Proxies.of(proxies)
+
+    async def take(self, websocket: Any) -> None:
+        """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``.
+
+        Raises `RateLimitExceeded` where they are not there, and `SeveralKeysError`, after the client's address was
+        charged, where the websocket carries several API keys.
+        """
+        scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
+        leases = RequestLeases()
+        try:
+            await finish(leases.take_for(self._rule, AsgiRequest(scope, self._proxies)))
+        finally:
+            await leases.settle()
+
+    def wrap(self, scope: Scope, receive: Receive) -> Receive:
+        """Return the channel from the client, ``receive``, with each message of it limited."""
+
+        async def receive_limited() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                await self.take(scope)
+            return message
+
+        return receive_limited

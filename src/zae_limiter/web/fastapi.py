@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from ..core.limit import Limit
-    from .bound_rules import BoundRule
     from .request import Request
-    from .rules import Cost, Key
+    from .rules import BoundRule, Cost, Key
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"

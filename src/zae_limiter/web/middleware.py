@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from ..core.bucket import MILLI
 from ..core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
 from . import answers
-from .bound_rules import BoundRule, Matcher
 from .fields import Fields
 from .keys import SeveralKeysError
 from .paths import LONGEST, PathTooLong, Prefixes
 from .proxies import Proxies
 from .request_leases import find_in_request, finish
-from .rules import Rule, check_key
+from .rules import BoundRule, Matcher, Rule, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ from .paths import PathTooLong
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
 
-    from .bound_rules import AnyLease, BoundRule
     from .request import Request
+    from .rules import AnyLease, BoundRule
 
     Pending: TypeAlias = Coroutine[Any, Any, None] | None
     """The rest of something that is still to be awaited; None where it is done."""
