@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.addresses import prefix_length
 from ..core.errors import ValidationError, ZAELimiterError
@@ -76,8 +76,11 @@ def by_api_key(
         raise ValidationError("on_several", on_several, "must be 'refuse' or 'address'")
 
     def key(request: Request) -> Identity | Awaitable[Identity]:
-        found = _find_keys(request, names)
-        keys = found.distinct
+        found = _FoundKeys()
+        for name in names:  # some frameworks read ``x_api_key`` as ``x-api-key``, so both count
+            both = dict.fromkeys((name, name.replace("-", "_")))
+            found.add(name, [line for each in both for line in request.lines(each)])
+        keys = list(dict.fromkeys((*found.texts, *found.words)))
         asked = keys if accept is None else list(dict.fromkeys((*keys, *found.foreign)))
         if len(asked) > MOST_KEYS:
             raise SeveralKeysError
@@ -90,8 +93,8 @@ def by_api_key(
             return _fallback(request)
 
         if accept is None:
-            only = found.only
-            return choose([] if only is None else [only])
+            words = set(found.words)  # a key holds no comma and no space: it is known where all words are the same one
+            return choose([*words] if len(words) == 1 else [])
         return _ask_each(iter(asked), [], accept, choose)
 
     return key
@@ -102,7 +105,9 @@ def by_header(name: str) -> Callable[[Request], Identity]:
     lower = _check_field_name(name)
 
     def key(request: Request) -> Identity:
-        value = _join_lines(request, lower)
+        joined = ", ".join(dict.fromkeys(filter(None, map(str.strip, request.lines(lower)))))
+        parts = {part.strip() for part in joined.split(",")}
+        value = parts.pop() if len(parts) == 1 else joined  # one that is there several times, and alone, counts once
         return Identity.header(lower, value) if value else _fallback(request)
 
     return key
@@ -133,22 +138,6 @@ def to_identity(value: object, request: Request) -> Identity:
 _fallback = by_ip()
 
 
-def _find_keys(request: Request, names: Sequence[str]) -> _FoundKeys:
-    """Return what may be a key in these headers; some frameworks read ``x_api_key`` as ``x-api-key``, so both count."""
-    texts: list[str] = []
-    words: list[str] = []
-    foreign: list[str] = []
-    for name in names:
-        lines = request.lines(name)
-        if "-" in name:
-            lines = [*lines, *request.lines(name.replace("-", "_"))]
-        found = _read_bearer_tokens(lines) if name == "authorization" else _read_keys(lines)
-        texts += found.texts
-        words += found.words
-        foreign += found.foreign
-    return _FoundKeys(texts, words, foreign)
-
-
 def _ask_each(
     keys: Iterator[str], known: list[str], accept: Accept, then: Callable[[Sequence[str]], Identity]
 ) -> Identity | Awaitable[Identity]:
@@ -176,73 +165,47 @@ async def _ask_later(
     return made if isinstance(made, Identity) else await made
 
 
-def _join_lines(request: Request, name: str) -> str:
-    """Return the lines of a header as one text; a value that is there several times, and alone, counts once."""
-    joined = ", ".join(dict.fromkeys(filter(None, map(str.strip, request.lines(name)))))
-    parts = {part.strip() for part in joined.split(",")}
-    return parts.pop() if len(parts) == 1 else joined
-
-
 def _check_field_name(name: object) -> str:
     if not isinstance(name, str) or not _FIELD_NAME.fullmatch(name):
         raise ValidationError("header", name, "must be the name of a header, such as 'x-api-key'")
     return name.lower()
 
 
-class _FoundKeys(NamedTuple):
+class _FoundKeys:
     """The keys in some header lines: ``texts`` are whole values, ``words`` what stands in them between separators.
 
     ``foreign`` are words of other schemes, which are keys only if somebody knows them: some apps do not look at the
     scheme.
     """
 
-    texts: Sequence[str]
-    words: Sequence[str]
-    foreign: Sequence[str] = ()
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.words: list[str] = []
+        self.foreign: list[str] = []
 
-    @property
-    def distinct(self) -> list[str]:
-        """Every key once, whole values first."""
-        return list(dict.fromkeys((*self.texts, *self.words)))
+    def add(self, header: str, lines: Iterable[str]) -> None:
+        """Add what may be a key in the lines of a header.
 
-    @property
-    def only(self) -> str | None:
-        """The key, where all words are the same one: a key holds no comma and no space."""
-        return self.words[0] if len(set(self.words)) == 1 else None
-
-
-def _read_keys(lines: Iterable[str]) -> _FoundKeys:
-    """Return what may be a key in the lines of a header such as ``x-api-key``.
-
-    >>> _read_keys(["k1", " k1 "]).distinct, _read_keys(["k1,k2"]).distinct, _read_keys(["Bearer k1"]).only
-    (['k1'], ['k1,k2', 'k1', 'k2'], 'k1')
-    """
-    texts = [text for text in map(str.strip, lines) if text]
-    return _FoundKeys(texts, [word for text in texts for word in _split_words(text)])
-
-
-def _read_bearer_tokens(lines: Iterable[str]) -> _FoundKeys:
-    """Return what may be a token in the lines of ``authorization``.
-
-    A token belongs to the scheme Bearer or to none. Credentials of other schemes are no keys: they may differ from
-    request to request.
-
-    >>> _read_bearer_tokens(["bearer  k1"] * 2).distinct, _read_bearer_tokens(["Basic YTpi, Bearer k1"]).distinct
-    (['k1'], ['k1'])
-    """
-    texts: list[str] = []
-    words: list[str] = []
-    foreign: list[str] = []
-    different = list(dict.fromkeys(map(str.strip, lines)))
-    for line in (*different, ",".join(different)) if len(different) > 1 else different:  # some frameworks join them
-        scheme, *rest = line.split(None, 1) or [_BEARER]
-        if scheme.lower() == _BEARER or not rest:
-            texts += [text.strip() for text in rest] if scheme.lower() == _BEARER else [scheme]
-            words += _split_words(line)
-        else:
-            words += _find_bearer_words(line)
-            foreign += _find_words_after_schemes(line)
-    return _FoundKeys(texts, words, foreign)
+        In ``authorization`` a token belongs to the scheme Bearer or to none. Credentials of other schemes are no keys:
+        they may differ from request to request.
+        """
+        stripped = [*map(str.strip, lines)]
+        if header != "authorization":
+            self.texts += filter(None, stripped)
+            self.words += [word for text in stripped for word in _split_words(text)]
+            return
+        different = list(dict.fromkeys(stripped))
+        joined = [",".join(different)] if len(different) > 1 else []  # some frameworks join them
+        for line in (*different, *joined):
+            scheme, *rest = line.split(None, 1) or [_BEARER]
+            if scheme.lower() == _BEARER or not rest:
+                self.texts += [text.strip() for text in rest] if scheme.lower() == _BEARER else [scheme]
+                self.words += _split_words(line)
+                continue
+            self.words += _find_bearer_words(line)
+            # what an app takes for the token if it ignores the scheme
+            parts = [words for words in map(str.split, line.split(",")) if len(words) > 1]
+            self.foreign += dict.fromkeys(word for words in (*parts, line.split()) for word in (words[1], words[-1]))
 
 
 def _split_words(text: str) -> list[str]:
@@ -262,9 +225,3 @@ def _find_bearer_words(line: str) -> list[str]:
         if ours:
             found += words
     return found
-
-
-def _find_words_after_schemes(line: str) -> list[str]:
-    """Return the words of a line that an app would take for the token if it ignores the scheme."""
-    parts = [words for words in map(str.split, line.split(",")) if len(words) > 1]
-    return list(dict.fromkeys(word for words in (*parts, line.split()) for word in (words[1], words[-1])))

@@ -91,10 +91,11 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     main = _list_targets(path)[-1] if rest is None else rest
     if plain and rest is not None and standing[0].sure and len({prefix.text for prefix in standing}) == 1:
         return Paths(main, (path,))
-    whole = [text for each in (path, *more) for text in _list_targets(each)]
-    texts = dict.fromkeys(
-        spelt for text in whole for cut in _cut_prefixes(text, prefixes) for spelt in list_spellings(cut)
-    )
+    texts: dict[str, None] = {}
+    for whole in (text for each in (path, *more) for text in _list_targets(each)):
+        for base in (whole, *(prefixes[0].cut(whole) if prefixes else ())):
+            cuts = (cut for prefix in prefixes[1:] for cut in prefix.cut(base))  # beside the server's, another may go
+            texts.update(dict.fromkeys(spelt for cut in (base, *cuts) for spelt in list_spellings(cut)))
     return Paths(main, tuple(text for text in texts if text != main), plain=False)
 
 
@@ -133,15 +134,6 @@ def _list_targets(path: str) -> tuple[str, ...]:
     except ValueError:
         parsed = path
     return f"/{path}", f"/{path.partition('/')[2]}", f"/{parsed.lstrip('/')}"
-
-
-def _cut_prefixes(path: str, prefixes: Sequence[Prefix]) -> Iterator[str]:
-    """Yield the path as it is and without each prefix; where the server's prefix is off, another may go too."""
-    bases = [path, *(prefixes[0].cut(path) if prefixes else ())]
-    for base in bases:
-        yield base
-        for prefix in prefixes[1:]:
-            yield from prefix.cut(base)
 
 
 class Prefixes:

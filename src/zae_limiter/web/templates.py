@@ -70,7 +70,11 @@ class Template:
             raise ValidationError("match", text, "must be a path template such as '/v1/items/{id}', or a callable")
         if not text.startswith("/"):
             raise ValidationError("match", text, "must start with '/'")
-        _check_literals(text)
+        literal = _PLACEHOLDER.sub("", text.removesuffix("/*"))
+        for character in "{}*":
+            if character in literal:
+                reason = "placeholders are {name} or {name:path}, and '/*' at the end is all below"
+                raise ValidationError("match", text, f"has a stray {character!r}: {reason}")
         self.text = text
         self._exact = re.compile(_make_pattern(text, loose=False), re.DOTALL)
         self._loose = re.compile(_make_pattern(normalise(text), loose=True), re.DOTALL | re.IGNORECASE)
@@ -82,14 +86,6 @@ class Template:
     def matches_loosely(self, text: str) -> bool:
         """Return whether some framework could take ``text`` for what the template says."""
         return self._loose.fullmatch(text) is not None
-
-
-def _check_literals(template: str) -> None:
-    literal = _PLACEHOLDER.sub("", template.removesuffix("/*"))
-    for character in "{}*":
-        if character in literal:
-            reason = "has a stray {!r}: placeholders are {{name}} or {{name:path}}, and '/*' at the end is all below"
-            raise ValidationError("match", template, reason.format(character))
 
 
 def _make_pattern(text: str, *, loose: bool) -> str:
