@@ -6,8 +6,7 @@ FastAPI's dependency and decorator are in `zae_limiter.web.fastapi`.
 from .answers import Answer
 from .asgi import MessageLimit
 from .fields import Fields
-from .identity import Identity
-from .keys import SeveralKeysError, by_api_key, by_header, by_ip, by_user
+from .keys import Identity, SeveralKeysError, by_api_key, by_header, by_ip, by_user
 from .middleware import answer_of
 from .profiles import LimitView
 from .proxies import Proxies

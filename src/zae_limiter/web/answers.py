@@ -12,8 +12,8 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from ..core.bucket import MILLI
-from .fields import Fields, merge_names
-from .profiles import choose_tightest, round_up_seconds
+from .fields import Fields
+from .profiles import choose_tightest, merge_names, round_up_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

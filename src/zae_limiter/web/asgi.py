@@ -15,7 +15,7 @@ from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
 from .answers import Answer
 from .fields import Fields, omit_present
-from .middleware import MIDDLEWARE, Middleware, find_middleware, open_limiter
+from .middleware import Middleware, open_limiter
 from .proxies import Proxies
 from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
@@ -73,9 +73,8 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
-        scope[MIDDLEWARE] = self
         request = AsgiRequest(scope, self.proxies, self.prefixes)
-        scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
+        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
         exchange = Exchange(self, leases, receive, send)
         try:
             pending = self.admit(request, leases)
@@ -131,8 +130,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""
-        scope[MIDDLEWARE] = self
-        scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
+        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
         handshake = Handshake(self, leases, receive, send)
         try:
             await self.app(scope, handshake.receive, handshake.send)
@@ -270,9 +268,9 @@ async def acquire(
     adjusted through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
     by the middleware; where a framework catches everything, see `answer_of`.
     """
-    limiter: RateLimiter = find_middleware(request).limiter
-    lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
-    await finish(find_leases(request).take(lease))
+    leases = find_leases(request)
+    lease: Lease = leases.middleware.limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
+    await finish(leases.take(lease))
     return lease
 
 

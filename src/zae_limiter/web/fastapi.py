@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
 from .asgi import ROUTE_RULES
-from .middleware import Middleware, find_middleware
+from .middleware import Middleware
 from .request import AsgiRequest
 from .request_leases import find_leases, finish, lease_of
 from .rules import Rule
@@ -62,7 +62,8 @@ class Limited:
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
         """Take the tokens and return the lease, which is settled when the response is done."""
-        middleware, leases = find_middleware(connection), find_leases(connection)
+        leases = find_leases(connection)
+        middleware: Middleware[Any, Any] = leases.middleware
         rule = self._bound.get(middleware)
         if rule is None:
             rule = self._bound[middleware] = middleware.bind(self.rule)

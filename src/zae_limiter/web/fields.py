@@ -20,7 +20,7 @@ from .profiles import (
     Line,
     Policy,
     Writer,
-    choose_tightest,
+    merge_names,
     new_view,
     round_up_seconds,
 )
@@ -91,9 +91,7 @@ class Fields:
     @classmethod
     def of(cls, value: str | Sequence[str] | Fields | None) -> Fields:
         """Return `Fields` for what a user may pass: a profile, several, `Fields`, or None for no fields."""
-        if isinstance(value, Fields):
-            return value
-        return cls("none" if value is None else value)
+        return value if isinstance(value, Fields) else cls("none" if value is None else value)
 
     def policy_name(self, depth: int, limit_name: str) -> str | None:
         """Return the name of a limit at a level of the hierarchy, 0 for the client's own; None if it is not told.
@@ -113,8 +111,7 @@ class Fields:
 
     def unit(self, limit_name: str) -> str:
         """Return what a limit counts: ``requests``, ``tokens`` or a unit of the user's."""
-        units = self.units or {}
-        return units.get(limit_name) or UNITS.get(limit_name, REQUESTS)
+        return (self.units or {}).get(limit_name) or UNITS.get(limit_name, REQUESTS)
 
     def wait(self, ms: int) -> int:
         """Return how many milliseconds a client is asked to stay away that fits in ``ms``: those, and the jitter."""
@@ -194,17 +191,6 @@ def _view(name: str, limit: Limit, left: int, retry_in_ms: int | None) -> LimitV
     missing = limit.capacity - left if left < limit.capacity else 0
     full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
     return new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms))
-
-
-def merge_names(views: Sequence[LimitView]) -> Sequence[LimitView]:
-    """Return every name once, by its tightest view: a client tells policies apart by nothing else."""
-    if len(views) < 2:
-        return views
-    by_name: dict[str, LimitView] = {}
-    for view in views:
-        other = by_name.get(view.name)
-        by_name[view.name] = view if other is None else choose_tightest((other, view))
-    return list(by_name.values())
 
 
 def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:

@@ -16,7 +16,7 @@ from .fields import Fields
 from .keys import SeveralKeysError
 from .paths import LONGEST, PathTooLong, Prefixes
 from .proxies import Proxies
-from .request_leases import find_in_request, finish
+from .request_leases import find_leases, finish
 from .rules import BoundRule, Matcher, Rule, check_key
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 AppT = TypeVar("AppT")
 LimiterT = TypeVar("LimiterT", "RateLimiter", "SyncRateLimiter")
-
-MIDDLEWARE = "zae_limiter.middleware"
-"""The key of the `Middleware` that a request has come through last, in an ASGI scope or a WSGI environment."""
 
 
 class Middleware(Generic[AppT, LimiterT]):
@@ -188,14 +185,10 @@ def _describe_limits(limits: tuple[Limit, ...]) -> str:
     return ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)
 
 
-def find_middleware(request: Any) -> Middleware[Any, Any]:
-    """Return the middleware of a request. Raises `ValidationError` where it has not come through one."""
-    return find_in_request(request, MIDDLEWARE, Middleware)
-
-
 def answer_of(request: Any, error: Exception) -> Answer:
     """Return what the middleware would answer to a refusal, for frameworks that catch exceptions before it sees them.
 
     ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework; ``error`` the refusal.
     """
-    return find_middleware(request).answer(error)
+    middleware: Middleware[Any, Any] = find_leases(request).middleware
+    return middleware.answer(error)

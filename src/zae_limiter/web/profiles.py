@@ -76,6 +76,17 @@ def _tightness(view: LimitView) -> tuple[int, float]:
     return -1 if retry is None else retry, -view.remaining / view.limit.capacity
 
 
+def merge_names(views: Sequence[LimitView]) -> Sequence[LimitView]:
+    """Return every name once, by its tightest view: a client tells policies apart by nothing else."""
+    if len(views) < 2:
+        return views
+    by_name: dict[str, LimitView] = {}
+    for view in views:
+        other = by_name.get(view.name)
+        by_name[view.name] = view if other is None else choose_tightest((other, view))
+    return list(by_name.values())
+
+
 class Policy(NamedTuple):
     """One limit as its clients know it, without its balance."""
 

@@ -112,17 +112,12 @@ class _TrustedHops(dict[str | None, bool]):
     def __init__(self, entries: Sequence[str]) -> None:
         super().__init__()
         self._unix = _UNIX in entries
-        self._networks: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
-        for network in (_parse_network(entry) for entry in entries if entry != _UNIX):
-            self._networks[network.version].append((int(network.netmask), int(network.network_address)))
+        self._networks = [_parse_network(entry) for entry in entries if entry != _UNIX]
 
     def __missing__(self, hop: str | None) -> bool:
         address = parse(hop) if hop else None
-        if address is None:
-            found = self._unix and hop in _UNIX_PEERS
-        else:
-            number = int(address)
-            found = any(number & mask == base for mask, base in self._networks[address.version])
+        is_unix = self._unix and hop in _UNIX_PEERS
+        found = is_unix if address is None else any(address in network for network in self._networks)
         if len(self) >= _CACHE_SIZE:
             self.clear()
         self[hop] = found
@@ -156,18 +151,12 @@ class _IgnoredHeaders:
             self.due.pop()
         except IndexError:
             return
-        trusted = "1" if address is None else f"[{str(address)!r}]"
-        tell(
-            WEB_HEADER_IGNORED,
+        advice = f"[{_UNIX!r}]" if peer in _UNIX_PEERS else "1" if address is None else f"[{str(address)!r}]"
+        message = (
             "The header %s from the peer %r is ignored: the peer itself counts as the client. If it is a proxy of "
-            "yours that writes this header, set proxies=Proxies(%s, header=%r).",
-            header,
-            peer,
-            f"[{_UNIX!r}]" if peer in _UNIX_PEERS else trusted,
-            header,
-            zae_header=header,
-            zae_peer=peer,
+            "yours that writes this header, set proxies=Proxies(%s, header=%r)."
         )
+        tell(WEB_HEADER_IGNORED, message, header, peer, advice, header, zae_header=header, zae_peer=peer)
 
 
 def _check_trusted(trusted: object) -> int | tuple[str, ...]:

@@ -44,7 +44,9 @@ class RequestLeases:
     failed: Sequence[AnyLease] = ()
     """The leases for which the answer turned out to be a failure, as long as that is not charged."""
 
-    def __init__(self, outer: RequestLeases | None = None) -> None:
+    def __init__(self, middleware: Any = None, outer: RequestLeases | None = None) -> None:
+        self.middleware = middleware
+        """The `Middleware` that the request has come through."""
         self.outer = outer
         """The leases of a middleware around this one."""
         self.leases: list[AnyLease] = []
@@ -126,12 +128,9 @@ class RequestLeases:
 
     async def charge_failure(self) -> None:
         """Charge the failure that the answer is, once; errors are only logged."""
-        await _finish_all(self._charge_steps())
-
-    def _charge_steps(self) -> list[Step]:
         failed, self.failed, self._watched = self.failed, (), ()
-        times = max(1, self._guesses)
-        return [(lease, "failure not counted: %s", partial(lease.charge, times)) for lease in failed]
+        charge = {"times": max(1, self._guesses)}
+        await _finish_all([(lease, "failure not counted: %s", partial(lease.charge, **charge)) for lease in failed])
 
     def try_settle(self) -> bool:
         """Settle every lease if there is nothing to write; return whether they are settled, now or before."""
@@ -171,7 +170,10 @@ class RequestLeases:
             (lease, "settlement failed: %s", partial(lease.exit, give_back=refused or lease in self._free, final=False))
             for lease in reversed(self.leases)
         ]
-        await _finish_all([*exits, *self._charge_steps()])
+        try:
+            await _finish_all(exits)
+        finally:
+            await self.charge_failure()
 
 
 async def finish(pending: Awaitable[T] | None) -> None:
@@ -194,24 +196,19 @@ async def _finish_all(steps: Iterable[Step]) -> None:
         raise interrupted
 
 
-def find_in_request(request: Any, key: str, kind: type[T]) -> T:
-    """Return what the middleware has left under ``key`` in an ASGI scope, a WSGI environment or a request object.
+def find_leases(request: Any) -> RequestLeases:
+    """Return the leases that the middleware has left in an ASGI scope, a WSGI environment or a request object.
 
     Raises `ValidationError` where the request has not come through the middleware.
     """
     raw: MutableMapping[str, Any] | None = request if isinstance(request, dict) else None
     for name in ("scope", "environ", "META", "raw"):
         raw = raw if raw is not None else getattr(request, name, None)
-    found = None if raw is None else raw.get(key)
-    if not isinstance(found, kind):
+    found = None if raw is None else raw.get(LEASES)
+    if not isinstance(found, RequestLeases):
         reason = "did not pass through RateLimitMiddleware; add it to the app"
         raise ValidationError("request", type(request).__name__, reason)
     return found
-
-
-def find_leases(request: Any) -> RequestLeases:
-    """Return the leases of a request. Raises `ValidationError` where it has not come through the middleware."""
-    return find_in_request(request, LEASES, RequestLeases)
 
 
 def lease_of(request: Any) -> Any:

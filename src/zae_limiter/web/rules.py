@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, whole
-from .identity import Identity
-from .keys import by_ip, to_identity
+from .keys import Identity, by_ip, to_identity
 from .request import Request
 from .templates import Template
 

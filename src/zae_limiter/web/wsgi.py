@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from ..runtime.blocking import run
 from .answers import Answer
 from .fields import omit_present
-from .middleware import MIDDLEWARE, Middleware, find_middleware
+from .middleware import Middleware
 from .request import WsgiRequest
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
 
@@ -48,7 +48,6 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        environ[MIDDLEWARE] = self
         request = WsgiRequest(environ, self.proxies, self.prefixes)
         exchange = Exchange(self, request, start_response)
         try:
@@ -80,7 +79,7 @@ class Exchange:
         self._middleware = middleware
         self._request = request
         self._start_response = start_response
-        self.leases = request.raw[LEASES] = RequestLeases(request.raw.get(LEASES))
+        self.leases = request.raw[LEASES] = RequestLeases(middleware, request.raw.get(LEASES))
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Take the app's promise of an answer, and add the header lines that tell how much is left."""
@@ -195,9 +194,9 @@ def acquire(
     ``request``: the WSGI environment, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
     ``limits`` and ``max_wait`` are as for `SyncRateLimiter.acquire`.
     """
-    limiter: SyncRateLimiter = find_middleware(request).limiter
-    lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
-    run(finish(find_leases(request).take(lease)))
+    leases = find_leases(request)
+    lease: SyncLease = leases.middleware.limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
+    run(finish(leases.take(lease)))
     return lease
 
 
