@@ -175,34 +175,34 @@ class CloudflareRepository:
 
     async def get(self, key: str) -> TokenBucket | None:
         """Return the bucket under ``key``, None if there is none. Raises `CorruptStateError` if it is not one."""
-        answer = await self._request("GET", key)
-        if answer.status_code == 404:  # also if the namespace is missing, which the write then tells
-            return None
-        _check_status(answer)
-        return decode(answer.content)
+        answer = await self._request("GET", key, self._rights)
+        return None if answer.status_code == 404 else decode(answer.content)
 
     async def save(self, key: str, bucket: TokenBucket) -> None:
         """Store a bucket under ``key`` for ``ttl_seconds``."""
-        headers = {"content-type": "text/plain; charset=utf-8"}
+        headers = {**self._rights, "content-type": "text/plain; charset=utf-8"}
         options = {"params": {"expiration_ttl": self.ttl_seconds}, "content": encode(bucket)}
-        _check_status(await self._request("PUT", key, headers, **options))
+        await self._request("PUT", key, headers, **options)
 
     async def close(self) -> None:
         """Close the client if it was opened here."""
-        if not self._own:
-            return
-        if hasattr(self._client, "aclose"):
-            await self._client.aclose()
-        else:
-            self._client.close()
+        if self._own:
+            if hasattr(self._client, "aclose"):
+                await self._client.aclose()
+            else:
+                self._client.close()
 
-    async def _request(
-        self, method: str, key: str, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> httpx.Response:
+    async def _request(self, method: str, key: str, headers: Mapping[str, str], **options: Any) -> httpx.Response:
         url = self._values + quote(key, safe="")
-        sent = {**self._rights, **(headers or {})}
-        answer = self._client.request(method, url, headers=sent, timeout=self._timeout, **options)
-        return await answer if inspect.isawaitable(answer) else answer
+        answer = self._client.request(method, url, headers=headers, timeout=self._timeout, **options)
+        response = await answer if inspect.isawaitable(answer) else answer
+        status = response.status_code
+        if status in (401, 403):
+            raise AccessDeniedError(f"Workers KV answered {status}: the token may not edit Workers KV Storage")
+        # 404 says that there is no bucket, or no namespace, which the write then tells
+        if not (200 <= status < 300 or (status == 404 and method == "GET")):
+            raise RateLimiterUnavailable(f"Workers KV answered {status}")
+        return response
 
 
 class WorkersKVRepository:
@@ -242,14 +242,6 @@ def _open_client(given: httpx.AsyncClient | httpx.Client | None, blocking: bool)
     if not isinstance(given, httpx.AsyncClient | httpx.Client):
         raise ValidationError("client", type(given).__name__, "must be an httpx.AsyncClient or an httpx.Client")
     return given
-
-
-def _check_status(answer: httpx.Response) -> None:
-    status = answer.status_code
-    if status in (401, 403):
-        raise AccessDeniedError(f"Workers KV answered {status}: the token may not edit Workers KV Storage")
-    if not 200 <= status < 300:
-        raise RateLimiterUnavailable(f"Workers KV answered {status}")
 
 
 def check_ttl(value: object) -> int:

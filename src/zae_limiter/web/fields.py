@@ -171,7 +171,7 @@ class Fields:
             unit = self.unit(limit.name)
             burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
             described.append(Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst))
-        writers = [PROFILES[name](described) for name in self.profiles]
+        writers = [writer for name in self.profiles if (writer := PROFILES[name](described)) is not None]
         repeated = len({policy.name for policy in described}) < len(described)
 
         def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:

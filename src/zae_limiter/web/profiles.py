@@ -105,11 +105,6 @@ Writer: TypeAlias = Callable[[Sequence[LimitView], int, int | None], list[Line]]
 """Makes header lines of ``(views, now_ms, wait_ms)``; the wait is there if and only if the request was refused."""
 
 
-def write_nothing(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-    """Return no line: the writer of a profile that has nothing to tell."""
-    return []
-
-
 def round_up_seconds(ms: int) -> int:
     """Return the whole seconds that are not over before ``ms`` are, at least 1.
 
@@ -131,11 +126,11 @@ def quote_sf_string(text: str) -> str:
     return f'"{escaped}"'
 
 
-def ietf_11(policies: Sequence[Policy]) -> Writer:
+def ietf_11(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: "rpm";q=100;w=60`` and ``RateLimit: "rpm";r=50;t=30``."""
     listed = [policy for policy in policies if policy.listed]
     if not listed:
-        return write_nothing
+        return None
     rates, starts = [], []
     for place, name, rate, unit, _, burst in listed:
         quoted = quote_sf_string(name)
@@ -158,7 +153,7 @@ def _window(view: LimitView, wait_ms: int | None) -> int:
     return seconds if seconds < MAX_INTEGER else MAX_INTEGER
 
 
-def ietf_07(policies: Sequence[Policy]) -> Writer:
+def ietf_07(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: 100;w=60`` and ``RateLimit: limit=100, remaining=50, reset=5`` of the tightest policy.
 
     It knows neither names nor units, so only requests are told, and a client counts ``remaining`` down from ``limit``,
@@ -166,7 +161,7 @@ def ietf_07(policies: Sequence[Policy]) -> Writer:
     """
     counted = [policy for policy in policies if policy.unit == REQUESTS]
     if not counted:
-        return write_nothing
+        return None
     rates = [f"{p.limit.refill_amount};w={p.limit.refill_period_seconds}{p.burst}" for p in counted]
     constant = ("RateLimit-Policy", ", ".join(rates))
     places = [policy.place for policy in counted]
@@ -180,14 +175,14 @@ def ietf_07(policies: Sequence[Policy]) -> Writer:
     return write
 
 
-def x_ratelimit(policies: Sequence[Policy]) -> Writer:
+def x_ratelimit(policies: Sequence[Policy]) -> Writer | None:
     """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset`` of the tightest policy.
 
     It is one that counts requests, if there is any. ``Limit`` is the capacity, which ``Remaining`` has reached at
     ``Reset``, in seconds since the epoch. On a refusal ``Reset`` is when to come again.
     """
     if not policies:
-        return write_nothing
+        return None
     places = [policy.place for policy in policies if policy.unit == REQUESTS] or [policy.place for policy in policies]
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
@@ -202,7 +197,7 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer:
     return write
 
 
-def openai(policies: Sequence[Policy]) -> Writer:
+def openai(policies: Sequence[Policy]) -> Writer | None:
     """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, each of the tightest policy of its unit.
 
     The limit is the rate, and ``remaining`` never above it; ``reset`` is how long until the bucket is full. A refusal
@@ -246,11 +241,11 @@ def format_duration(ms: int) -> str:
     return f"{minutes}m{text}s" if minutes else f"{text}s"
 
 
-PROFILES: dict[str, Callable[[Sequence[Policy]], Writer]] = {
+PROFILES: dict[str, Callable[[Sequence[Policy]], Writer | None]] = {
     "ietf": ietf_11,
     "ietf-11": ietf_11,
     "ietf-07": ietf_07,
     "x-ratelimit": x_ratelimit,
     "openai": openai,
 }
-"""The profiles by name; ``none`` is the absence of all."""
+"""The profiles by name, ``none`` being the absence of all; they return None where they have nothing to tell."""

@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .paths import Paths
 
     AnyLease: TypeAlias = Lease | SyncLease
+    AnyLimiter: TypeAlias = RateLimiter | SyncRateLimiter
 
 Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
@@ -70,9 +71,16 @@ class Rule:
     failures: Collection[int] | Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "match", _check_match(self.match))
-        object.__setattr__(self, "methods", _check_methods(self.methods))
+        if self.match is not None and not isinstance(self.match, str) and not callable(self.match):
+            reason = "must be a path template such as '/v1/items/{id}', or a callable"
+            object.__setattr__(self, "match", _read_list("match", self.match, reason))
         self.templates()
+        if self.methods is not None:
+            methods = _read_list("methods", self.methods, "must be a list; put brackets around it")
+            for verb in methods:
+                if not isinstance(verb, str) or not verb:
+                    raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
+            object.__setattr__(self, "methods", methods)
         if self.limits is not None:
             object.__setattr__(self, "limits", check_limits(self.limits))
         if self.resource is not None and not callable(self.resource):
@@ -130,29 +138,14 @@ def check_key(key: object) -> None:
         raise ValidationError("key", key, "must be a callable such as by_ip() or by_header('x-tenant')")
 
 
-def _check_match(match: Any) -> Any:
-    """Check ``match`` and return it; templates as a tuple, since an iterator can be read only once."""
-    if match is None or isinstance(match, str) or callable(match):
-        return match
-    if isinstance(match, bytes) or not isinstance(match, Iterable):
-        raise ValidationError("match", match, "must be a path template such as '/v1/items/{id}', or a callable")
-    return tuple(match) or _reject_empty("match", match)
-
-
-def _check_methods(methods: Any) -> tuple[str, ...] | None:
-    if methods is None:
-        return None
-    if isinstance(methods, str | bytes) or not isinstance(methods, Iterable):
-        raise ValidationError("methods", methods, "must be a list; put brackets around it")
-    given = tuple(methods)
-    for verb in given:
-        if not isinstance(verb, str) or not verb:
-            raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
-    return given or _reject_empty("methods", methods)
-
-
-def _reject_empty(field: str, value: object) -> NoReturn:
-    raise ValidationError(field, value, "would match nothing; leave it out to match everything")
+def _read_list(field: str, given: Any, reason: str) -> tuple[Any, ...]:
+    """Return the elements of a list, or of an iterator, which can be read only once."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValidationError(field, given, reason)
+    read = tuple(given)
+    if not read:
+        raise ValidationError(field, given, "would match nothing; leave it out to match everything")
+    return read
 
 
 def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[[int], bool]:
@@ -230,12 +223,7 @@ class BoundRule:
     """One rule on one limiter."""
 
     def __init__(
-        self,
-        rule: Rule,
-        limiter: RateLimiter | SyncRateLimiter,
-        fields: Fields,
-        key: Key | None = None,
-        max_wait: float | None = None,
+        self, rule: Rule, limiter: AnyLimiter, fields: Fields, key: Key | None = None, max_wait: float | None = None
     ) -> None:
         self.rule = rule
         self._limiter = limiter
@@ -247,6 +235,10 @@ class BoundRule:
         self.by_path = self._templates is not None
         """Whether templates decide."""
         self.counts_failures = rule.count == "failures"
+        self.is_failure = _make_test(FAILURES if rule.failures is None else rule.failures)
+        """Returns whether an answer of this status is charged where failures are counted."""
+        self.refunds = _make_test(rule.refund)
+        """Returns whether an answer of this status costs nothing."""
         self._key = rule.key or key or by_ip()
         self._resource_name = rule.resource_name
         names = STORED_LIMITS if rule.limits is None else tuple(limit.name for limit in rule.limits)
@@ -300,18 +292,9 @@ class BoundRule:
     def _expand_cost(self, cost: Cost) -> Mapping[str, int]:
         return dict.fromkeys(self._counted, cost) if isinstance(cost, int) else cost
 
-    def refunds(self, status: int) -> bool:
-        """Return whether an answer of this status costs nothing."""
-        return _contains(self.rule.refund, status)
 
-    def is_failure(self, status: int) -> bool:
-        """Return whether an answer of this status is charged where failures are counted."""
-        failures = self.rule.failures
-        return _contains(FAILURES if failures is None else failures, status)
-
-
-def _contains(statuses: Collection[int] | Callable[[int], bool], status: int) -> bool:
-    return bool(statuses(status) if callable(statuses) else status in statuses)
+def _make_test(statuses: Collection[int] | Callable[[int], bool]) -> Callable[[int], bool]:
+    return statuses if callable(statuses) else statuses.__contains__
 
 
 async def _wait_for(value: Any) -> Any:
