@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError
@@ -37,6 +38,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROUTE_RULES: list[Callable[[Any], Iterable[Rule]]] = []
 """Functions that find the rules of an app's routes; a framework's module adds its own."""
+_name_of = itemgetter(0)
 _BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 _INNERMOST = "zae_limiter.innermost"
 """The key of the innermost `Middleware`, in the scope of the app's lifespan."""
@@ -243,13 +245,11 @@ def _encode_line(line: Line) -> tuple[bytes, bytes]:
 def add_lines(message: Message, lines: list[Line]) -> Message:
     """Return the start of a response with more header lines; fields that it has already stay as they are."""
     headers = [*message.get("headers", ())]
-    more = {encode_name(name): value.encode("latin-1") for name, value in lines}
-    for name, _ in headers:
-        if bytes(name).lower() in more:
-            present = {bytes(name).lower().decode("latin-1") for name, _ in headers}
-            more = {encode_name(name): value.encode("latin-1") for name, value in omit_present(lines, present)}
-            break
-    headers += more.items()
+    # every field that could be there already has this in its name
+    if b"ratelimit" in b" ".join(map(_name_of, headers)).lower():
+        lines = omit_present(lines, {bytes(name).lower().decode("latin-1") for name, _ in headers})
+    for name, value in lines:
+        headers.append((encode_name(name), value.encode("latin-1")))
     return {**message, "headers": headers}
 
 

@@ -140,17 +140,14 @@ def ietf_11(policies: Sequence[Policy]) -> Writer | None:
     constant = ("RateLimit-Policy", ", ".join(rates))
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        items = [f"{start}{views[place].remaining};t={_window(views[place], wait_ms)}" for place, start in starts]
+        items = []
+        for place, start in starts:
+            _, _, remaining, full_in_ms, retry_in_ms = views[place]
+            window_ms = full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms
+            items.append(f"{start}{remaining};t={min(round_up_seconds(window_ms), MAX_INTEGER)}")
         return [constant, ("RateLimit", ", ".join(items))]
 
     return write
-
-
-def _window(view: LimitView, wait_ms: int | None) -> int:
-    """Return the effective window in seconds."""
-    _, _, _, full_in_ms, retry_in_ms = view
-    seconds = -(-(full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms) // MILLI) or 1
-    return seconds if seconds < MAX_INTEGER else MAX_INTEGER
 
 
 def ietf_07(policies: Sequence[Policy]) -> Writer | None:
@@ -169,8 +166,9 @@ def ietf_07(policies: Sequence[Policy]) -> Writer | None:
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
         view = choose_tightest([views[place] for place in places])
         limit = view.limit.refill_amount
-        remaining = min(view.remaining, limit)
-        return [constant, ("RateLimit", f"limit={limit}, remaining={remaining}, reset={_window(view, wait_ms)}")]
+        reset_ms = view.full_in_ms if wait_ms is None or view.retry_in_ms is None else wait_ms
+        reset = min(round_up_seconds(reset_ms), MAX_INTEGER)
+        return [constant, ("RateLimit", f"limit={limit}, remaining={min(view.remaining, limit)}, reset={reset}")]
 
     return write
 
