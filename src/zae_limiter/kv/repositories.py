@@ -99,14 +99,14 @@ class DictRepository:
             del self._entries[key]
         if len(self._entries) <= self.max_entries:
             return
-        others = (key for key in self._entries if key != newest)
-        for key in heapq.nsmallest(max(1, self.max_entries // 64), others, key=self._emptiness):
+        others = (
+            (-bucket.tokens / bucket.capacity, expires_ms, key)
+            for key, (bucket, expires_ms) in self._entries.items()
+            if key != newest
+        )
+        for _, _, key in heapq.nsmallest(max(1, self.max_entries // 64), others):
             del self._entries[key]
             self.evicted += 1
-
-    def _emptiness(self, key: str) -> tuple[float, int]:
-        bucket, expires_ms = self._entries[key]
-        return -bucket.tokens / bucket.capacity, expires_ms
 
 
 class RedisRepository:

@@ -118,11 +118,7 @@ def by_ip(ipv6_prefix: int = 64) -> Callable[[Request], Identity]:
     ``ipv6_prefix``: IPv6 addresses count by network of this length, since one client has a whole /64 to choose from.
     """
     bits = prefix_length(ipv6_prefix)
-
-    def key(request: Request) -> Identity:
-        return Identity.ip(request.origin, bits)
-
-    return key
+    return lambda request: Identity.ip(request.origin, bits)
 
 
 def by_api_key(
@@ -185,12 +181,7 @@ def by_header(name: str) -> Callable[[Request], Identity]:
 
 def by_user() -> Callable[[Request], Identity]:
     """Return a key by the authenticated user."""
-
-    def key(request: Request) -> Identity:
-        user = request.user
-        return Identity.user(user) if user else _fallback(request)
-
-    return key
+    return lambda request: Identity.user(user) if (user := request.user) else _fallback(request)
 
 
 def to_identity(value: object, request: Request) -> Identity:

@@ -97,8 +97,11 @@ class Middleware(Generic[AppT, LimiterT]):
             ours = tuple(rule.limits)
             before = self._limits.setdefault(rule.resource_name, ours)
             if before != ours:
-                differ = f"{_describe_limits(before)} by one rule and {_describe_limits(ours)} by another"
-                reason = f"has limits {differ}; name one with resource="
+                theirs, these = (
+                    ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)
+                    for limits in (before, ours)
+                )
+                reason = f"has limits {theirs} by one rule and {these} by another; name one with resource="
                 raise ValidationError("resource", rule.resource_name, reason)
         return BoundRule(rule, self.limiter, self.fields, self._key)
 
@@ -179,10 +182,6 @@ def _check_rules(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -
         if not isinstance(rule, Rule):
             raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
     return every if limits is None else [*every, Rule(limits=limits)]
-
-
-def _describe_limits(limits: tuple[Limit, ...]) -> str:
-    return ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)
 
 
 def answer_of(request: Any, error: Exception) -> Answer:

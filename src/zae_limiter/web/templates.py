@@ -46,18 +46,16 @@ _Segment = list["str | _Wildcard"]
 """Literal texts and wildcards between two slashes."""
 
 
-class _Gap(NamedTuple):
-    """Whole segments: any number of any kind, or with ``filled`` at least one, the first of which is not empty."""
+class _Gap(_Wildcard):
+    """A wildcard for whole segments."""
 
-    filled: bool = False
+    __slots__ = ()
 
-    def before(self, run: str, end: str) -> str:
-        """Return the pattern of the gap and of what follows it, at the first place where that stands."""
-        return f"(?>{'/[^/].*?' if self.filled else '(?:/.*?)??'}{run}{end})"
 
-    def before_last(self, run: str) -> str:
-        """Return the pattern of the gap and of the end of the text."""
-        return f"{'/[^/].*' if self.filled else '(?:/.*)?'}{run}"
+_SEGMENTS = _Gap("(?:/.*)?", "(?:/.*?)??")
+"""Any number of segments of any kind."""
+_FILLED = _Gap("/[^/].*", "/[^/].*?")
+"""At least one segment, the first of which is not empty."""
 
 
 class Template:
@@ -114,13 +112,13 @@ def _list_ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
     beginning and its end.
     """
     if _is_path(segment):
-        return [[_Gap(filled=not loose)]]
+        return [[_SEGMENTS if loose else _FILLED]]
     ways: list[tuple[list[_Segment | _Gap], _Segment]] = [([], [])]  # of each what is done, and the last segment
     for number, text in enumerate(_PLACEHOLDER.split(segment)):
         is_placeholder = number % 2 == 1
         if is_placeholder and text == _PATH:
             ways = [(done, [*last, _ANY]) for done, last in ways]
-            ways += [([*done, last, _Gap()], [_ANY]) for done, last in ways]
+            ways += [([*done, last, _SEGMENTS], [_ANY]) for done, last in ways]
         elif is_placeholder or text:
             part = text if not is_placeholder else _SOME if loose else _TYPES[text]
             ways = [(done, [*last, part]) for done, last in ways]
@@ -128,15 +126,15 @@ def _list_ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
 
 
 def _join_way(way: list[_Segment | _Gap], end: str) -> str:
-    """Return segments and gaps as one pattern."""
+    """Return segments and gaps as one pattern; what follows a gap is taken at the first place where it stands."""
     pattern, run, gap = "", "", None
     for piece in way:
         if isinstance(piece, _Gap):
-            pattern += run if gap is None else gap.before(run, end)
+            pattern += run if gap is None else f"(?>{gap.short}{run}{end})"
             run, gap = "", piece
         else:
             run += "/" + _make_segment_pattern(piece)
-    return pattern + (run if gap is None else gap.before_last(run))
+    return pattern + (run if gap is None else f"{gap.long}{run}")
 
 
 def _make_segment_pattern(parts: _Segment) -> str:
