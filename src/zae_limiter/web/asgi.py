@@ -20,7 +20,7 @@ from .middleware import Middleware, open_limiter
 from .proxies import Proxies
 from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
-from .rules import BoundRule, Rule
+from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from .profiles import Line
-    from .rules import Cost, Key
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -27,14 +27,13 @@ from .asgi import ROUTE_RULES
 from .middleware import Middleware
 from .request import AsgiRequest
 from .request_leases import find_leases, finish, lease_of
-from .rules import Rule
+from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from ..core.limit import Limit
     from .request import Request
-    from .rules import BoundRule, Cost, Key
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"

@@ -17,7 +17,7 @@ from .keys import SeveralKeysError
 from .paths import LONGEST, PathTooLong, Prefixes
 from .proxies import Proxies
 from .request_leases import find_leases, finish
-from .rules import BoundRule, Matcher, Rule, check_key
+from .rules import BoundRule, Key, Matcher, Rule, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .answers import Answer
     from .request import Request
     from .request_leases import Pending, RequestLeases
-    from .rules import Key
 
     Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 

@@ -144,7 +144,8 @@ def ietf_11(policies: Sequence[Policy]) -> Writer | None:
         for place, start in starts:
             _, _, remaining, full_in_ms, retry_in_ms = views[place]
             window_ms = full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms
-            items.append(f"{start}{remaining};t={min(round_up_seconds(window_ms), MAX_INTEGER)}")
+            seconds = -(-window_ms // MILLI) or 1
+            items.append(f"{start}{remaining};t={seconds if seconds < MAX_INTEGER else MAX_INTEGER}")
         return [constant, ("RateLimit", ", ".join(items))]
 
     return write
