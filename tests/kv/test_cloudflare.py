@@ -22,7 +22,7 @@ from zae_limiter.kv import (
     SyncEnforceRateLimit,
     TokenBucket,
 )
-from zae_limiter.kv.cloudflare import API
+from zae_limiter.kv.repositories import API
 from zae_limiter.runtime.blocking import run
 from zae_limiter.testing import ManualClock
 

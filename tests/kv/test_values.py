@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import Limit, ValidationError
-from zae_limiter.kv import ClientIdentity, RateLimitPolicy, policy
+from zae_limiter.kv import ClientIdentity, RateLimitPolicy, bucket
 
 
 def test_the_standard_policy() -> None:
@@ -24,7 +24,7 @@ def test_the_standard_policy() -> None:
 
 
 def test_examples() -> None:
-    result = doctest.testmod(policy)
+    result = doctest.testmod(bucket)
     assert result.attempted == 1
     assert result.failed == 0
 

@@ -216,7 +216,7 @@ async def test_an_app_that_ends_its_lifespan_and_goes_on_serving_is_limited(tmp_
             await middleware({"type": "lifespan"}, receive, send)
         for _ in range(2):
             await middleware(dict(scope), receive, send)
-        await middleware.limiter.limiter.repository.store.close()
+        await middleware.limiter.repository.store.close()
         return statuses
 
     assert await work() == [200, 429]

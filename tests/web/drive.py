@@ -11,7 +11,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 if TYPE_CHECKING:
-    from zae_limiter.web.channels import Message
+    from zae_limiter.web.asgi import Message
 
 PEER = "192.0.2.1"
 

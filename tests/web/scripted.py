@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from tests.web.drive import PEER, Call, Gone, Line, Raw, Reply, call_asgi, call_wsgi
 from zae_limiter import Limit, RateLimiter, Repository, Store, SyncRateLimiter, SyncRepository
 from zae_limiter.testing import Harness
-from zae_limiter.web import Rule, asgi, channels, lease_of, wsgi
+from zae_limiter.web import Rule, asgi, lease_of, wsgi
 
 MODES = ("asgi", "wsgi", "wsgi-lazy")
 """A lazy WSGI app is a generator: it does nothing before its first chunk is asked for."""
@@ -42,7 +42,7 @@ def adjust(**amounts: int) -> Callable[[Raw], Any]:
     return lambda raw: lease_of(raw).adjust(**amounts)
 
 
-async def play(scope: channels.Scope, receive: channels.Receive, send: channels.Send) -> None:
+async def play(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
     """An ASGI app that follows the script."""
     started = False
     for step in scope[SCRIPT]:

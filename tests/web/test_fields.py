@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 from tests.web.standings import CASCADE, GRANTED, NOW, REFUSED, RPM, standings
 from zae_limiter import Limit, ValidationError
 from zae_limiter.web import Fields, LimitView
-from zae_limiter.web.limit_views import choose_tightest, merge_names, round_up_seconds
+from zae_limiter.web.profiles import choose_tightest, merge_names, round_up_seconds
 
 # Which of several limits matters, and how often it is told.
 

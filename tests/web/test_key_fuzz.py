@@ -19,7 +19,7 @@ from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 from zae_limiter.web import Identity, Rule, by_api_key
-from zae_limiter.web.credentials import MOST_KEYS
+from zae_limiter.web.keys import MOST_KEYS
 
 COUNT = int(os.environ.get("ZAE_TEST_FUZZ", "300"))
 MUCH = Limit.per_day("rpm", 1_000_000)

@@ -13,7 +13,7 @@ from tests.web.scripted import Site, limiter_for
 from zae_limiter import Limit
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
-from zae_limiter.web import Answer, Rule, prefixes as prefixes_module
+from zae_limiter.web import Answer, Rule, paths as paths_module
 from zae_limiter.web.paths import LONGEST, Prefix, read_path
 from zae_limiter.web.templates import Template
 
@@ -97,7 +97,7 @@ def test_a_path_is_read_once_however_many_rules_there_are(mode: str, monkeypatch
         reads.append(path)
         return read_path(path, *others)
 
-    monkeypatch.setattr(prefixes_module, "read_path", counted)
+    monkeypatch.setattr(paths_module, "read_path", counted)
     rules = [Rule([f"/a/{number}", f"/b/{number}"], limits=[RPM]) for number in range(20)]
     site = site_of(mode, *rules, limits=[RPM])
     site.ask("/v1//x/../chat/")

@@ -19,8 +19,7 @@ from zae_limiter import Limit, RateLimiter
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 from zae_limiter.web import Request, Rule, asgi
-from zae_limiter.web.paths import Paths, Prefix, read_path
-from zae_limiter.web.prefixes import Prefixes
+from zae_limiter.web.paths import Paths, Prefix, Prefixes, read_path
 
 RPM = Limit.per_day("rpm", 10)
 IP = f"ip:{PEER}"

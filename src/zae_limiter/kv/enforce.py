@@ -6,23 +6,52 @@ use up the writes of a store that takes one a second per key. Whatever fails let
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from ..clock import Clock, SystemClock
+from ..core import addresses
 from ..core.errors import RateLimiterClosedError, ValidationError
 from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
 from ..runtime.blocking import run
-from .bucket import TokenBucket
-from .identity import ClientIdentity
-from .policy import RateLimitPolicy
+from .bucket import RateLimitPolicy, TokenBucket
 from .state import CorruptStateError
 
 if TYPE_CHECKING:
-    from .port import RateLimitRepository
+    from .repositories import RateLimitRepository
 
+UNKNOWN = "unknown"
+"""The address of all clients whose address cannot be read: they share a bucket and are never exempt."""
 _LARGEST_SKEW_MS = 86_400_000
 """Clocks of workers differ; an instant more than a day ahead of ours is a corrupt one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A client by its normalised address; the key shows a hash of it only."""
+
+    normalized_ip: str
+    key_hash: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha256(self.normalized_ip.encode()).hexdigest()
+        object.__setattr__(self, "key_hash", digest[:16])
+
+    @classmethod
+    def from_ip(cls, raw: str | None, ipv6_prefix: int = 64) -> ClientIdentity:
+        """Return the client at an address as a server or a header writes it.
+
+        Port, brackets and zone are dropped, IPv4 inside IPv6 is IPv4, and IPv6 is cut to the network of ``ipv6_prefix``
+        bits that one client has at its disposal.
+        """
+        address = addresses.parse(raw) if isinstance(raw, str) else None
+        return cls(UNKNOWN if address is None else addresses.network(address, ipv6_prefix))
+
+    @property
+    def kv_key(self) -> str:
+        """The key of the client's bucket."""
+        return f"rate_limit:ip:{self.key_hash}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +96,33 @@ class EnforceRateLimit:
         """
         self._check_open()
         key = (client if isinstance(client, ClientIdentity) else ClientIdentity.from_ip(client)).kv_key
+        policy, limit = self.policy, self.policy.bucket_capacity
         try:
-            found = await self._load(key)
+            found = await self.repository.get(key)
+        except CorruptStateError as error:
+            _warn_reset(key, error.reason, error.excerpt)
+            found = None
         except Exception as error:
             warn_unavailable("reading", key, error)
-            return RateLimitResult(True, 0, 0, self.policy.bucket_capacity, self.clock.now_ms(), degraded=True)
+            return RateLimitResult(True, 0, 0, limit, self.clock.now_ms(), degraded=True)
         now_ms = self.clock.now_ms()
-        bucket = self._refill(key, found, now_ms)
+        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
+            _warn_reset(key, "lastRefill is more than a day ahead", repr(found))
+            found = None
+        bucket = TokenBucket.create(limit, now_ms) if found is None else found.refill(policy, now_ms)
         left = bucket.consume()
         if left is None:
-            return self._refuse(key, bucket, now_ms)
-        saved = await self._save(key, left)
-        full_ms = now_ms + left.full_ms(self.policy, now_ms)
-        return RateLimitResult(True, left.tokens, 0, self.policy.bucket_capacity, full_ms, degraded=not saved)
+            wait_ms = bucket.ready_ms(policy, now_ms)
+            message = "rate limit exceeded: next token in %d ms"
+            tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
+            return RateLimitResult(False, 0, wait_ms, limit, now_ms + wait_ms)
+        degraded = False
+        try:
+            await self.repository.save(key, left)
+        except Exception as error:
+            warn_unavailable("writing", key, error)
+            degraded = True
+        return RateLimitResult(True, left.tokens, 0, limit, now_ms + left.full_ms(policy, now_ms), degraded)
 
     async def close(self) -> None:
         """Close the connections of the repository, if it has any of its own; closing twice is fine.
@@ -102,36 +145,6 @@ class EnforceRateLimit:
         if self._closed:
             raise RateLimiterClosedError
 
-    async def _load(self, key: str) -> TokenBucket | None:
-        try:
-            return await self.repository.get(key)
-        except CorruptStateError as error:
-            _reset(key, error.reason, error.excerpt)
-            return None
-
-    def _refill(self, key: str, found: TokenBucket | None, now_ms: int) -> TokenBucket:
-        """Return the bucket as of now; a new one if there is none, or if it is from the future beyond any skew."""
-        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
-            _reset(key, "lastRefill is more than a day ahead", repr(found))
-            found = None
-        if found is None:
-            return TokenBucket.create(self.policy.bucket_capacity, now_ms)
-        return found.refill(self.policy, now_ms)
-
-    def _refuse(self, key: str, bucket: TokenBucket, now_ms: int) -> RateLimitResult:
-        wait_ms = bucket.ready_ms(self.policy, now_ms)
-        message = "rate limit exceeded: next token in %d ms"
-        tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
-        return RateLimitResult(False, 0, wait_ms, self.policy.bucket_capacity, now_ms + wait_ms)
-
-    async def _save(self, key: str, bucket: TokenBucket) -> bool:
-        try:
-            await self.repository.save(key, bucket)
-        except Exception as error:
-            warn_unavailable("writing", key, error)
-            return False
-        return True
-
 
 class SyncEnforceRateLimit:
     """`EnforceRateLimit` for blocking code: the same use case, over a repository whose awaits all finish at once."""
@@ -143,21 +156,9 @@ class SyncEnforceRateLimit:
             reason = "serves async code only; pass a blocking client, or use EnforceRateLimit"
             raise ValidationError("repository", type(repository).__name__, reason)
         self._work = EnforceRateLimit(repository, policy, clock)
-
-    @property
-    def repository(self) -> RateLimitRepository:
-        """Where the buckets are."""
-        return self._work.repository
-
-    @property
-    def policy(self) -> RateLimitPolicy:
-        """The policy of every client."""
-        return self._work.policy
-
-    @property
-    def clock(self) -> Clock:
-        """The clock by which it decides."""
-        return self._work.clock
+        self.repository: RateLimitRepository = repository
+        self.policy: RateLimitPolicy = self._work.policy
+        self.clock: Clock = self._work.clock
 
     def check(self, client: ClientIdentity | str | None) -> RateLimitResult:
         """Take a token for a request of ``client``, as `EnforceRateLimit.check` does."""
@@ -183,7 +184,7 @@ def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:
         raise ValidationError("ttl_seconds", ttl_seconds, reason)
 
 
-def _reset(key: str, reason: str, state: str) -> None:
+def _warn_reset(key: str, reason: str, state: str) -> None:
     details = {"kv_key": key, "reason": reason, "state": state}
     tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **details)
 

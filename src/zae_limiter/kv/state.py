@@ -13,8 +13,7 @@ from typing import Any
 from ..core.errors import CorruptRecordError, ValidationError
 from .bucket import TokenBucket
 
-_MEMBERS = {"tokens": "tokens", "lastRefill": "last_refill_ms", "capacity": "capacity"}
-_CARRY = "carry"
+_MEMBERS = {"tokens": "tokens", "lastRefill": "last_refill_ms", "capacity": "capacity", "carry": "carry"}
 _LONGEST = 256
 """Characters; a state has about a hundred, and nothing longer is worth parsing."""
 
@@ -34,35 +33,28 @@ class CorruptStateError(CorruptRecordError):
 def encode(bucket: TokenBucket) -> str:
     """Return the text of a bucket, as ``JSON.stringify`` writes it."""
     members = {name: getattr(bucket, attribute) for name, attribute in _MEMBERS.items()}
-    if bucket.carry:
-        members[_CARRY] = bucket.carry
+    if not bucket.carry:
+        del members["carry"]
     return json.dumps(members, separators=(",", ":"))
 
 
 def decode(state: object) -> TokenBucket:
     """Return the bucket of a text. Raises `CorruptStateError` if it is not one."""
+    excerpt = repr(state[:80]) if isinstance(state, str | bytes) else type(state).__name__
     try:
-        members = json.loads(_check_text(state))
+        if not isinstance(state, str | bytes):
+            raise ValueError(f"not a text but {type(state).__name__}")
+        if len(state) > _LONGEST:
+            raise ValueError(f"{len(state)} characters long")
+        members = json.loads(state if isinstance(state, str) else state.decode())
         if not isinstance(members, dict):
             raise ValueError("not an object")
-        known = {attribute: _read_number(members, name) for name, attribute in _MEMBERS.items()}
-        return TokenBucket(**known, carry=_read_number({_CARRY: 0, **members}, _CARRY))
+        members = {"carry": 0, **members}
+        return TokenBucket(**{attribute: _read_number(members, name) for name, attribute in _MEMBERS.items()})
     except ValidationError as error:
-        raise CorruptStateError(f"{error.field} {error.reason}", _make_excerpt(state)) from None
+        raise CorruptStateError(f"{error.field} {error.reason}", excerpt) from None
     except ValueError as error:
-        raise CorruptStateError(str(error), _make_excerpt(state)) from None
-
-
-def _make_excerpt(state: object) -> str:
-    return repr(state[:80]) if isinstance(state, str | bytes) else type(state).__name__
-
-
-def _check_text(state: object) -> str:
-    if not isinstance(state, str | bytes):
-        raise ValueError(f"not a text but {type(state).__name__}")
-    if len(state) > _LONGEST:
-        raise ValueError(f"{len(state)} characters long")
-    return state if isinstance(state, str) else state.decode()
+        raise CorruptStateError(str(error), excerpt) from None
 
 
 def _read_number(members: dict[str, Any], name: str) -> Any:

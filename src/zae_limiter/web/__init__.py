@@ -4,16 +4,14 @@ FastAPI's dependency and decorator are in `zae_limiter.web.fastapi`.
 """
 
 from .answers import Answer
-from .credentials import SeveralKeysError
+from .asgi import MessageLimit
 from .fields import Fields
-from .identity import Identity
-from .keys import by_api_key, by_header, by_ip, by_user
-from .limit_views import LimitView
-from .messages import MessageLimit
+from .keys import Identity, SeveralKeysError, by_api_key, by_header, by_ip, by_user
+from .middleware import answer_of
+from .profiles import LimitView
 from .proxies import Proxies
 from .request import Request
 from .request_leases import lease_of
-from .request_limiter import answer_of
 from .rules import Rule
 
 __all__ = [

@@ -7,27 +7,47 @@ inside of the app, or when the rule refunds the status; an exception that nobody
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
 from .answers import Answer
-from .channels import App, add_lines, send_answer
-from .handshake import Handshake
-from .middleware import Middleware
-from .request import AsgiRequest
+from .fields import Fields, omit_present
+from .middleware import Middleware, open_limiter
+from .proxies import Proxies
+from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
-from .request_limiter import LIMITER, find_limiter
-from .startup import Startup
+from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
     from ..limiter.lease import Lease
-    from .channels import Message, Receive, Scope, Send
-    from .request_limiter import RequestLimiter
+    from .profiles import Line
 
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ROUTE_RULES: list[Callable[[Any], Iterable[Rule]]] = []
+"""Functions that find the rules of an app's routes; a framework's module adds its own."""
+_name_of = itemgetter(0)
 _BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
+_INNERMOST = "zae_limiter.innermost"
+"""The key of the innermost `Middleware`, in the scope of the app's lifespan."""
+_WEBSOCKET_RESPONSE = "websocket.http.response"
+_CLOSE_REASONS = {
+    400: (1008, "several API keys"),
+    413: (1009, "costs more than the maximum"),
+    414: (1008, "the path is too long"),
+}
+"""Code and reason of a websocket's refusal that retrying does not help, by the status of its answer."""
 
 
 class RateLimitMiddleware(Middleware[App, RateLimiter]):
@@ -54,12 +74,11 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
-        limiter = scope[LIMITER] = self.limiter
-        request = AsgiRequest(scope, limiter.proxies, self._prefixes)
-        scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
-        exchange = Exchange(limiter, leases, receive, send)
+        request = AsgiRequest(scope, self.proxies, self.prefixes)
+        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
+        exchange = Exchange(self, leases, receive, send)
         try:
-            pending = limiter.admit(request, leases)
+            pending = self.admit(request, leases)
             if pending is not None:
                 await pending
             await self.app(scope, exchange.receive, exchange.send)
@@ -68,11 +87,11 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await leases.settle_error(error, untouched=exchange.untouched)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            response = await limiter.respond(request, error)
-            if not isinstance(response, Answer):
-                await response(scope, receive, send)
-            else:
+            response = await self.respond(request, error)
+            if isinstance(response, Answer):
                 await send_answer(response, send, bodiless=scope["method"] == "HEAD")
+            else:
+                await response(scope, receive, send)
         finally:
             if not leases.try_settle():
                 await leases.settle()
@@ -83,24 +102,44 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             await self._serve_websocket(scope, receive, send)
         elif kind == "lifespan":
             try:
-                await self.app(scope, Startup(self.limiter, scope, receive, send).receive, send)
+                await self.app(scope, self._check_startup(scope, receive, send), send)
             finally:
                 await self._close_store()
         else:
             await self.app(scope, receive, send)
 
+    def _check_startup(self, scope: Scope, receive: Receive, send: Send) -> Receive:
+        """Return the channel of a lifespan, watched: an app whose routes have rules in conflict does not start.
+
+        Only the innermost middleware checks them, as routes take their tokens from it.
+        """
+        if "app" in scope:
+            scope[_INNERMOST] = self
+
+        async def receive_checked() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.startup" and "app" in scope and scope.get(_INNERMOST) in (None, self):
+                try:
+                    for rule in [rule for find in ROUTE_RULES for rule in find(scope["app"])]:
+                        self.bind(rule)
+                except ValidationError as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+            return message
+
+        return receive_checked
+
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass through; a refusal that the app does not catch closes it."""
-        scope[LIMITER] = self.limiter
-        scope[LEASES] = leases = RequestLeases(scope.get(LEASES))
-        handshake = Handshake(receive, send)
+        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
+        handshake = Handshake(self, leases, receive, send)
         try:
             await self.app(scope, handshake.receive, handshake.send)
         except Exception as error:
             await leases.settle_error(error, untouched=handshake.untouched)
-            if handshake.over or not isinstance(error, REFUSALS):
+            if handshake.gone or not isinstance(error, REFUSALS):
                 raise
-            await handshake.refuse(self.limiter.answer(error), scope)
+            await handshake.refuse(self.answer(error), scope)
         finally:
             await leases.settle()
 
@@ -109,10 +148,10 @@ class Exchange:
     """The two channels of one request, watched: has the answer begun, has it ended, has the client gone."""
 
     started = False
-    _gone = False
+    gone = False
 
-    def __init__(self, limiter: RequestLimiter, leases: RequestLeases, receive: Receive, send: Send) -> None:
-        self._limiter = limiter
+    def __init__(self, middleware: RateLimitMiddleware, leases: RequestLeases, receive: Receive, send: Send) -> None:
+        self._middleware = middleware
         self._leases = leases
         self._receive = receive
         self._send = send
@@ -120,27 +159,29 @@ class Exchange:
     @property
     def untouched(self) -> bool:
         """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
-        return not (self.started or self._gone)
+        return not (self.started or self.gone)
 
     async def receive(self) -> Message:
         """Receive from the client."""
         message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self._gone = True
+        if message["type"] in ("http.disconnect", "websocket.disconnect"):
+            self.gone = True
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send to the client; the end of the body settles the leases."""
-        kind = message["type"]
+        kind, leases = message["type"], self._leases
         if kind == "http.response.start":
             self.started = True
-            self._leases.note_status(message["status"])
-            message = add_lines(message, self._limiter.lines(self._leases))
-            if self._leases.failed:
+            leases.note_status(message["status"])
+            lines = self._middleware.lines(leases)
+            if lines:
+                message = add_lines(message, lines)
+            if leases.failed:
                 return self._send_failure(message)
         elif not self.started:
             return self._send_early(message)
-        elif kind in _BODIES and not message.get("more_body") and not self._leases.try_settle():
+        elif kind in _BODIES and not message.get("more_body") and not leases.try_settle():
             return self._send_last(message)
         return self._send(message)
 
@@ -149,7 +190,7 @@ class Exchange:
         try:
             await self._send(message)
         except BaseException:
-            self._gone = True
+            self.gone = True
             raise
 
     async def _send_failure(self, message: Message) -> None:
@@ -161,6 +202,54 @@ class Exchange:
         """Send the end of a body, then settle."""
         await self._send(message)
         await self._leases.settle()
+
+
+class Handshake(Exchange):
+    """The two channels of a websocket, watched: an answer has begun when it is accepted, and it may be over."""
+
+    async def send(self, message: Message) -> None:
+        """Send to the client."""
+        self.started = self.started or message["type"] == "websocket.accept"
+        self.gone = self.gone or message["type"] in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
+        await self._send(message)
+
+    async def refuse(self, answer: Answer, scope: Scope) -> None:
+        """Refuse the websocket: with the answer itself where nothing was accepted yet and the server can send it.
+
+        Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest.
+        """
+        if not self.started and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
+            await send_answer(answer, self._send, kind=_WEBSOCKET_RESPONSE)
+            return
+        wait = dict(answer.headers).get("Retry-After")
+        code, reason = _CLOSE_REASONS.get(answer.status, (1008, "refused"))
+        if wait is not None:
+            code, reason = 1013, f"retry in {wait} s"
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
+    """Send an answer, without its body where the request was ``HEAD``; ``kind`` is how its messages are called."""
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": [*map(_encode_line, answer.headers)]})
+    await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
+
+
+@lru_cache(1024)
+def _encode_line(line: Line) -> tuple[bytes, bytes]:
+    """Return a line of an answer as ASGI has it; refusals of one rule say much the same."""
+    name, value = line
+    return encode_name(name), value.encode("latin-1")
+
+
+def add_lines(message: Message, lines: list[Line]) -> Message:
+    """Return the start of a response with more header lines; fields that it has already stay as they are."""
+    headers = [*message.get("headers", ())]
+    # every field that could be there already has this in its name
+    if b"ratelimit" in b" ".join(map(_name_of, headers)).lower():
+        lines = omit_present(lines, {bytes(name).lower().decode("latin-1") for name, _ in headers})
+    for name, value in lines:
+        headers.append((encode_name(name), value.encode("latin-1")))
+    return {**message, "headers": headers}
 
 
 async def acquire(
@@ -178,7 +267,66 @@ async def acquire(
     adjusted through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
     by the middleware; where a framework catches everything, see `answer_of`.
     """
-    limiter = cast("RateLimiter", find_limiter(request).limiter)
-    lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
-    await finish(find_leases(request).take(lease))
+    leases = find_leases(request)
+    lease: Lease = leases.middleware.limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
+    await finish(leases.take(lease))
     return lease
+
+
+class MessageLimit:
+    """Takes tokens for each message that a client sends over a websocket.
+
+    ``limiter``: a `RateLimiter` or a store URL. ``resource``: what the tokens are for. ``limits``: else the stored
+    ones. ``cost``: of one message, a number or amounts by limit. ``key``: whose tokens are taken (`by_ip`).
+    ``proxies``: as for `RateLimitMiddleware`. ``max_wait``: how many seconds a message may wait for its tokens.
+
+    Either wrap the channel, ``WebSocket(scope, messages.wrap(scope, receive), send)``, or ask per message:
+
+    >>> from zae_limiter import Limit, RateLimiter
+    >>> messages = MessageLimit(RateLimiter("memory://"), "chat", limits=[Limit.per_minute("messages", 30)])
+    >>> async def chat(websocket):
+    ...     text = await websocket.receive_text()
+    ...     await messages.take(websocket)
+
+    One too many raises `RateLimitExceeded`; where nobody catches it, `RateLimitMiddleware` closes the websocket with
+    1013.
+    """
+
+    def __init__(
+        self,
+        limiter: RateLimiter | str,
+        resource: str = "websocket",
+        *,
+        limits: Sequence[Limit] | None = None,
+        cost: Cost = 1,
+        key: Key | None = None,
+        proxies: Proxies | int | Sequence[str] | None = None,
+        max_wait: float | None = None,
+    ) -> None:
+        rule = Rule(resource=resource, limits=limits, cost=cost, key=key)
+        self._rule = BoundRule(rule, open_limiter(limiter, RateLimiter), Fields("none"), max_wait=max_wait)
+        self._proxies = Proxies.of(proxies)
+
+    async def take(self, websocket: Any) -> None:
+        """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``.
+
+        Raises `RateLimitExceeded` where they are not there, and `SeveralKeysError`, after the client's address was
+        charged, where the websocket carries several API keys.
+        """
+        scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
+        leases = RequestLeases()
+        try:
+            await finish(leases.take_for(self._rule, AsgiRequest(scope, self._proxies)))
+        finally:
+            await leases.settle()
+
+    def wrap(self, scope: Scope, receive: Receive) -> Receive:
+        """Return the channel from the client, ``receive``, with each message of it limited."""
+
+        async def receive_limited() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                await self.take(scope)
+            return message
+
+        return receive_limited

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import operator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -23,25 +23,21 @@ from fastapi import Depends, params, routing
 from starlette.requests import HTTPConnection
 
 from ..limiter.lease import Lease
+from .asgi import ROUTE_RULES
 from .middleware import Middleware
 from .request import AsgiRequest
 from .request_leases import find_leases, finish, lease_of
-from .request_limiter import find_limiter
-from .rules import Rule
-from .startup import ROUTE_RULES
+from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from ..core.limit import Limit
-    from .bound_rules import BoundRule
     from .request import Request
-    from .request_limiter import RequestLimiter
-    from .rules import Cost, Key
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"
-_get_kind = operator.attrgetter("kind")
+"""The beginning of the name of a lease that the endpoint does not ask for; every decorator has a name of its own."""
 
 
 class Limited:
@@ -61,15 +57,16 @@ class Limited:
         refund: Collection[int] | Callable[[int], bool] = (),
     ) -> None:
         self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
-        self._bound: WeakKeyDictionary[RequestLimiter, BoundRule] = WeakKeyDictionary()
+        self._bound: WeakKeyDictionary[Middleware[Any, Any], BoundRule] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
         """Take the tokens and return the lease, which is settled when the response is done."""
-        limiter, leases = find_limiter(connection), find_leases(connection)
-        rule = self._bound.get(limiter)
+        leases = find_leases(connection)
+        middleware: Middleware[Any, Any] = leases.middleware
+        rule = self._bound.get(middleware)
         if rule is None:
-            rule = self._bound[limiter] = limiter.bind(self.rule)
-        await finish(leases.take_for(rule, AsgiRequest(connection.scope, limiter.proxies)))
+            rule = self._bound[middleware] = middleware.bind(self.rule)
+        await finish(leases.take_for(rule, AsgiRequest(connection.scope, middleware.proxies)))
         lease: Lease = lease_of(connection)
         return lease
 
@@ -98,38 +95,44 @@ def limited(
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         signature = _read_signature(endpoint)
-        wanted = _is_plain(signature.parameters.get(_LEASE))
-        name = _LEASE if wanted else _unused_name(signature)
+        unused = (name for number in itertools.count(1) if (name := f"{_HIDDEN}_{number}") not in signature.parameters)
+        name = _LEASE if _is_plain(signature.parameters.get(_LEASE)) else next(unused)
         added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Lease, dependency])
         others = [parameter for parameter in signature.parameters.values() if parameter.name != name]
-
-        def drop_lease(arguments: dict[str, Any]) -> dict[str, Any]:
-            return arguments if wanted else {key: value for key, value in arguments.items() if key != name}
-
-        if inspect.iscoroutinefunction(endpoint):
-
-            @functools.wraps(endpoint)
-            async def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
-                return await endpoint(*args, **drop_lease(kwargs))
-
-        else:
-
-            @functools.wraps(endpoint)
-            def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
-                return endpoint(*args, **drop_lease(kwargs))
-
-        limited_endpoint.__signature__ = signature.replace(parameters=sorted([*others, added], key=_get_kind))  # type: ignore[attr-defined]  # what FastAPI reads
-        return limited_endpoint
+        made = _call_without(endpoint, "" if name == _LEASE else name)
+        made.__signature__ = signature.replace(parameters=sorted([*others, added], key=attrgetter("kind")))  # type: ignore[attr-defined]  # what FastAPI reads
+        return made
 
     return decorate
 
 
+def _call_without(endpoint: Callable[..., Any], hidden: str) -> Callable[..., Any]:
+    """Return a function that does what an endpoint does, given the argument ``hidden`` besides."""
+    if inspect.iscoroutinefunction(endpoint):
+
+        @functools.wraps(endpoint)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            kwargs.pop(hidden, None)
+            return await endpoint(*args, **kwargs)
+
+    else:
+
+        @functools.wraps(endpoint)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kwargs.pop(hidden, None)
+            return endpoint(*args, **kwargs)
+
+    return call
+
+
 def find_rules(app: Any) -> Iterator[Rule]:
     """Find the rules of `Limited` in the routes of an app, and of apps below it without a middleware of their own."""
-    for route in _iter_routes(getattr(app, "routes", None) or ()):
+    flatten = getattr(routing, "iter_route_contexts", list)  # newer versions of FastAPI keep included routers apart
+    for route in flatten(getattr(app, "routes", None) or ()):
         yield from _find_dependency_rules(getattr(route, "dependant", None))
         below = getattr(route, "app", None)
-        if below is not None and not any(_is_ours(each) for each in getattr(below, "user_middleware", ())):
+        added = [each.cls for each in getattr(below, "user_middleware", ())]
+        if below is not None and not any(isinstance(kind, type) and issubclass(kind, Middleware) for kind in added):
             yield from find_rules(below)
 
 
@@ -141,17 +144,6 @@ def _find_dependency_rules(dependant: Any) -> Iterator[Rule]:
             yield from _find_dependency_rules(each)
 
 
-def _is_ours(added: Any) -> bool:
-    """Return whether an added middleware is one of ours."""
-    return isinstance(added.cls, type) and issubclass(added.cls, Middleware)
-
-
-def _iter_routes(routes: Sequence[Any]) -> Iterable[Any]:
-    """Return the routes, with those of included routers, which newer versions of FastAPI keep apart."""
-    found = getattr(routing, "iter_route_contexts", None)
-    return routes if found is None else found(routes)
-
-
 ROUTE_RULES.append(find_rules)
 
 
@@ -161,12 +153,6 @@ def _is_plain(parameter: inspect.Parameter | None) -> bool:
         return False
     marks = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
     return not any(isinstance(each, params.Depends) for each in marks)
-
-
-def _unused_name(signature: inspect.Signature) -> str:
-    """Return a name for a lease that the endpoint does not ask for: every decorator has one of its own."""
-    names = (f"{_HIDDEN}_{number}" for number in itertools.count(1))
-    return next(name for name in names if name not in signature.parameters)
 
 
 def _read_signature(endpoint: Callable[..., Any]) -> inspect.Signature:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import Limit, whole
-from .limit_views import LimitView, merge_names, round_up_seconds
-from .profiles import PROFILES, REQUESTS, TOKENS, Line, Policy, Profile, Wait, Writer, check_profiles
+from .profiles import (
+    PROFILES,
+    REQUESTS,
+    TOKENS,
+    LimitView,
+    Line,
+    Policy,
+    Writer,
+    merge_names,
+    new_view,
+    round_up_seconds,
+)
+
+if TYPE_CHECKING:
+    from ..core.values import LimitStatus
+    from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")
 """The default names of the levels of a hierarchy, from the client upwards."""
@@ -33,6 +48,8 @@ _UNIT = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VENDOR = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 _Policies: TypeAlias = tuple[tuple[str, Limit], ...]
+_policy_of = itemgetter(0, 1)
+"""Returns the part of a `LimitView` that is the same in every response: its name and its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +77,10 @@ class Fields:
     vendor: str = "zae"
     jitter_seconds: int = 0
     chance: Callable[[int, int], int] = field(default=random.randint, repr=False, compare=False)
-    _profiles: tuple[Profile, ...] = field(init=False, repr=False, compare=False)
-    _writers: dict[_Policies, tuple[Writer, ...] | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _writers: dict[_Policies, Writer] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = check_profiles(self.profiles)
-        object.__setattr__(self, "profiles", names)
-        object.__setattr__(self, "_profiles", tuple(PROFILES[name] for name in names))
+        object.__setattr__(self, "profiles", _check_profiles(self.profiles))
         object.__setattr__(self, "levels", _check_levels(self.levels))
         object.__setattr__(self, "units", _check_units(self.units))
         if not isinstance(self.vendor, str) or not _VENDOR.match(self.vendor):
@@ -79,9 +91,7 @@ class Fields:
     @classmethod
     def of(cls, value: str | Sequence[str] | Fields | None) -> Fields:
         """Return `Fields` for what a user may pass: a profile, several, `Fields`, or None for no fields."""
-        if isinstance(value, Fields):
-            return value
-        return cls("none" if value is None else value)
+        return value if isinstance(value, Fields) else cls("none" if value is None else value)
 
     def policy_name(self, depth: int, limit_name: str) -> str | None:
         """Return the name of a limit at a level of the hierarchy, 0 for the client's own; None if it is not told.
@@ -101,8 +111,7 @@ class Fields:
 
     def unit(self, limit_name: str) -> str:
         """Return what a limit counts: ``requests``, ``tokens`` or a unit of the user's."""
-        units = self.units or {}
-        return units.get(limit_name) or UNITS.get(limit_name, REQUESTS)
+        return (self.units or {}).get(limit_name) or UNITS.get(limit_name, REQUESTS)
 
     def wait(self, ms: int) -> int:
         """Return how many milliseconds a client is asked to stay away that fits in ``ms``: those, and the jitter."""
@@ -113,6 +122,33 @@ class Fields:
         """Return `wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
         return round_up_seconds(self.wait(ms))
 
+    def view_statuses(self, statuses: Iterable[LimitStatus]) -> list[LimitView]:
+        """Return the views of a refusal: each limit of each level that clients are told of."""
+        views: list[LimitView] = []
+        depth, owner = -1, None
+        for status in statuses:
+            if status.entity_id != owner:  # the limits of a level stand together
+                depth, owner = depth + 1, status.entity_id
+            name = self.policy_name(depth, status.limit_name)
+            if name is not None:
+                seconds = status.retry_after_seconds if status.exceeded else None
+                retry_in_ms = None if seconds is None else round(seconds * MILLI)
+                views.append(_view(name, status.limit, status.available, retry_in_ms))
+        return views
+
+    def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
+        """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
+        views: list[LimitView] = []
+        for lease in leases:
+            depth, owner = -1, None
+            for level, limit, left in lease.left():
+                if level is not owner:
+                    depth, owner = depth + 1, level
+                name = self.policy_name(depth, limit.name)
+                if name is not None:
+                    views.append(_view(name, limit, left, None))
+        return views
+
     def lines(
         self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
     ) -> list[Line]:
@@ -122,39 +158,39 @@ class Fields:
         given if and only if the response refuses. ``wait_ms``: the same wait before it was rounded up, for the profiles
         that tell milliseconds.
         """
-        key = tuple([view[:2] for view in views])
-        try:
-            writers = self._writers[key]
-        except KeyError:
-            writers = self._compile(key)
-        if writers is None:
-            return self.lines(merge_names(views), now_ms, retry_after_s, wait_ms)
-        wait = None if retry_after_s is None else Wait(retry_after_s, wait_ms or retry_after_s * MILLI)
-        lines: list[Line] = []
-        for write in writers:
-            lines += write(views, now_ms, wait)
-        return self._add_expose(lines, wait) if self.expose else lines
+        policies = tuple(map(_policy_of, views))
+        write = self._writers.get(policies) or self._compile(policies)
+        if retry_after_s is not None:
+            wait_ms = wait_ms or retry_after_s * MILLI
+        return write(views, now_ms, wait_ms)
 
-    def _compile(self, key: _Policies) -> tuple[Writer, ...] | None:
-        """Return the writers for these policies, None if a name is there twice."""
-        policies = [self._policy(place, name, limit) for place, (name, limit) in enumerate(key)]
-        repeated = len({policy.name for policy in policies}) < len(policies)
-        writers = None if repeated else tuple(profile(policies) for profile in self._profiles)
+    def _compile(self, policies: _Policies) -> Writer:
+        """Return the writer of all profiles for these policies."""
+        described = []
+        for place, (name, limit) in enumerate(policies):
+            unit = self.unit(limit.name)
+            burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
+            described.append(Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst))
+        writers = [writer for name in self.profiles if (writer := PROFILES[name](described)) is not None]
+        repeated = len({policy.name for policy in described}) < len(described)
+
+        def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
+            if repeated:
+                return self.lines(merge_names(views), now_ms, None, wait_ms)
+            lines = [line for each in writers for line in each(views, now_ms, wait_ms)]
+            names = [name for name, _ in lines] if wait_ms is None else ["Retry-After", *(name for name, _ in lines)]
+            return [*lines, (_EXPOSE, ", ".join(names))] if self.expose and names else lines
+
         if len(self._writers) >= _MAX_WRITERS:
             self._writers.clear()
-        self._writers[key] = writers
-        return writers
+        chosen = write if repeated or self.expose or len(writers) != 1 else writers[0]
+        return self._writers.setdefault(policies, chosen)
 
-    def _policy(self, place: int, name: str, limit: Limit) -> Policy:
-        unit = self.unit(limit.name)
-        burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
-        return Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst)
 
-    def _add_expose(self, lines: list[Line], wait: Wait | None) -> list[Line]:
-        names = [name for name, _ in lines]
-        if wait is not None:
-            names.insert(0, "Retry-After")
-        return [*lines, (_EXPOSE, ", ".join(names))] if names else lines
+def _view(name: str, limit: Limit, left: int, retry_in_ms: int | None) -> LimitView:
+    missing = limit.capacity - left if left < limit.capacity else 0
+    full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+    return new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms))
 
 
 def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:
@@ -164,6 +200,22 @@ def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:
     """
     taken = present | _PAIR if not _PAIR.isdisjoint(present) else present
     return [line for line in lines if line[0].lower() not in taken or line[0] == _EXPOSE]
+
+
+def _check_profiles(value: object) -> tuple[str, ...]:
+    """Check the names of profiles and return them; none for ``none``. Raises `ValidationError`."""
+    names = (value,) if isinstance(value, str) else value
+    known = f"one or several of {', '.join(PROFILES)}, or none"
+    if not isinstance(names, Sequence):
+        raise ValidationError("profiles", value, f"must be {known}")
+    for name in names:
+        if name != "none" and (not isinstance(name, str) or name not in PROFILES):
+            raise ValidationError("profiles", name, f"is not a profile; choose {known}")
+    if "none" in names and len(names) > 1:
+        raise ValidationError("profiles", value, "'none' cannot be combined with other profiles")
+    if len({name.partition("-")[0] for name in names}) < len(names):
+        raise ValidationError("profiles", value, "contains two versions of one profile; keep one of them")
+    return tuple(name for name in names if name != "none")
 
 
 def _check_levels(value: object) -> tuple[str, ...]:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
-from ..kv.cloudflare import check_ttl
 from ..kv.enforce import check_expiry, warn_unavailable
-from ..kv.port import TTL_SECONDS
+from ..kv.repositories import TTL_SECONDS, check_ttl
 from . import answers
-from .channels import add_lines, send_answer
+from .asgi import add_lines, send_answer
 from .fields import Fields, omit_present
-from .limit_views import LimitView
+from .profiles import LimitView
 from .proxies import Proxies
 from .request import AsgiRequest, WsgiRequest
 from .wsgi import start_answer
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..kv import RateLimitResult
-    from . import channels, wsgi
+    from . import asgi, wsgi
     from .answers import Answer
     from .request import Request
 
@@ -65,10 +64,19 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         proxies: Proxies | int | Sequence[str] | None = None,
         headers: Fields | str | Sequence[str] | None = "ietf",
     ) -> None:
+        if client_header is not None and proxies is not None:
+            raise ValidationError("client_header", client_header, "cannot be combined with proxies; give one of them")
+        self._open: PerRequest[EnforceT]
+        if isinstance(enforce, self._wanted):
+            self._open = lambda _: enforce
+        elif callable(enforce) and not isinstance(enforce, type):
+            self._open = enforce
+        else:
+            reason = f"must be of type {self._wanted.__name__}, or a function that returns one for a request"
+            raise ValidationError("enforce", type(enforce).__name__, reason)
         self.app = app
-        self._open: PerRequest[EnforceT] = self._make_opener(enforce)
         self._fields = Fields.of(headers)
-        self._proxies = _choose_proxies(client_header, proxies)
+        self._proxies = Proxies.of(proxies) if client_header is None else Proxies(1, header=client_header)
 
     def _find(self, request: Request, client: ClientIdentity) -> EnforceT | None:
         """Return the use case for a request; None, with a warning, if there is none."""
@@ -81,15 +89,6 @@ class KVMiddleware(Generic[AppT, EnforceT]):
             return None
         return found
 
-    def _make_opener(self, enforce: EnforceT | PerRequest[EnforceT]) -> PerRequest[EnforceT]:
-        """Return a function that returns the use case for a request."""
-        if isinstance(enforce, self._wanted):
-            return lambda _: enforce
-        if callable(enforce) and not isinstance(enforce, type):
-            return enforce
-        reason = f"must be of type {self._wanted.__name__}, or a function that returns one for a request"
-        raise ValidationError("enforce", type(enforce).__name__, reason)
-
     def _lines(self, enforce: EnforceT, result: RateLimitResult) -> list[tuple[str, str]]:
         """Return the header lines for a client whose request was granted."""
         if result.degraded:
@@ -100,17 +99,16 @@ class KVMiddleware(Generic[AppT, EnforceT]):
     def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
         """Return the answer to a refused client."""
         now_ms = enforce.clock.now_ms()
-        return answers.quota_exceeded(
-            [_make_view(enforce, result, now_ms)], now_ms, self._fields, result.retry_after_ms
-        )
+        view = _make_view(enforce, result, now_ms)
+        return answers.quota_exceeded([view], now_ms, self._fields, result.retry_after_ms)
 
 
-class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
+class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):
     """Limits an ASGI app by client address."""
 
     _wanted = EnforceRateLimit
 
-    async def __call__(self, scope: channels.Scope, receive: channels.Receive, send: channels.Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one connection event: http is limited, the others pass through."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -126,7 +124,7 @@ class AsgiKVMiddleware(KVMiddleware["channels.App", EnforceRateLimit]):
             await send_answer(self._answer(enforce, result), send, bodiless=request.method == "HEAD")
             return
 
-        async def send_with_lines(message: channels.Message) -> None:
+        async def send_with_lines(message: asgi.Message) -> None:
             if message["type"] == "http.response.start":
                 message = add_lines(message, self._lines(enforce, result))
             await send(message)
@@ -164,14 +162,14 @@ def create_rate_limit_middleware(
     ttl_seconds: int = TTL_SECONDS,
     client_header: str | None = WORKERS_HEADER,
     headers: Fields | str | Sequence[str] | None = "ietf",
-) -> Callable[[channels.App], AsgiKVMiddleware]:
+) -> Callable[[asgi.App], AsgiKVMiddleware]:
     """Return a function that puts the limiter in front of an ASGI app inside of a Python Worker.
 
     ``kv``: the binding of a KV namespace; or its name, if the environment comes with each request as ``scope["env"]``;
     or a function that returns the binding given the scope. ``policy``: `RateLimitPolicy.standard_ip_policy` unless
     given. ``ttl_seconds``: after how many seconds without a request a bucket expires. ``client_header`` and
-    ``headers``: as for `AsgiKVMiddleware`. Outside of Workers put an
-    `AsgiKVMiddleware` together instead: there, clients choose what ``client_header`` says.
+    ``headers``: as for `AsgiKVMiddleware`. Outside of Workers put one together instead: there, clients choose what
+    ``client_header`` says.
 
     >>> limited = create_rate_limit_middleware("RATE_LIMIT_KV", RateLimitPolicy.create(60))
     """
@@ -181,24 +179,12 @@ def create_rate_limit_middleware(
     def open_use_case(binding: Any) -> EnforceRateLimit:
         return EnforceRateLimit(WorkersKVRepository(binding, ttl_seconds), chosen)
 
-    find = _make_binding_finder(kv)
-    enforce = open_use_case(kv) if find is None else lambda scope: open_use_case(find(scope))
+    def open_for(scope: MutableMapping[str, Any]) -> EnforceRateLimit:
+        return open_use_case(getattr(scope["env"], kv) if isinstance(kv, str) else kv(scope))
+
+    comes_with_requests = isinstance(kv, str) or (callable(kv) and not hasattr(kv, "put"))
+    enforce = open_for if comes_with_requests else open_use_case(kv)
     return lambda app: AsgiKVMiddleware(app, enforce, client_header=client_header, headers=headers)
-
-
-def _make_binding_finder(kv: Any) -> Callable[[MutableMapping[str, Any]], Any] | None:
-    """Return a function that finds the binding in a scope; None if ``kv`` is the binding itself."""
-    if isinstance(kv, str):
-        return lambda scope: getattr(scope["env"], kv)
-    return kv if callable(kv) and not hasattr(kv, "put") else None
-
-
-def _choose_proxies(client_header: str | None, proxies: Proxies | int | Sequence[str] | None) -> Proxies:
-    if client_header is None:
-        return Proxies.of(proxies)
-    if proxies is not None:
-        raise ValidationError("client_header", client_header, "cannot be combined with proxies; give one of them")
-    return Proxies(1, header=client_header)
 
 
 def _make_view(enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult, now_ms: int) -> LimitView:

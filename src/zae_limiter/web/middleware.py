@@ -1,15 +1,23 @@
-"""The base of the middlewares for ASGI and WSGI: an app and the limiter of its requests."""
+"""The middleware for ASGI and WSGI: tokens are taken for a request or it is refused, and clients are told what is left.
+
+The modules of the protocols only say when an answer has begun and when it has ended.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from ..core.errors import ValidationError
+from ..core.bucket import MILLI
+from ..core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
+from . import answers
 from .fields import Fields
-from .prefixes import Prefixes
+from .keys import SeveralKeysError
+from .paths import LONGEST, PathTooLong, Prefixes
 from .proxies import Proxies
-from .request_limiter import RequestLimiter
+from .request_leases import find_leases, finish
+from .rules import BoundRule, Key, Matcher, Rule, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,14 +25,17 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.limiter import RateLimiter
     from ..sync.facade import SyncRateLimiter
-    from .request_limiter import Respond
-    from .rules import Key, Rule
+    from .answers import Answer
+    from .request import Request
+    from .request_leases import Pending, RequestLeases
+
+    Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 
 AppT = TypeVar("AppT")
 LimiterT = TypeVar("LimiterT", "RateLimiter", "SyncRateLimiter")
 
 
-class Middleware(ABC, Generic[AppT, LimiterT]):
+class Middleware(Generic[AppT, LimiterT]):
     """An app whose requests are limited. `zae_limiter.web.asgi.RateLimitMiddleware` explains the parameters."""
 
     def __init__(
@@ -41,16 +52,32 @@ class Middleware(ABC, Generic[AppT, LimiterT]):
         prefixes: Sequence[str] | None = None,
     ) -> None:
         self.app = app
-        self._prefixes = Prefixes(prefixes, app)
+        self.limiter: LimiterT = open_limiter(limiter, self._limiter_type())
+        self.proxies: Proxies = Proxies.of(proxies)
+        self.fields: Fields = Fields.of(headers)
+        self.prefixes: Prefixes = Prefixes(prefixes, app)
+        every = _check_rules(rules, limits)
+        check_key(key)
+        if respond is not None and not callable(respond):
+            raise ValidationError("respond", respond, "must be a callable of (request, answer, error)")
         self._opened_here = isinstance(limiter, str)
-        opened = open_limiter(limiter, self._limiter_type())
-        self.limiter: RequestLimiter = RequestLimiter(
-            opened, rules, limits, key, Proxies.of(proxies), Fields.of(headers), respond
-        )
+        self._clock = self.limiter.repository.store.clock
+        self._key = key
+        self._respond = respond
+        self._limits: dict[str, tuple[Limit, ...]] = {}
+        """The limits that rules give to resources."""
+        bound = [self.bind(rule) for rule in every]
+        self._rules = [each for each in bound if not each.counts_failures]
+        counting = any(each.counts_failures for each in bound)
+        self._failure_rules = [each for each in bound if counting and (each.counts_failures or each.rule.exempt)]
+        """The rules that are checked before anything is taken; a request that is exempt is exempt from both."""
+        self._only_rule = self._rules[0] if self._rules and self._rules[0].for_all and not counting else None
+        """The rule of every request, where the first one is for all."""
+        self._by_path = any(each.by_path for each in bound)
 
-    @abstractmethod
     def _limiter_type(self) -> type[LimiterT]:
         """Return the class of limiter that serves this kind of app."""
+        raise NotImplementedError
 
     async def _close_store(self) -> None:
         """Close the store of a limiter that was opened here. The next request opens it again.
@@ -58,7 +85,81 @@ class Middleware(ABC, Generic[AppT, LimiterT]):
         A server may end the lifespan of an app that goes on serving: an app without lifespan ends it at once.
         """
         if self._opened_here:
-            await self.limiter.limiter.repository.store.close()
+            await self.limiter.repository.store.close()
+
+    def bind(self, rule: Rule) -> BoundRule:
+        """Bind a rule to the limiter.
+
+        Raises `ValidationError` where another one has different limits: they would overrule each other on one bucket.
+        """
+        if not (rule.exempt or rule.limits is None or callable(rule.resource)):
+            ours = tuple(rule.limits)
+            before = self._limits.setdefault(rule.resource_name, ours)
+            if before != ours:
+                theirs, these = (
+                    ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)
+                    for limits in (before, ours)
+                )
+                reason = f"has limits {theirs} by one rule and {these} by another; name one with resource="
+                raise ValidationError("resource", rule.resource_name, reason)
+        return BoundRule(rule, self.limiter, self.fields, self._key)
+
+    def admit(self, request: Request, leases: RequestLeases) -> Pending:
+        """Take what the rules that are for the request ask for. Raises one of `REFUSALS` where that is not there."""
+        rule = self._only_rule
+        return self._admit_by_rules(request, leases) if rule is None else leases.take_for(rule, request)
+
+    async def _admit_by_rules(self, request: Request, leases: RequestLeases) -> None:
+        if self._by_path and len(request.full_path) > LONGEST:
+            raise PathTooLong(len(request.full_path))
+        for rules in filter(None, (self._failure_rules, self._rules)):
+            matcher, chosen = Matcher(request.paths), []
+            for rule in rules:
+                if matcher.is_done:
+                    break
+                fits = rule.fits(request, matcher)
+                if fits is True or (fits is not False and await fits):
+                    chosen.append(rule)
+            for rule in reversed(chosen):  # the last one first, so that `lease_of` gives the lease of the first one
+                await finish(leases.take_for(rule, request))
+        if leases.refusal is not None:  # by a rule for failures, where no other rule is for the request
+            raise leases.refusal
+
+    def lines(self, leases: RequestLeases) -> list[tuple[str, str]]:
+        """Return the header lines that tell a client whose request was granted how much is left."""
+        fields = self.fields
+        if not (fields.profiles and leases.leases):
+            return []
+        return fields.lines(fields.view_leases(leases.leases), self._clock.now_ms())
+
+    def answer(self, error: Exception) -> Answer:
+        """Return the answer to a refused client; ``error`` is one of `REFUSALS`."""
+        if isinstance(error, RateLimitExceeded):
+            statuses = error.statuses
+            views = self.fields.view_statuses(statuses)
+            if not isinstance(error, CapacityExceeded):
+                hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
+                return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms)
+            for status, view in zip(statuses, views, strict=False):  # hidden levels come last
+                if status.requested > status.limit.capacity:
+                    return answers.cost_above_capacity(view.name, view.limit.capacity, status.requested)
+            requested = max((each.requested for each in error.violations), default=0)
+            return answers.cost_above_capacity(None, None, requested)
+        if isinstance(error, PathTooLong):
+            return answers.path_too_long(LONGEST)
+        if isinstance(error, SeveralKeysError):
+            return answers.several_keys()
+        return answers.unavailable(fields=self.fields)
+
+    async def respond(self, request: Request, error: Exception) -> Any:
+        """Return the answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
+        answer = self.answer(error)
+        if self._respond is None:
+            return answer
+        made = self._respond(request, answer, error)
+        if inspect.isawaitable(made):
+            made = await made
+        return answer if made is None else made
 
 
 def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:
@@ -67,3 +168,25 @@ def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:
     if not isinstance(opened, kind):
         raise ValidationError("limiter", limiter, f"must be a {kind.__name__} or a store URL such as 'memory://'")
     return opened
+
+
+def _check_rules(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -> list[Rule]:
+    """Return all rules: the given ones, and after them the limits for everything else."""
+    if isinstance(rules, Rule):
+        raise ValidationError("rules", rules, "must be a list; put brackets around it")
+    if rules is not None and not isinstance(rules, Iterable):
+        raise ValidationError("rules", rules, "must be a list of rules")
+    every = list(rules or ())
+    for rule in every:
+        if not isinstance(rule, Rule):
+            raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
+    return every if limits is None else [*every, Rule(limits=limits)]
+
+
+def answer_of(request: Any, error: Exception) -> Answer:
+    """Return what the middleware would answer to a refusal, for frameworks that catch exceptions before it sees them.
+
+    ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework; ``error`` the refusal.
+    """
+    middleware: Middleware[Any, Any] = find_leases(request).middleware
+    return middleware.answer(error)

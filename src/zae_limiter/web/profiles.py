@@ -13,15 +13,13 @@ capacity that differs is a vendor parameter. The effective window ``t`` ends whe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI
-from ..core.errors import ValidationError
-from .limit_views import choose_tightest
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
-    from .limit_views import LimitView
 
 REQUESTS = "requests"
 TOKENS = "tokens"
@@ -29,6 +27,64 @@ MAX_INTEGER = 10**15 - 1
 """The largest Integer of a structured field: a huge bucket at a tiny rate takes longer than that to fill."""
 
 Line: TypeAlias = tuple[str, str]
+
+
+class _LimitView(NamedTuple):
+    name: str
+    limit: Limit
+    remaining: int
+    full_in_ms: int
+    retry_in_ms: int | None
+
+
+class LimitView(_LimitView):
+    """One limit at one level as of a decision, as a client may see it.
+
+    ``name``: how clients know it; it tells no entity. ``limit``: the limit itself. ``remaining``: whole tokens, 0 while
+    in debt. ``full_in_ms``: when the bucket is full, in milliseconds, at least 0. ``retry_in_ms``: when the cost fits;
+    None if it did fit.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, name: str, limit: Limit, remaining: int, full_in_ms: int, retry_in_ms: int | None = None
+    ) -> LimitView:
+        """Create a view; negative numbers become 0."""
+        return new_view((name, limit, max(0, remaining), max(0, full_in_ms), retry_in_ms))
+
+    @property
+    def violated(self) -> bool:
+        """Whether this limit refused."""
+        return self.retry_in_ms is not None
+
+
+new_view: Callable[[tuple[str, Limit, int, int, int | None]], LimitView] = partial(tuple.__new__, LimitView)
+"""`LimitView` of numbers that are not negative, without a call of its own."""
+
+
+def choose_tightest(views: Sequence[LimitView]) -> LimitView:
+    """Return the view nearest to exhaustion, the first one of equals; ``views`` must not be empty.
+
+    That is the violated one that takes longest, else the one with the least remaining part.
+    """
+    return views[0] if len(views) == 1 else max(views, key=_tightness)
+
+
+def _tightness(view: LimitView) -> tuple[int, float]:
+    retry = view.retry_in_ms
+    return -1 if retry is None else retry, -view.remaining / view.limit.capacity
+
+
+def merge_names(views: Sequence[LimitView]) -> Sequence[LimitView]:
+    """Return every name once, by its tightest view: a client tells policies apart by nothing else."""
+    if len(views) < 2:
+        return views
+    by_name: dict[str, LimitView] = {}
+    for view in views:
+        other = by_name.get(view.name)
+        by_name[view.name] = view if other is None else choose_tightest((other, view))
+    return list(by_name.values())
 
 
 class Policy(NamedTuple):
@@ -45,22 +101,17 @@ class Policy(NamedTuple):
     """The parameter that tells a capacity which is not the rate, with its semicolon; empty if they are the same."""
 
 
-class Wait(NamedTuple):
-    """How long a refused client is asked to stay away: ``seconds`` are ``ms``, rounded up."""
-
-    seconds: int
-    ms: int
+Writer: TypeAlias = Callable[[Sequence[LimitView], int, int | None], list[Line]]
+"""Makes header lines of ``(views, now_ms, wait_ms)``; the wait is there if and only if the request was refused."""
 
 
-Writer: TypeAlias = "Callable[[Sequence[LimitView], int, Wait | None], list[Line]]"
-"""Makes header lines of ``(views, now_ms, wait)``; the wait is there if and only if the request was refused."""
+def round_up_seconds(ms: int) -> int:
+    """Return the whole seconds that are not over before ``ms`` are, at least 1.
 
-Profile: TypeAlias = Callable[[Sequence[Policy]], Writer]
-
-
-def write_nothing(views: Sequence[LimitView], now_ms: int, wait: Wait | None) -> list[Line]:
-    """Return no line: the writer of a profile that has nothing to tell."""
-    return []
+    >>> round_up_seconds(0), round_up_seconds(1000), round_up_seconds(1001)
+    (1, 1, 2)
+    """
+    return -(-ms // MILLI) if ms > 0 else 1
 
 
 def quote_sf_string(text: str) -> str:
@@ -75,38 +126,32 @@ def quote_sf_string(text: str) -> str:
     return f'"{escaped}"'
 
 
-def ietf_11(policies: Sequence[Policy]) -> Writer:
+def ietf_11(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: "rpm";q=100;w=60`` and ``RateLimit: "rpm";r=50;t=30``."""
     listed = [policy for policy in policies if policy.listed]
     if not listed:
-        return write_nothing
-    constant = ("RateLimit-Policy", ", ".join(map(_describe_policy, listed)))
-    starts = [(policy.place, f"{quote_sf_string(policy.name)};r=") for policy in listed]
+        return None
+    rates, starts = [], []
+    for place, name, rate, unit, _, burst in listed:
+        quoted = quote_sf_string(name)
+        counted = "" if unit == REQUESTS else f";qu={quote_sf_string(unit)}"
+        rates.append(f"{quoted};q={rate.refill_amount}{counted};w={rate.refill_period_seconds}{burst}")
+        starts.append((place, f"{quoted};r="))
+    constant = ("RateLimit-Policy", ", ".join(rates))
 
-    def write(views: Sequence[LimitView], now_ms: int, wait: Wait | None) -> list[Line]:
+    def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
         items = []
         for place, start in starts:
-            view = views[place]
-            items.append(f"{start}{view.remaining};t={_window(view, wait)}")
+            _, _, remaining, full_in_ms, retry_in_ms = views[place]
+            window_ms = full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms
+            seconds = -(-window_ms // MILLI) or 1
+            items.append(f"{start}{remaining};t={seconds if seconds < MAX_INTEGER else MAX_INTEGER}")
         return [constant, ("RateLimit", ", ".join(items))]
 
     return write
 
 
-def _describe_policy(policy: Policy) -> str:
-    unit = "" if policy.unit == REQUESTS else f";qu={quote_sf_string(policy.unit)}"
-    rate = policy.limit
-    return f"{quote_sf_string(policy.name)};q={rate.refill_amount}{unit};w={rate.refill_period_seconds}{policy.burst}"
-
-
-def _window(view: LimitView, wait: Wait | None) -> int:
-    """Return the effective window in seconds."""
-    _, _, _, full_in_ms, retry_in_ms = view
-    seconds = -(-full_in_ms // MILLI) or 1 if wait is None or retry_in_ms is None else wait.seconds
-    return seconds if seconds < MAX_INTEGER else MAX_INTEGER
-
-
-def ietf_07(policies: Sequence[Policy]) -> Writer:
+def ietf_07(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: 100;w=60`` and ``RateLimit: limit=100, remaining=50, reset=5`` of the tightest policy.
 
     It knows neither names nor units, so only requests are told, and a client counts ``remaining`` down from ``limit``,
@@ -114,33 +159,34 @@ def ietf_07(policies: Sequence[Policy]) -> Writer:
     """
     counted = [policy for policy in policies if policy.unit == REQUESTS]
     if not counted:
-        return write_nothing
+        return None
     rates = [f"{p.limit.refill_amount};w={p.limit.refill_period_seconds}{p.burst}" for p in counted]
     constant = ("RateLimit-Policy", ", ".join(rates))
     places = [policy.place for policy in counted]
 
-    def write(views: Sequence[LimitView], now_ms: int, wait: Wait | None) -> list[Line]:
+    def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
         view = choose_tightest([views[place] for place in places])
         limit = view.limit.refill_amount
-        remaining = min(view.remaining, limit)
-        return [constant, ("RateLimit", f"limit={limit}, remaining={remaining}, reset={_window(view, wait)}")]
+        reset_ms = view.full_in_ms if wait_ms is None or view.retry_in_ms is None else wait_ms
+        reset = min(round_up_seconds(reset_ms), MAX_INTEGER)
+        return [constant, ("RateLimit", f"limit={limit}, remaining={min(view.remaining, limit)}, reset={reset}")]
 
     return write
 
 
-def x_ratelimit(policies: Sequence[Policy]) -> Writer:
+def x_ratelimit(policies: Sequence[Policy]) -> Writer | None:
     """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset`` of the tightest policy.
 
     It is one that counts requests, if there is any. ``Limit`` is the capacity, which ``Remaining`` has reached at
     ``Reset``, in seconds since the epoch. On a refusal ``Reset`` is when to come again.
     """
     if not policies:
-        return write_nothing
+        return None
     places = [policy.place for policy in policies if policy.unit == REQUESTS] or [policy.place for policy in policies]
 
-    def write(views: Sequence[LimitView], now_ms: int, wait: Wait | None) -> list[Line]:
-        view = choose_tightest([views[place] for place in places] if wait is None else views)
-        reset_ms = now_ms + (view.full_in_ms if wait is None else wait.seconds * MILLI)
+    def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
+        view = choose_tightest([views[place] for place in places] if wait_ms is None else views)
+        reset_ms = now_ms + (view.full_in_ms if wait_ms is None else round_up_seconds(wait_ms) * MILLI)
         return [
             ("X-RateLimit-Limit", str(view.limit.capacity)),
             ("X-RateLimit-Remaining", str(view.remaining)),
@@ -150,7 +196,7 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer:
     return write
 
 
-def openai(policies: Sequence[Policy]) -> Writer:
+def openai(policies: Sequence[Policy]) -> Writer | None:
     """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, each of the tightest policy of its unit.
 
     The limit is the rate, and ``remaining`` never above it; ``reset`` is how long until the bucket is full. A refusal
@@ -163,16 +209,15 @@ def openai(policies: Sequence[Policy]) -> Writer:
         if places
     ]
 
-    def write(views: Sequence[LimitView], now_ms: int, wait: Wait | None) -> list[Line]:
-        lines = []
+    def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
+        lines: list[Line] = []
         for limit, remaining, reset, places in families:
             view = choose_tightest([views[place] for place in places])
             rate = view.limit.refill_amount
-            lines.append((limit, str(rate)))
-            lines.append((remaining, str(min(rate, view.remaining))))
-            lines.append((reset, format_duration(view.full_in_ms)))
-        if wait is not None:
-            lines.append(("retry-after-ms", str(wait.ms)))
+            left = (remaining, str(min(rate, view.remaining)))
+            lines += ((limit, str(rate)), left, (reset, format_duration(view.full_in_ms)))
+        if wait_ms is not None:
+            lines.append(("retry-after-ms", str(wait_ms)))
         return lines
 
     return write
@@ -195,27 +240,11 @@ def format_duration(ms: int) -> str:
     return f"{minutes}m{text}s" if minutes else f"{text}s"
 
 
-PROFILES: dict[str, Profile] = {
+PROFILES: dict[str, Callable[[Sequence[Policy]], Writer | None]] = {
     "ietf": ietf_11,
     "ietf-11": ietf_11,
     "ietf-07": ietf_07,
     "x-ratelimit": x_ratelimit,
     "openai": openai,
 }
-"""The profiles by name; ``none`` is the absence of all."""
-
-
-def check_profiles(value: object) -> tuple[str, ...]:
-    """Check the names of profiles and return them; none for ``none``. Raises `ValidationError`."""
-    names = (value,) if isinstance(value, str) else value
-    known = f"one or several of {', '.join(PROFILES)}, or none"
-    if not isinstance(names, Sequence):
-        raise ValidationError("profiles", value, f"must be {known}")
-    for name in names:
-        if name != "none" and (not isinstance(name, str) or name not in PROFILES):
-            raise ValidationError("profiles", name, f"is not a profile; choose {known}")
-    if "none" in names and len(names) > 1:
-        raise ValidationError("profiles", value, "'none' cannot be combined with other profiles")
-    if len({name.partition("-")[0] for name in names}) < len(names):
-        raise ValidationError("profiles", value, "contains two versions of one profile; keep one of them")
-    return tuple(name for name in names if name != "none")
+"""The profiles by name, ``none`` being the absence of all; they return None where they have nothing to tell."""

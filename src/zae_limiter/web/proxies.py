@@ -61,24 +61,17 @@ class Proxies:
     trusted: int | Sequence[str] = 0
     header: str = "x-forwarded-for"
     _hops: int = field(init=False, repr=False, compare=False)
-    _networks: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
+    _ours: _TrustedHops = field(init=False, repr=False, compare=False)
     _watch: _IgnoredHeaders = field(init=False, repr=False, compare=False)
-    _known: dict[str | None, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         trusted = _check_trusted(self.trusted)
-        networks: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
-        for entry in () if isinstance(trusted, int) else trusted:
-            if entry != _UNIX:
-                found = _parse_network(entry)
-                networks[found.version].append((int(found.netmask), int(found.network_address)))
-        derived = {
-            "_hops": trusted if isinstance(trusted, int) else 0,
-            "_networks": networks,
-            "_watch": _IgnoredHeaders(),
-            "_known": {},
-        }
-        for name, value in {"trusted": trusted, "header": _check_header(self.header), **derived}.items():
+        hops, entries = (trusted, ()) if isinstance(trusted, int) else (0, trusted)
+        header = self.header.lower() if isinstance(self.header, str) else ""
+        if header not in _READERS:
+            raise ValidationError("header", self.header, f"must be one of {', '.join(_READERS)}")
+        derived = {"_hops": hops, "_ours": _TrustedHops(entries), "_watch": _IgnoredHeaders()}
+        for name, value in {"trusted": trusted, "header": header, **derived}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -97,36 +90,38 @@ class Proxies:
         ``peer``: who is connected. ``lines``: returns the lines of a header. An entry that is no address ends the
         search: the client is then the hop that reported it.
         """
-        entries = lines(self.header) if self._hops or (self.trusted and self._trusts(peer)) else None
+        hops, ours = self._hops, self._ours
+        entries = lines(self.header) if hops or (self.trusted and ours[peer]) else None
         if not entries:
             if self._watch.due:
                 self._watch.check(peer, lines)
             return peer
         nearest = peer
-        hops = self._hops
         for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
             if parse(entry) is None:
                 break
             nearest = entry
-            if not hops and not self._trusts(entry):
+            if not hops and not ours[entry]:
                 break
         return nearest
 
-    def _trusts(self, hop: str | None) -> bool:
-        """Return whether a hop is one of ours; remembered by text, as addresses are slow to compare."""
-        known = self._known.get(hop)
-        if known is None:
-            if len(self._known) >= _CACHE_SIZE:
-                self._known.clear()
-            known = self._known[hop] = self._is_ours(hop)
-        return known
 
-    def _is_ours(self, hop: str | None) -> bool:
+class _TrustedHops(dict[str | None, bool]):
+    """Whether a hop is one of ours; remembered by text, as addresses are slow to compare."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        super().__init__()
+        self._unix = _UNIX in entries
+        self._networks = [_parse_network(entry) for entry in entries if entry != _UNIX]
+
+    def __missing__(self, hop: str | None) -> bool:
         address = parse(hop) if hop else None
-        if address is None:
-            return hop in _UNIX_PEERS and isinstance(self.trusted, tuple) and _UNIX in self.trusted
-        number = int(address)
-        return any(number & mask == base for mask, base in self._networks[address.version])
+        is_unix = self._unix and hop in _UNIX_PEERS
+        found = is_unix if address is None else any(address in network for network in self._networks)
+        if len(self) >= _CACHE_SIZE:
+            self.clear()
+        self[hop] = found
+        return found
 
 
 class _IgnoredHeaders:
@@ -156,18 +151,12 @@ class _IgnoredHeaders:
             self.due.pop()
         except IndexError:
             return
-        trusted = "1" if address is None else f"[{str(address)!r}]"
-        tell(
-            WEB_HEADER_IGNORED,
+        advice = f"[{_UNIX!r}]" if peer in _UNIX_PEERS else "1" if address is None else f"[{str(address)!r}]"
+        message = (
             "The header %s from the peer %r is ignored: the peer itself counts as the client. If it is a proxy of "
-            "yours that writes this header, set proxies=Proxies(%s, header=%r).",
-            header,
-            peer,
-            f"[{_UNIX!r}]" if peer in _UNIX_PEERS else trusted,
-            header,
-            zae_header=header,
-            zae_peer=peer,
+            "yours that writes this header, set proxies=Proxies(%s, header=%r)."
         )
+        tell(WEB_HEADER_IGNORED, message, header, peer, advice, header, zae_header=header, zae_peer=peer)
 
 
 def _check_trusted(trusted: object) -> int | tuple[str, ...]:
@@ -180,13 +169,11 @@ def _check_trusted(trusted: object) -> int | tuple[str, ...]:
         raise ValidationError("trusted", trusted, "must be a list of addresses; put brackets around it")
     if not isinstance(trusted, Iterable) or isinstance(trusted, bytes):
         raise ValidationError("trusted", trusted, "must be a number of proxies or a list such as ['10.0.0.0/8']")
-    return tuple(_check_entry(entry) for entry in trusted)
-
-
-def _check_entry(entry: object) -> str:
-    if not isinstance(entry, str):
-        raise ValidationError("trusted", entry, "must be an address or a network as text, such as '10.0.0.0/8'")
-    return _UNIX if entry == _UNIX else str(_parse_network(entry))
+    entries = tuple(trusted)
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise ValidationError("trusted", entry, "must be an address or a network as text, such as '10.0.0.0/8'")
+    return tuple(entry if entry == _UNIX else str(_parse_network(entry)) for entry in entries)
 
 
 def _parse_network(entry: str) -> IPv4Network | IPv6Network:
@@ -207,13 +194,6 @@ def _parse_network(entry: str) -> IPv4Network | IPv6Network:
         reason = "trusts everybody; give the number of proxies instead, such as trusted=1"
         raise ValidationError("trusted", entry, reason)
     return network
-
-
-def _check_header(name: object) -> str:
-    lower = name.lower() if isinstance(name, str) else ""
-    if lower not in _READERS:
-        raise ValidationError("header", name, f"must be one of {', '.join(_READERS)}")
-    return lower
 
 
 def _read_list(lines: list[str]) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import parse
-from .prefixes import Prefixes
+from .paths import Prefixes
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -22,21 +23,21 @@ _NO_PREFIXES = Prefixes()
 
 
 @lru_cache(256)
-def _encode_name(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
+    """Return the name of a header as ASGI has it."""
     return name.lower().encode("latin-1")
 
 
 class Request(ABC):
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    __slots__ = ("_origin", "_paths", "_prefixes", "proxies", "raw")
+    _paths: Paths | None = None
+    _origin: str | None = _UNKNOWN
 
     def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies, prefixes: Prefixes = _NO_PREFIXES) -> None:
         self.raw: MutableMapping[str, Any] = raw
         self.proxies: Proxies = proxies
         self._prefixes = prefixes
-        self._paths: Paths | None = None
-        self._origin: str | None = _UNKNOWN
 
     @property
     @abstractmethod
@@ -57,7 +58,7 @@ class Request(ABC):
     def paths(self) -> Paths:
         """`path`, and every other text by which the app could route the request; read once."""
         if self._paths is None:
-            self._paths = self._read()
+            self._paths = self._read_paths()
         return self._paths
 
     @property
@@ -66,8 +67,7 @@ class Request(ABC):
         """The path as the server gave it, decoded."""
 
     @abstractmethod
-    def _read(self) -> Paths:
-        """Return the texts for `paths`."""
+    def _read_paths(self) -> Paths: ...
 
     @abstractmethod
     def lines(self, name: str) -> list[str]:
@@ -100,8 +100,6 @@ class Request(ABC):
 class AsgiRequest(Request):
     """A request from an ASGI scope."""
 
-    __slots__ = ()
-
     @property
     def method(self) -> str:
         method: str = self.raw.get("method", "GET")
@@ -117,12 +115,15 @@ class AsgiRequest(Request):
         path: str = self.raw["path"]
         return path
 
-    def _read(self) -> Paths:
+    def _read_paths(self) -> Paths:
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        wanted = _encode_name(name)
-        return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
+        wanted, lines = encode_name(name), []
+        for found, value in self.raw.get("headers", ()):
+            if found == wanted:
+                lines.append(value.decode("latin-1"))
+        return lines
 
     @property
     def user(self) -> str | None:
@@ -133,16 +134,15 @@ class AsgiRequest(Request):
         if getattr(user, "is_authenticated", True) is not True:
             return None
         for name in ("identity", "pk", "id", "username", "display_name"):
-            found = _get_attribute(user, name)
-            if found not in (None, ""):
-                return str(found)
+            with contextlib.suppress(NotImplementedError):  # what Starlette's base class of users raises
+                found = getattr(user, name, None)
+                if found not in (None, ""):
+                    return str(found)
         return None
 
 
 class WsgiRequest(Request):
     """A request from a WSGI environment."""
-
-    __slots__ = ()
 
     @property
     def method(self) -> str:
@@ -158,7 +158,7 @@ class WsgiRequest(Request):
         path: str = self.raw.get("PATH_INFO", "")
         return path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
 
-    def _read(self) -> Paths:
+    def _read_paths(self) -> Paths:
         return self._prefixes.read_environ(self.full_path)
 
     def lines(self, name: str) -> list[str]:
@@ -171,11 +171,3 @@ class WsgiRequest(Request):
     def user(self) -> str | None:
         """The user that the server or the app has authenticated."""
         return self.raw.get("REMOTE_USER") or None
-
-
-def _get_attribute(user: object, name: str) -> object:
-    """Return an attribute of a user object; None where the class does not implement it (Starlette's ``identity``)."""
-    try:
-        return getattr(user, name, None)
-    except NotImplementedError:
-        return None

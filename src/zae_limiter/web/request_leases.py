@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from ..limiter.lease_core import LeaseCore
 from ..logs import WEB_SETTLEMENT_FAILED, tell
-from .credentials import SeveralKeysError
+from .keys import SeveralKeysError
 from .paths import PathTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
 
-    from .bound_rules import AnyLease, BoundRule
     from .request import Request
+    from .rules import AnyLease, BoundRule
 
     Pending: TypeAlias = Coroutine[Any, Any, None] | None
     """The rest of something that is still to be awaited; None where it is done."""
+    Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
+    """A lease, the log message where the step fails, and the step."""
 
 T = TypeVar("T")
 
@@ -26,8 +28,6 @@ LEASES = "zae_limiter.leases"
 """The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
 REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
 """The errors that the middleware answers by itself."""
-_UNANSWERED = 500
-"""The status with which a server answers for an app that has raised."""
 
 
 class RequestLeases:
@@ -44,7 +44,9 @@ class RequestLeases:
     failed: Sequence[AnyLease] = ()
     """The leases for which the answer turned out to be a failure, as long as that is not charged."""
 
-    def __init__(self, outer: RequestLeases | None = None) -> None:
+    def __init__(self, middleware: Any = None, outer: RequestLeases | None = None) -> None:
+        self.middleware = middleware
+        """The `Middleware` that the request has come through."""
         self.outer = outer
         """The leases of a middleware around this one."""
         self.leases: list[AnyLease] = []
@@ -85,26 +87,26 @@ class RequestLeases:
         if not lease.degraded:
             self._watched = (*self._watched, (lease, rule))
 
-    def take(self, lease: AnyLease, rule: BoundRule | None = None) -> Pending:
-        """Enter a lease and hold it as long as the response lasts. Raises as an acquire does."""
-        if not lease.try_enter():
+    def take(self, lease: AnyLease, rule: BoundRule | None = None, *, entered: bool = False) -> Pending:
+        """Enter a lease unless it was ``entered``, and hold it as long as the response lasts. Raises as an acquire."""
+        if not entered and not lease.try_enter():
             return self._take_waiting(lease, rule)
-        self._hold(lease, rule)
+        self.leases.append(lease)
+        if rule is not None and rule.rule.refund:
+            self._refundable = (*self._refundable, (lease, rule))
+        refusal = self.refusal
+        if refusal is not None:
+            cost = lease.consumed
+            for _ in range(1, refusal.looked_up):  # as much again for each key that was looked up, but the first
+                lease.adjust_nowait(cost)
+            raise refusal
+        if self._settled:  # the response is done: from here on every change of the lease is a write of its own
+            lease.try_exit(final=False)
         return None
 
     async def _take_waiting(self, lease: AnyLease, rule: BoundRule | None) -> None:
         await finish(lease.enter())
-        self._hold(lease, rule)
-
-    def _hold(self, lease: AnyLease, rule: BoundRule | None) -> None:
-        self.leases.append(lease)
-        if rule is not None and rule.rule.refund:
-            self._refundable = (*self._refundable, (lease, rule))
-        if self.refusal is not None:
-            _charge_look_ups(lease, self.refusal)
-            raise self.refusal
-        if self._settled:  # the response is done: from here on every change of the lease is a write of its own
-            lease.try_exit(final=False)
+        self.take(lease, rule, entered=True)
 
     def _refuse(self, error: SeveralKeysError) -> None:
         """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.
@@ -126,12 +128,9 @@ class RequestLeases:
 
     async def charge_failure(self) -> None:
         """Charge the failure that the answer is, once; errors are only logged."""
-        await _finish_all(self._charge_steps())
-
-    def _charge_steps(self) -> list[_Step]:
         failed, self.failed, self._watched = self.failed, (), ()
-        times = max(1, self._guesses)
-        return [(lease, "failure not counted: %s", partial(lease.charge, times)) for lease in failed]
+        charge = {"times": max(1, self._guesses)}
+        await _finish_all([(lease, "failure not counted: %s", partial(lease.charge, **charge)) for lease in failed])
 
     def try_settle(self) -> bool:
         """Settle every lease if there is nothing to write; return whether they are settled, now or before."""
@@ -154,7 +153,7 @@ class RequestLeases:
         if untouched and self._guesses:
             self.failed = [lease for lease, _ in self._watched]
         elif untouched and not refused:
-            self.note_status(_UNANSWERED)
+            self.note_status(500)
         await self.settle(refused=untouched and refused and not isinstance(error, SeveralKeysError))
 
     async def settle(self, *, refused: bool = False) -> None:
@@ -167,16 +166,14 @@ class RequestLeases:
         if self._settled:
             return
         self._settled = True
-        exits: list[_Step] = [
+        exits: list[Step] = [
             (lease, "settlement failed: %s", partial(lease.exit, give_back=refused or lease in self._free, final=False))
             for lease in reversed(self.leases)
         ]
-        await _finish_all([*exits, *self._charge_steps()])
-
-
-if TYPE_CHECKING:
-    _Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
-    """A lease, the log message where the step fails, and the step."""
+        try:
+            await _finish_all(exits)
+        finally:
+            await self.charge_failure()
 
 
 async def finish(pending: Awaitable[T] | None) -> None:
@@ -185,7 +182,7 @@ async def finish(pending: Awaitable[T] | None) -> None:
         await pending
 
 
-async def _finish_all(steps: Iterable[_Step]) -> None:
+async def _finish_all(steps: Iterable[Step]) -> None:
     """Take every step and log those that fail. A cancellation is raised when all have been taken."""
     interrupted: BaseException | None = None
     for lease, message, step in steps:
@@ -199,31 +196,19 @@ async def _finish_all(steps: Iterable[_Step]) -> None:
         raise interrupted
 
 
-def _charge_look_ups(lease: AnyLease, refusal: SeveralKeysError) -> None:
-    """Charge as much again as the lease has taken for each key that was looked up, but the first."""
-    cost = lease.consumed
-    for _ in range(1, refusal.looked_up):
-        lease.adjust_nowait(cost)
-
-
-def find_in_request(request: Any, key: str, kind: type[T]) -> T:
-    """Return what the middleware has left under ``key`` in an ASGI scope, a WSGI environment or a request object.
+def find_leases(request: Any) -> RequestLeases:
+    """Return the leases that the middleware has left in an ASGI scope, a WSGI environment or a request object.
 
     Raises `ValidationError` where the request has not come through the middleware.
     """
     raw: MutableMapping[str, Any] | None = request if isinstance(request, dict) else None
     for name in ("scope", "environ", "META", "raw"):
         raw = raw if raw is not None else getattr(request, name, None)
-    found = None if raw is None else raw.get(key)
-    if not isinstance(found, kind):
+    found = None if raw is None else raw.get(LEASES)
+    if not isinstance(found, RequestLeases):
         reason = "did not pass through RateLimitMiddleware; add it to the app"
         raise ValidationError("request", type(request).__name__, reason)
     return found
-
-
-def find_leases(request: Any) -> RequestLeases:
-    """Return the leases of a request. Raises `ValidationError` where it has not come through the middleware."""
-    return find_in_request(request, LEASES, RequestLeases)
 
 
 def lease_of(request: Any) -> Any:

@@ -1,24 +1,42 @@
-"""Rules: which requests are limited, whose tokens they take, and how many. The first rule that matches decides."""
+"""Rules: which requests are limited, whose tokens they take, and how many; and each as bound to one limiter.
+
+The first rule that matches decides, for each way to read the path. A plain request is read in one way, so one rule is
+for it. Where an app could route a request by several texts, or where a rule matches a text loosely only, nobody knows
+which handler serves it: every rule that may be the one is charged, so that no spelling trades one limit for another. A
+request that is astray is charged by every rule.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, whole
-from .identity import Identity
+from .keys import Identity, by_ip, to_identity
 from .request import Request
 from .templates import Template
 
+if TYPE_CHECKING:
+    from ..limiter.lease import Lease, SyncLease
+    from ..limiter.limiter import RateLimiter
+    from ..sync.facade import SyncRateLimiter
+    from .fields import Fields
+    from .paths import Paths
+
+    AnyLease: TypeAlias = Lease | SyncLease
+    AnyLimiter: TypeAlias = RateLimiter | SyncRateLimiter
+
 Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
-_COUNTS = ("requests", "failures")
 FAILURES = (401, 403, 500)
 """The statuses of failures unless a rule says otherwise; an exception without an answer counts as 500."""
+STORED_LIMITS = ("rpm",)
+"""The limits that a plain number counts for where the limits are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +71,16 @@ class Rule:
     failures: Collection[int] | Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "match", _check_match(self.match))
-        object.__setattr__(self, "methods", _check_methods(self.methods))
+        if self.match is not None and not isinstance(self.match, str) and not callable(self.match):
+            reason = "must be a path template such as '/v1/items/{id}', or a callable"
+            object.__setattr__(self, "match", _read_list("match", self.match, reason))
         self.templates()
+        if self.methods is not None:
+            methods = _read_list("methods", self.methods, "must be a list; put brackets around it")
+            for verb in methods:
+                if not isinstance(verb, str) or not verb:
+                    raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
+            object.__setattr__(self, "methods", methods)
         if self.limits is not None:
             object.__setattr__(self, "limits", check_limits(self.limits))
         if self.resource is not None and not callable(self.resource):
@@ -69,7 +94,7 @@ class Rule:
         self._check_count()
 
     def _check_count(self) -> None:
-        if self.count not in _COUNTS:
+        if self.count not in ("requests", "failures"):
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
             if self.failures is not None:
@@ -103,9 +128,7 @@ class Rule:
         start = "http" if self.count == "requests" else "failures"
         if not templates:
             return start
-        plain = "".join(
-            c if c.isascii() and (c.isalnum() or c in "_-./") else "-" for c in _strip_placeholders(templates[0].text)
-        )
+        plain = re.sub(r"[^A-Za-z0-9_./-]", "-", re.sub(r":path\}|[{}*]", "", templates[0].text))
         return f"{start}{plain.rstrip('/-')}"[:128]
 
 
@@ -115,29 +138,14 @@ def check_key(key: object) -> None:
         raise ValidationError("key", key, "must be a callable such as by_ip() or by_header('x-tenant')")
 
 
-def _check_match(match: Any) -> Any:
-    """Check ``match`` and return it; templates as a tuple, since an iterator can be read only once."""
-    if match is None or isinstance(match, str) or callable(match):
-        return match
-    if isinstance(match, bytes) or not isinstance(match, Iterable):
-        raise ValidationError("match", match, "must be a path template such as '/v1/items/{id}', or a callable")
-    return tuple(match) or _reject_empty("match", match)
-
-
-def _check_methods(methods: Any) -> tuple[str, ...] | None:
-    if methods is None:
-        return None
-    if isinstance(methods, str | bytes) or not isinstance(methods, Iterable):
-        raise ValidationError("methods", methods, "must be a list; put brackets around it")
-    given = tuple(methods)
-    for verb in given:
-        if not isinstance(verb, str) or not verb:
-            raise ValidationError("methods", verb, "must be the name of a method, such as 'POST'")
-    return given or _reject_empty("methods", methods)
-
-
-def _reject_empty(field: str, value: object) -> NoReturn:
-    raise ValidationError(field, value, "would match nothing; leave it out to match everything")
+def _read_list(field: str, given: Any, reason: str) -> tuple[Any, ...]:
+    """Return the elements of a list, or of an iterator, which can be read only once."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValidationError(field, given, reason)
+    read = tuple(given)
+    if not read:
+        raise ValidationError(field, given, "would match nothing; leave it out to match everything")
+    return read
 
 
 def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[[int], bool]:
@@ -151,18 +159,144 @@ def _check_statuses(field: str, statuses: object) -> Collection[int] | Callable[
     return tuple(whole(field, status, 100, 599) for status in statuses)
 
 
-def _strip_placeholders(template: str) -> str:
-    return template.replace(":path}", "").replace("{", "").replace("}", "").replace("*", "")
-
-
 def check_cost(cost: object) -> Cost:
     """Check a cost: a whole number, or whole numbers by limit."""
     if isinstance(cost, Mapping):
-        return {names.limit_name(name, "cost"): _check_tokens(f"cost[{name!r}]", n) for name, n in cost.items()}
+        return {
+            names.limit_name(name, "cost"): whole(f"cost[{name!r}]", amount, 0, MAX_AMOUNT, "tokens")
+            for name, amount in cost.items()
+        }
     if isinstance(cost, bool) or as_int(cost) is not None:
-        return _check_tokens("cost", cost)
+        return whole("cost", cost, 0, MAX_AMOUNT, "tokens")
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
 
 
-def _check_tokens(field: str, value: object) -> int:
-    return whole(field, value, 0, MAX_AMOUNT, "tokens")
+class Matcher:
+    """Matches the texts of one request with rules; each text belongs to the first rule that matches it."""
+
+    __slots__ = ("_astray", "_open", "_paths")
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._astray = paths.astray
+        self._open = dict.fromkeys((paths.main, *paths.others), True)
+        """The texts without a rule: True where none matches at all, False where one matches, but only loosely."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no text left."""
+        return not (self._open or self._astray)
+
+    def limit(self, templates: Sequence[Template]) -> bool:
+        """Take the texts that match; return whether there are any, or whether the request is astray."""
+        found = self._astray
+        for text, untouched in tuple(self._open.items()):
+            loosely = [template for template in templates if template.matches_loosely(text)]
+            if any(template.matches_exactly(text) for template in loosely):
+                del self._open[text]
+                found = True
+            elif loosely and untouched:
+                self._open[text] = False
+                found = True
+        return found
+
+    def exempt(self, templates: Sequence[Template]) -> bool:
+        """Take the main text of a plain request if it matches exactly, and return whether it does.
+
+        Whoever spells it otherwise is limited.
+        """
+        main = self._paths.main
+        if self._paths.plain and main in self._open and any(template.matches_exactly(main) for template in templates):
+            del self._open[main]
+            return True
+        return False
+
+    def take_rest(self) -> bool:
+        """Take all texts; return whether an app could route by one of them."""
+        found = self._paths.main in self._open if self._paths.plain else not self.is_done
+        self._open.clear()
+        self._astray = False
+        return found
+
+
+class BoundRule:
+    """One rule on one limiter."""
+
+    def __init__(
+        self, rule: Rule, limiter: AnyLimiter, fields: Fields, key: Key | None = None, max_wait: float | None = None
+    ) -> None:
+        self.rule = rule
+        self._limiter = limiter
+        self._max_wait = max_wait
+        self._templates = rule.templates()
+        self._verbs = rule.verbs()
+        self.for_all = rule.match is None and self._verbs is None
+        """Whether it is for every request."""
+        self.by_path = self._templates is not None
+        """Whether templates decide."""
+        self.counts_failures = rule.count == "failures"
+        self.is_failure = _make_test(FAILURES if rule.failures is None else rule.failures)
+        """Returns whether an answer of this status is charged where failures are counted."""
+        self.refunds = _make_test(rule.refund)
+        """Returns whether an answer of this status costs nothing."""
+        self._key = rule.key or key or by_ip()
+        self._resource_name = rule.resource_name
+        names = STORED_LIMITS if rule.limits is None else tuple(limit.name for limit in rule.limits)
+        self._counted = tuple(name for name in names if fields.unit(name) == "requests") or names
+        """The limits that a plain number counts for."""
+        self._cost = None if callable(rule.cost) else self._expand_cost(rule.cost)
+        constant = self._cost is not None and not callable(rule.resource)
+        self._template = self._acquire("", self._resource_name, self._cost or {})
+        """The lease of every entity, where resource and cost are ``constant``: its options are checked once."""
+        self._for_entity = self._template.for_entity if constant else None
+
+    def fits(self, request: Request, matcher: Matcher) -> bool | Awaitable[bool]:
+        """Return whether the rule is for this request, and take from ``matcher`` the paths that it is for."""
+        if self._verbs is not None and request.method not in self._verbs:
+            return False
+        templates, match = self._templates, self.rule.match
+        if templates is not None:
+            return matcher.exempt(templates) if self.rule.exempt else matcher.limit(templates)
+        fits = match(request) if callable(match) else True
+        return self._fits_later(fits, matcher) if inspect.isawaitable(fits) else bool(fits) and matcher.take_rest()
+
+    async def _fits_later(self, fits: Awaitable[bool], matcher: Matcher) -> bool:
+        return bool(await fits) and matcher.take_rest()
+
+    def make_lease(self, request: Request) -> AnyLease | Awaitable[AnyLease]:
+        """Return the lease that the request needs, not yet entered; an awaitable where the rule has to wait for it.
+
+        Raises `SeveralKeysError`, also out of the awaitable, where the request carries several API keys.
+        """
+        identity = self._key(request)
+        if self._for_entity is None or not isinstance(identity, Identity):
+            return self._make_lease_later(identity, request)
+        return self._for_entity(identity.entity_id)
+
+    async def make_address_lease(self, request: Request) -> AnyLease:
+        """Return the lease of the client's address, which pays for a request with several API keys."""
+        return await self._make_lease_later(None, request)
+
+    async def _make_lease_later(self, key: object, request: Request) -> AnyLease:
+        identity = to_identity(await _wait_for(key), request)
+        resource, cost = self.rule.resource, self.rule.cost
+        name = await _wait_for(resource(request)) if callable(resource) else self._resource_name
+        amounts = self._cost
+        if amounts is None:
+            amounts = self._expand_cost(check_cost(await _wait_for(cost(request) if callable(cost) else cost)))
+        return self._acquire(identity.entity_id, name, amounts)
+
+    def _acquire(self, entity_id: str, resource: str, cost: Mapping[str, int]) -> AnyLease:
+        return self._limiter.acquire(entity_id, resource, cost, self.rule.limits, None, self._max_wait)
+
+    def _expand_cost(self, cost: Cost) -> Mapping[str, int]:
+        return dict.fromkeys(self._counted, cost) if isinstance(cost, int) else cost
+
+
+def _make_test(statuses: Collection[int] | Callable[[int], bool]) -> Callable[[int], bool]:
+    return statuses if callable(statuses) else statuses.__contains__
+
+
+async def _wait_for(value: Any) -> Any:
+    """Return a value that a callable of the user's has returned, awaited if need be."""
+    return await value if inspect.isawaitable(value) else value

@@ -46,18 +46,16 @@ _Segment = list["str | _Wildcard"]
 """Literal texts and wildcards between two slashes."""
 
 
-class _Gap(NamedTuple):
-    """Whole segments: any number of any kind, or with ``filled`` at least one, the first of which is not empty."""
+class _Gap(_Wildcard):
+    """A wildcard for whole segments."""
 
-    filled: bool = False
+    __slots__ = ()
 
-    def before(self, run: str, end: str) -> str:
-        """Return the pattern of the gap and of what follows it, at the first place where that stands."""
-        return f"(?>{'/[^/].*?' if self.filled else '(?:/.*?)??'}{run}{end})"
 
-    def before_last(self, run: str) -> str:
-        """Return the pattern of the gap and of the end of the text."""
-        return f"{'/[^/].*' if self.filled else '(?:/.*)?'}{run}"
+_SEGMENTS = _Gap("(?:/.*)?", "(?:/.*?)??")
+"""Any number of segments of any kind."""
+_FILLED = _Gap("/[^/].*", "/[^/].*?")
+"""At least one segment, the first of which is not empty."""
 
 
 class Template:
@@ -70,7 +68,11 @@ class Template:
             raise ValidationError("match", text, "must be a path template such as '/v1/items/{id}', or a callable")
         if not text.startswith("/"):
             raise ValidationError("match", text, "must start with '/'")
-        _check_literals(text)
+        literal = _PLACEHOLDER.sub("", text.removesuffix("/*"))
+        for character in "{}*":
+            if character in literal:
+                reason = "placeholders are {name} or {name:path}, and '/*' at the end is all below"
+                raise ValidationError("match", text, f"has a stray {character!r}: {reason}")
         self.text = text
         self._exact = re.compile(_make_pattern(text, loose=False), re.DOTALL)
         self._loose = re.compile(_make_pattern(normalise(text), loose=True), re.DOTALL | re.IGNORECASE)
@@ -82,14 +84,6 @@ class Template:
     def matches_loosely(self, text: str) -> bool:
         """Return whether some framework could take ``text`` for what the template says."""
         return self._loose.fullmatch(text) is not None
-
-
-def _check_literals(template: str) -> None:
-    literal = _PLACEHOLDER.sub("", template.removesuffix("/*"))
-    for character in "{}*":
-        if character in literal:
-            reason = "has a stray {!r}: placeholders are {{name}} or {{name:path}}, and '/*' at the end is all below"
-            raise ValidationError("match", template, reason.format(character))
 
 
 def _make_pattern(text: str, *, loose: bool) -> str:
@@ -118,45 +112,29 @@ def _list_ways(segment: str, *, loose: bool) -> list[list[_Segment | _Gap]]:
     beginning and its end.
     """
     if _is_path(segment):
-        return [[_Gap(filled=not loose)]]
-    ways: list[list[_Segment | _Gap]] = [[[]]]
-    for part in _split_segment(segment, loose=loose):
-        if part == _Gap():
-            inside = [_append_part(way, _ANY) for way in ways]
-            ways = inside + [[*_append_part(way, _ANY), part, [_ANY]] for way in ways]
-        else:
-            ways = [_append_part(way, part) for way in ways]
-    return ways
-
-
-def _append_part(way: list[_Segment | _Gap], part: str | _Wildcard | _Gap) -> list[_Segment | _Gap]:
-    """Return a way with one more part in its last segment."""
-    last = way[-1]
-    assert isinstance(last, list)
-    assert not isinstance(part, _Gap)
-    return [*way[:-1], [*last, part]]
-
-
-def _split_segment(segment: str, *, loose: bool) -> list[str | _Wildcard | _Gap]:
-    parts: list[str | _Wildcard | _Gap] = []
-    end = 0
-    for found in _PLACEHOLDER.finditer(segment):
-        kind = found[1]
-        parts += (segment[end : found.start()], _Gap() if kind == _PATH else _SOME if loose else _TYPES[kind])
-        end = found.end()
-    return [part for part in (*parts, segment[end:]) if part != ""]
+        return [[_SEGMENTS if loose else _FILLED]]
+    ways: list[tuple[list[_Segment | _Gap], _Segment]] = [([], [])]  # of each what is done, and the last segment
+    for number, text in enumerate(_PLACEHOLDER.split(segment)):
+        is_placeholder = number % 2 == 1
+        if is_placeholder and text == _PATH:
+            ways = [(done, [*last, _ANY]) for done, last in ways]
+            ways += [([*done, last, _SEGMENTS], [_ANY]) for done, last in ways]
+        elif is_placeholder or text:
+            part = text if not is_placeholder else _SOME if loose else _TYPES[text]
+            ways = [(done, [*last, part]) for done, last in ways]
+    return [[*done, last] for done, last in ways]
 
 
 def _join_way(way: list[_Segment | _Gap], end: str) -> str:
-    """Return segments and gaps as one pattern."""
+    """Return segments and gaps as one pattern; what follows a gap is taken at the first place where it stands."""
     pattern, run, gap = "", "", None
     for piece in way:
         if isinstance(piece, _Gap):
-            pattern += run if gap is None else gap.before(run, end)
+            pattern += run if gap is None else f"(?>{gap.short}{run}{end})"
             run, gap = "", piece
         else:
             run += "/" + _make_segment_pattern(piece)
-    return pattern + (run if gap is None else gap.before_last(run))
+    return pattern + (run if gap is None else f"{gap.long}{run}")
 
 
 def _make_segment_pattern(parts: _Segment) -> str:

@@ -17,7 +17,6 @@ from .fields import omit_present
 from .middleware import Middleware
 from .request import WsgiRequest
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
-from .request_limiter import LIMITER, find_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..limiter.lease import SyncLease
     from ..sync.facade import SyncRateLimiter
-    from .request_limiter import RequestLimiter
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -50,20 +48,18 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        limiter = environ[LIMITER] = self.limiter
-        request = WsgiRequest(environ, limiter.proxies, self._prefixes)
-        environ[LEASES] = leases = RequestLeases(environ.get(LEASES))
-        exchange = Exchange(limiter, request, leases, start_response)
+        request = WsgiRequest(environ, self.proxies, self.prefixes)
+        exchange = Exchange(self, request, start_response)
         try:
-            pending = limiter.admit(request, leases)
+            pending = self.admit(request, exchange.leases)
             if pending is not None:
                 run(pending)
             source = self.app(environ, exchange.start_response)
-            return SizedBody(exchange, source) if isinstance(source, Sized) else Body(exchange, source)
+            return (SizedBody if isinstance(source, Sized) else Body)(exchange, source)
         except Exception as error:
             return exchange.answer_error(error)
         except BaseException:
-            run(leases.settle())
+            run(exchange.leases.settle())
             raise
 
     def close(self) -> None:
@@ -74,17 +70,16 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
 class Exchange:
     """The answer to one request, watched: has it been promised, has it begun."""
 
-    def __init__(
-        self, limiter: RequestLimiter, request: WsgiRequest, leases: RequestLeases, start_response: StartResponse
-    ) -> None:
-        self._limiter = limiter
+    begun = False
+    _promised = False
+    _length: int | None = None
+    """How many bytes are still to come, if the app has said so."""
+
+    def __init__(self, middleware: RateLimitMiddleware, request: WsgiRequest, start_response: StartResponse) -> None:
+        self._middleware = middleware
         self._request = request
         self._start_response = start_response
-        self._promised = False
-        self._length: int | None = None
-        """How many bytes are still to come, if the app has said so."""
-        self.leases = leases
-        self.begun = False
+        self.leases = request.raw[LEASES] = RequestLeases(middleware, request.raw.get(LEASES))
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Take the app's promise of an answer, and add the header lines that tell how much is left."""
@@ -93,7 +88,7 @@ class Exchange:
         present = {name.lower(): value for name, value in headers}
         length = present.get("content-length", "")
         self._length = int(length) if length.isdecimal() else None
-        lines = omit_present(self._limiter.lines(self.leases), present.keys())
+        lines = omit_present(self._middleware.lines(self.leases), present.keys())
         write = self._start_response(status, [*headers, *lines], *(() if exc_info is None else (exc_info,)))
 
         def begin_and_write(data: bytes) -> Any:
@@ -128,7 +123,7 @@ class Exchange:
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
-        made = run(self._limiter.respond(self._request, error))
+        made = run(self._middleware.respond(self._request, error))
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
         if isinstance(made, Answer):
             return start_answer(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
@@ -199,9 +194,9 @@ def acquire(
     ``request``: the WSGI environment, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
     ``limits`` and ``max_wait`` are as for `SyncRateLimiter.acquire`.
     """
-    limiter = cast("SyncRateLimiter", find_limiter(request).limiter)
-    lease = limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
-    run(finish(find_leases(request).take(lease)))
+    leases = find_leases(request)
+    lease: SyncLease = leases.middleware.limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
+    run(finish(leases.take(lease)))
     return lease
 
 

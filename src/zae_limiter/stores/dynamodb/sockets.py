@@ -30,15 +30,7 @@ def seconds_left(deadline: float) -> float:
     return left
 
 
-class _OwnedSockets:
-    """Sockets that no event loop owns."""
-
-    def on_scope_end(self, close: Callable[[], None]) -> object:
-        """Do nothing: the connections need not be closed with a loop."""
-        return None
-
-
-class BlockingSockets(_OwnedSockets):
+class BlockingSockets:
     """Blocks the calling thread."""
 
     per_loop = False
@@ -77,7 +69,7 @@ class BlockingSockets(_OwnedSockets):
             work()
 
 
-class AsyncSockets(_OwnedSockets):
+class AsyncSockets:
     """Suspends the running task; serves several loops at once."""
 
     per_loop = True
