@@ -52,9 +52,7 @@ async def read_policy(
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
     if missing or shared:
-        wanted = [Key(pk, sk) for sk in missing] + shared
-        if extra is not None:
-            wanted.append(extra)
+        wanted = [Key(pk, sk) for sk in missing] + shared + ([] if extra is None else [extra])
         images = await backend.store.read(wanted, timeout=deadline.left())
         beside = None if extra is None else images.pop()
         if defaults is None:
