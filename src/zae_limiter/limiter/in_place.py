@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
-from ..core.decide import statuses
+from ..core.bucket import MILLI, ShardBalance
+from ..core.decide import Reading, statuses
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
-from ..records.level import CHANGES, HOUR_END, NEWEST
+from ..records.level import ANCHOR, CHANGES, HOUR_END, NEWEST
 from ..runtime.blocking import run
 from .grant import NOTHING
 from .planning import serials
@@ -159,5 +159,7 @@ def _renew(level: Level, image: Image, now_ms: int) -> tuple[Image, int]:
 
 
 def _describe(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
-    """Return the statuses of a refusal by one bucket."""
-    return statuses([bucket.reading([(level, image)], now_ms)], cost, now_ms)
+    """Return the statuses of a refusal by one bucket that holds the limits of its level."""
+    slots, anchor_ms = level.slots_of(image), image[ANCHOR]
+    balances = {name: (ShardBalance(slot.rule, image[slot.tk], anchor_ms),) for name, slot in slots.items()}
+    return statuses([Reading(level.entity_id, level.resource, level.limits, balances)], cost, now_ms)
