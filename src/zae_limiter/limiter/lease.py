@@ -35,14 +35,14 @@ class Lease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        await self._adjust(amounts, named)
+        await self._correct("adjust", amounts, named, -MAX_AMOUNT)
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        await self._release(amounts, named)
+        await self._correct("release", amounts, named, 0, sign=-1)
 
     async def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
@@ -112,14 +112,14 @@ class SyncLease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        run(self._adjust(amounts, named))
+        run(self._correct("adjust", amounts, named, -MAX_AMOUNT))
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        run(self._release(amounts, named))
+        run(self._correct("release", amounts, named, 0, sign=-1))
 
     def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
