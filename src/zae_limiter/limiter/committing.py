@@ -15,7 +15,6 @@ from .settling import SettlementPart
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..records.ledger import BucketChange
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .planning import Part
@@ -37,20 +36,14 @@ async def commit_transaction(
     Otherwise others may have written since: then a bucket is taken for a little fuller than it is, which gives back
     less, never more.
     """
-    changes = [_guard_all(part) if exact else part.change for part in parts]
+    changes = []
+    for part in parts:
+        guards = guard_unwritten(part.shard.seen.image or {}) if exact else ()
+        changes.append(part.change._replace(write=part.write._replace(guards=(*part.write.guards, *guards))))
     outcome = await backend.commit_changes(changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
     return Committed(tuple([applied(part.shard.seen.image, part.write) for part in parts]))
-
-
-def _guard_all(part: Part) -> BucketChange:
-    """Return the change of a part, guarded against every write since its bucket was last seen."""
-    image = part.shard.seen.image
-    if image is None:
-        return part.change
-    guards = (*part.write.guards, *guard_unwritten(image))
-    return part.change._replace(write=part.write._replace(guards=guards))
 
 
 async def commit_each(
@@ -103,18 +96,13 @@ async def _commit_round(
 
 async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Image | None], now_ms: int) -> None:
     """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any."""
-    failures = []
+    undone = []
     for part in parts:
         level, seen = part.shard
         image = done.get(level.key)
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
-        if image is None or not back:
-            continue
-        seen.show(image, now_ms)
-        charge = Charge.of(level, image, now_ms, {})
-        try:
-            await settling.settle([SettlementPart(part.shard, back, charge, changes=-part.grants)])
-        except Exception as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        if image is not None and back:
+            seen.show(image, now_ms)
+            charge = Charge.of(level, image, now_ms, {})
+            undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants))
+    await settling.settle(undone)
