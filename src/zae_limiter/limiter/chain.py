@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..core.decide import Reading
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
-    from ..records.charging import AnchoredLimits
     from ..repository.last_seen import LastSeen
 
 
@@ -32,10 +31,6 @@ class LevelShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
-    def limits(self, image: Image) -> AnchoredLimits | None:
-        """Return the limits in force as the bucket holds them; None where it has to be moved to them first."""
-        return self.seen.limits(self.level, image)
-
 
 class LevelShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
@@ -49,13 +44,8 @@ class LevelShards(NamedTuple):
     complete: bool = True
     busy: bool = False
 
-    @property
-    def root(self) -> Key:
-        """The key of the bucket as a whole: that of its first shard."""
-        return self.key(0)
-
     def key(self, shard: int) -> Key:
-        """Return the key of one shard."""
+        """Return the key of one shard; that of the first one is the key of the bucket as a whole."""
         level = self.home.level
         return keys.bucket(level.namespace_id, level.entity_id, level.resource, shard)
 
@@ -139,9 +129,8 @@ class Chain:
 
         Writes of several loops meet in the store, as those of several processes do.
         """
-        for other in list(self.coalescers):
-            if has_ended(other):
-                self.coalescers.pop(other, None)
+        for ended in filter(has_ended, list(self.coalescers)):
+            self.coalescers.pop(ended, None)
         return self.coalescers.setdefault(scope, WriteCoalescer())
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
@@ -151,7 +140,7 @@ class Chain:
     @property
     def roots(self) -> tuple[Key, ...]:
         """The buckets as wholes."""
-        return tuple(level.root for level in self.levels)
+        return tuple(level.key(0) for level in self.levels)
 
     def shards(self) -> Iterator[LevelShard]:
         """Iterate over every shard of every bucket."""
@@ -165,9 +154,9 @@ class Chain:
                 now_ms = seen.seen_ms
         return now_ms
 
-    def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
-        """Return the chain as last seen, or with some images as given."""
-        return [level.reading(now_ms, images) for level in self.levels]
+    def readings(self, now_ms: int) -> list[Reading]:
+        """Return the chain as last seen."""
+        return [level.reading(now_ms) for level in self.levels]
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""

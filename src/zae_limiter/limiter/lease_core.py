@@ -123,7 +123,7 @@ class LeaseCore:
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every level right after this acquire, by the write that granted it."""
-        asked = {} if self._grant is None else _tokens(self._grant.cost, 1)
+        asked = {} if self._grant is None else _tokens(self._grant.cost)
         return tuple(
             LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked.get(limit.name, 0), False, 0.0)
             for level, limit, left in self.left()
@@ -305,7 +305,7 @@ class LeaseCore:
                 cut[name] = delta[name] - wanted
             self._delta = delta
         if any(cut.values()) and not self.degraded:
-            excess = _tokens(cut, 1)
+            excess = _tokens(cut)
             message = "more tokens were returned than taken, the excess %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
@@ -329,12 +329,13 @@ class LeaseCore:
         """Give back all that was taken. A failure is only logged: the caller's exception matters more."""
         deadline = self._limiter._backend.deadline(self._options.timeout)
         for grant in self._grants():
-            if any(grant.cost.values()):
-                try:
-                    await self._settle_grant(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
-                except ZAELimiterError as error:
-                    about = {**self.log_fields(error), "zae_tokens": _tokens(grant.cost, -1)}
-                    tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **about)
+            back = {name: -amount for name, amount in grant.cost.items() if amount}
+            try:
+                if back:
+                    await self._settle_grant(grant, back, deadline)
+            except ZAELimiterError as error:
+                message = "tokens of a failed call could not be returned: %s"
+                tell(RETURN_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(back))
 
     async def _settle(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """Settle ``delta`` with these grants, to the end also if the caller is cancelled."""
@@ -353,7 +354,7 @@ class LeaseCore:
                 await self._settle_grant(grant, delta, deadline)
             except RateLimiterUnavailable as error:
                 message = "settlement lost, the estimate stays charged: %s"
-                tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta, 1))
+                tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta))
                 if self._limiter._availability.blocks(self._options.policy):
                     raise
 
@@ -376,9 +377,9 @@ class LeaseCore:
         limiter._availability.report_answer()
 
 
-def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
+def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return the whole tokens of each limit."""
-    return {name: sign * amount // MILLI for name, amount in amounts.items() if amount}
+    return {name: amount // MILLI for name, amount in amounts.items() if amount}
 
 
 def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:

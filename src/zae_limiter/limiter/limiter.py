@@ -267,7 +267,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
         """
         await self.repository.close()
-        self._lines.stir_all()
+        self._lines.stir()
 
     async def __aenter__(self) -> RateLimiter:
         self._backend.check_usable()

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
-    from ..clock import Clock
-    from ..core.values import BackendCapabilities
     from ..observer import Decision, Outcome
     from ..records.algebra import Image, Key, Page, Query, Write
     from ..repository.backend import Backend
@@ -98,19 +96,11 @@ class ObservedStore:
     """A store whose calls are timed and told to observers."""
 
     def __init__(self, inner: Store, observers: Observers) -> None:
+        self.capabilities = inner.capabilities
+        self.clock = inner.clock
         self.stack_name: str | None = getattr(inner, "stack_name", None)
         self._inner = inner
         self._observers = observers
-
-    @property
-    def capabilities(self) -> BackendCapabilities:
-        """Those of the store inside."""
-        return self._inner.capabilities
-
-    @property
-    def clock(self) -> Clock:
-        """That of the store inside."""
-        return self._inner.clock
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Read from the store inside."""
@@ -157,13 +147,10 @@ class ObservedStoreInProcess(ObservedStore):
 
     @property
     def lock(self) -> Self:
-        """The lock of the store inside, timed."""
+        """The lock and the images of the store inside: timed, and watched."""
         return self
 
-    @property
-    def images(self) -> Self:
-        """The images of the store inside, watched."""
-        return self
+    images = lock
 
     def __enter__(self) -> None:
         self._inner.lock.__enter__()

@@ -147,11 +147,7 @@ class QueryOperations(Operations):
         names.resource(resource)
         given = None if limits is None else check_limits(limits)
         deadline = self._deadline()
-        now_ms = self._backend.clock.now_ms()
-        chain = self._chains.known(entity_id, resource, given, now_ms)
-        if chain is None:
-            chain = await self._chains.resolve(entity_id, resource, given, deadline)
-        chain = await self._engine.look(chain, deadline)
+        chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         chain = await self._chains.follow(chain, deadline)
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)

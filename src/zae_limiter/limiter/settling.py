@@ -284,15 +284,8 @@ class Settling:
         return None if found is None else found.at(0, 1)
 
 
-async def settle_grant(
-    backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], deadline: Deadline
-) -> None:
-    """Add ``delta`` to what every level of a grant has consumed."""
-    await Settling(backend, chains, grant.chain, deadline).settle(_divide(grant, delta))
-
-
-def _divide(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
-    """Return what is settled where: each shard gets back what it gave, the last one the rest."""
+def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
+    """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())
