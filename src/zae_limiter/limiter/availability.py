@@ -75,7 +75,7 @@ class Availability:
         """Note that an acquire was not decided, which began when there were ``answers``."""
         if self.is_up:
             self.is_up = False
-            self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error)
+            self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error, zae_error_type=type(error).__name__)
         self.report_failure(policy, deadline, answers)
 
     def report_failure(self, policy: OnUnavailable | None, deadline: Deadline, answers: int) -> None:
@@ -106,7 +106,6 @@ class Availability:
             if closes:
                 self._tell(BREAKER_CLOSED, "store is asked by everybody again")
 
-    def _tell(self, event: Event, message: str, error: Exception | None = None) -> None:
-        args, kind = ((), {}) if error is None else ((error,), {"zae_error_type": type(error).__name__})
-        tell(event, message, *args, **self._backend.log_fields(), **kind)
+    def _tell(self, event: Event, message: str, *args: object, **fields: object) -> None:
+        tell(event, message, *args, **self._backend.log_fields(), **fields)
         self._observers.tell("on_state_change", event.name)

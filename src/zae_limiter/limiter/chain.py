@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.decide import wait_for
@@ -80,49 +81,31 @@ class LevelShards(NamedTuple):
         return min(seen.seen_ms for _, seen in self.shards) if self.complete else 0
 
 
+@dataclass(slots=True, eq=False)
 class Chain:
-    """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged.
+    """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
 
-    ``homes`` are the shards that are charged first; where nothing is split they are all there is.
-    """
+    levels: tuple[LevelShards, ...]
+    given: tuple[Limit, ...] | None
+    since_ms: int
+    valid_until_ms: int
+    generation: int
+    coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
+    homes: tuple[LevelShard, ...] = field(init=False)
+    """The shards that are charged first; where nothing is split they are all there is."""
+    names: Set[str] = field(init=False)
+    """The limits of all levels."""
+    sharded: bool = field(init=False)
+    """Whether one of the buckets is split."""
 
-    __slots__ = (
-        "coalescers",
-        "generation",
-        "given",
-        "homes",
-        "levels",
-        "names",
-        "sharded",
-        "since_ms",
-        "valid_until_ms",
-    )
-
-    def __init__(
-        self,
-        levels: tuple[LevelShards, ...],
-        given: tuple[Limit, ...] | None,
-        since_ms: int,
-        valid_until_ms: int,
-        generation: int,
-        coalescers: dict[object, WriteCoalescer[Any]] | None = None,
-    ) -> None:
-        self.levels = levels
-        if len(levels) == 1 and len(levels[0].shards) == 1:
-            homes: tuple[LevelShard, ...] = levels[0].shards
-            self.names: Set[str] = homes[0].level.slots.keys()
-            """The limits of all levels."""
+    def __post_init__(self) -> None:
+        first = self.levels[0]
+        if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
+            self.homes, self.names = first.shards, first.home.level.slots.keys()
         else:
-            homes = tuple([level.home for level in levels])
-            self.names = {name for home in homes for name in home.level.slots}
-        self.homes = homes
-        self.sharded = max([home.level.shard_count for home in homes]) > 1
-        """Whether one of the buckets is split."""
-        self.given = given
-        self.since_ms = since_ms
-        self.valid_until_ms = valid_until_ms
-        self.generation = generation
-        self.coalescers: dict[object, WriteCoalescer[Any]] = {} if coalescers is None else coalescers
+            self.homes = tuple([level.home for level in self.levels])
+            self.names = {name for home in self.homes for name in home.level.slots}
+        self.sharded = max([home.level.shard_count for home in self.homes]) > 1
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
@@ -135,7 +118,7 @@ class Chain:
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""
-        return Chain(levels, self.given, self.since_ms, self.valid_until_ms, self.generation, self.coalescers)
+        return replace(self, levels=levels)
 
     @property
     def roots(self) -> tuple[Key, ...]:

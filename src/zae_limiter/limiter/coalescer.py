@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
@@ -17,21 +18,19 @@ if TYPE_CHECKING:
 G = TypeVar("G")
 
 
+@dataclass(slots=True, eq=False)
 class PendingCharge(Generic[G]):
     """One request for tokens, and what becomes of it: a grant or an error."""
 
-    __slots__ = ("abandoned", "atomic", "cost", "deadline", "decided", "error", "grant", "leads", "signal")
-
-    def __init__(self, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> None:
-        self.cost = cost
-        self.deadline = deadline
-        self.atomic = atomic
-        self.grant: G | None = None
-        self.error: BaseException | None = None
-        self.signal: Signal | None = None
-        self.leads = False
-        self.abandoned = False
-        self.decided = False
+    cost: Mapping[str, int]
+    deadline: Deadline
+    atomic: bool = False
+    grant: G | None = None
+    error: BaseException | None = None
+    signal: Signal | None = None
+    leads: bool = False
+    abandoned: bool = False
+    decided: bool = False
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""

@@ -55,11 +55,21 @@ async def commit_each(
     """
     writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
-    left: list[Part] = list(parts)
     lost: dict[Key, Image | None] = {}
+    left: Sequence[Part] = parts
     try:
         for _ in tries(parts[0].write.key.pk):
-            lost = await _commit_round(backend, left, writing, done)
+            commits = [backend.commit_changes([part.change], writing) for part in left]
+            outcomes = await backend.runtime.run_together(commits)
+            lost = {}
+            for part, outcome in zip(left, outcomes, strict=True):
+                if isinstance(outcome, Committed):
+                    done[part.write.key] = outcome.images[0]
+                elif isinstance(outcome, Conflict):
+                    lost |= outcome.images
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
             again = [plan_again(part, lost[part.write.key], now_ms) for part in left if part.write.key in lost]
             left = [part for part in again if part is not None]
             if not left or len(left) < len(again):
@@ -72,26 +82,6 @@ async def commit_each(
         return Committed(tuple([done[part.write.key] for part in parts]))
     await _undo(settling, parts, done, now_ms)
     return Conflict(lost)
-
-
-async def _commit_round(
-    backend: Backend, parts: Sequence[Part], deadline: Deadline, done: dict[Key, Image | None]
-) -> dict[Key, Image | None]:
-    """Commit each part on its own, all at once. Add the images of those that took effect to ``done``.
-
-    Return the images of those that lost a race. Raise the first failure, when all of them have ended.
-    """
-    results = await backend.runtime.run_together([backend.commit_changes([part.change], deadline) for part in parts])
-    lost: dict[Key, Image | None] = {}
-    for part, result in zip(parts, results, strict=True):
-        if isinstance(result, Committed):
-            done[part.write.key] = result.images[0]
-        elif isinstance(result, Conflict):
-            lost |= result.images
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return lost
 
 
 async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Image | None], now_ms: int) -> None:

@@ -20,7 +20,7 @@ from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
-from ..observer import Decision
+from ..observer import Decision, Settlement
 from .amounts import check_amounts, check_known
 from .grant import Grant
 from .observers import classify
@@ -341,8 +341,10 @@ class LeaseCore:
         """Settle ``delta`` with these grants, to the end also if the caller is cancelled."""
         limiter = self._limiter
         if limiter._observers.all and grants and not self.degraded:
-            costs = [grant.cost for grant in grants]
-            limiter._observers.tell_settlement(self._entity_id, self._resource, costs, delta)
+            taken = add_up(grant.cost for grant in grants)
+            estimated = {name: taken.get(name, 0) // MILLI for name in delta}
+            correction = {name: amount // MILLI for name, amount in delta.items()}
+            limiter._observers.tell("on_settlement", Settlement(self._entity_id, self._resource, estimated, correction))
         shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values())]
         await limiter._engine.finish(self._settle_each(shares))
 

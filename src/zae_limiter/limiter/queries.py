@@ -143,8 +143,6 @@ class QueryOperations(Operations):
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
-        names.entity_id(entity_id)
-        names.resource(resource)
         given = None if limits is None else check_limits(limits)
         deadline = self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)

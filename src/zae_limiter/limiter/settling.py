@@ -44,11 +44,6 @@ class SettlementPart(NamedTuple):
     changes: int = 1
 
     @property
-    def gives_back(self) -> bool:
-        """Whether something is given back."""
-        return bool(self.more_back) or any(amount < 0 for amount in self.delta.values())
-
-    @property
     def is_split(self) -> bool:
         """Whether the shard has been split since it was charged."""
         image = self.shard.seen.image
@@ -152,7 +147,8 @@ class Settling:
         """Settle in one commit; return what of the give-backs found no room."""
         instant = self._backend.store.capabilities.instant  # then no loop is needed, nor running perhaps
         scope = None if instant else self._backend.runtime.scope()
-        under_way = [SettlementInFlight(part, scope) for part in parts if part.gives_back]
+        giving_back = [part for part in parts if part.more_back or min(part.delta.values(), default=0) < 0]
+        under_way = [SettlementInFlight(part, scope) for part in giving_back]
         try:
             gone = [part.shard for part in parts if part.is_gone]
             if gone:
