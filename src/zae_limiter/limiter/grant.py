@@ -36,11 +36,11 @@ class Grant(NamedTuple):
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None]]:
         """Iterate over what was taken where, and the bucket right after it."""
-        for position, image in enumerate(self.images):
-            if self.parts is None:
-                yield self.chain.homes[position], self.cost, image
-            else:
-                yield self.parts[position].shard, self.parts[position].cost, image
+        taken = [(home, self.cost) for home in self.chain.homes]
+        if self.parts is not None:
+            taken = [(part.shard, part.cost) for part in self.parts]
+        for (shard, cost), image in zip(taken, self.images, strict=True):
+            yield shard, cost, image
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level, in whole tokens."""

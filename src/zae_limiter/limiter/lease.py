@@ -11,7 +11,6 @@ from .lease_core import ENTERED_ONCE, LeaseCore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Self
 
 
@@ -84,9 +83,7 @@ class Lease(LeaseCore):
         self._open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             await self._exit(error is not None)
@@ -161,9 +158,7 @@ class SyncLease(LeaseCore):
         self._open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             run(self._exit(error is not None))

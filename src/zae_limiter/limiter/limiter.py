@@ -28,7 +28,6 @@ from .waiting import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from ..core.limit import Limit
     from ..core.values import OnUnavailable, StackOptions
@@ -273,7 +272,5 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._backend.check_usable()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()

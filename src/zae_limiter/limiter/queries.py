@@ -107,10 +107,9 @@ class QueryOperations(Operations):
         """
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
-        backend = self._backend
-        deadline = self._step_deadline()
-        rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
-        now_ms = backend.clock.now_ms()
+        deadline, ns = await self._begin_steps()
+        rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
+        now_ms = self._backend.clock.now_ms()
         entities = []
         for shards in bucket.group_by_bucket(rows):
             balances = bucket.stored_balances(shards, limit_name)
