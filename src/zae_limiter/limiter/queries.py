@@ -83,12 +83,11 @@ class QueryOperations(Operations):
             limits: Limits to count by instead of the stored ones; nothing is written.
             needed: The tokens by limit name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
-        cost = None if needed is None else check_amounts("needed", needed)
+        cost = {} if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
-        if cost is None:
-            cost = {name: MILLI for home in chain.homes for name in home.level.slots}
-        else:
-            check_known("needed", cost, chain.names)
+        check_known("needed", cost, chain.names)
+        if needed is None:
+            cost = dict.fromkeys(chain.names, MILLI)
         return [
             LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=home.level.source)
             for home, reading in zip(chain.homes, chain.readings(now_ms), strict=True)

@@ -118,9 +118,8 @@ class SettlementInFlight:
         mine, theirs = self.part.charge, part.charge
         if self.scope is not scope or mine.made != theirs.made:
             return False
-        return any(
-            mine.orders[name] > theirs.orders[name] for name in names if name in mine.orders.keys() & theirs.orders
-        )
+        shared = mine.orders.keys() & theirs.orders & set(names)
+        return any(mine.orders[name] > theirs.orders[name] for name in shared)
 
 
 class Settling:
@@ -200,11 +199,8 @@ class Settling:
             part.keep_returns(each.credited, image)
             until_ms = bucket.required_expiry(image)
             if until_ms is not None:
-                unmoved = (
-                    ANCHOR,
-                    "=",
-                    image[ANCHOR],
-                )  # neither reshaped, which knows the debt, nor split: never expires
+                # Unless it has moved: one that was reshaped knows the debt, and one that was split never expires.
+                unmoved = (ANCHOR, "=", image[ANCHOR])
                 write = Write(part.shard.level.key, (unmoved,), expires_at_ms=until_ms)
                 await self._backend.store.commit([write], timeout=self._deadline.left())
 
