@@ -67,7 +67,7 @@ class Lines:
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
-            ahead = [_sum_ahead(lines.get(key), before) for key in chain.roots]
+            ahead = [_sum_ahead(lines[key], before) if key in lines else {} for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
             readings = [_serve(*each, now_ms) for each in zip(chain.readings(now_ms), ahead, strict=True)]
@@ -180,10 +180,10 @@ class Lines:
             heir.signal.set()
 
 
-def _sum_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
+def _sum_ahead(line: Line, before: Ticket | None) -> Mapping[str, int]:
     """Return what those in a line want together: all of them, or those up to ``before``."""
-    if line is None or before is None:
-        return {} if line is None else dict(line.wanted)
+    if before is None:
+        return dict(line.wanted)
     wanted: Counter[str] = Counter()
     for ticket in takewhile(lambda each: each is not before, line.tickets):
         wanted.update(ticket.cost)

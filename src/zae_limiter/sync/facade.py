@@ -286,7 +286,5 @@ class SyncRateLimiter(SyncQueryOperations, SyncEntityOperations, SyncConfigOpera
         run(self._inner.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
