@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.errors import ValidationError
 from ..records import bucket, ledger, settlement
@@ -91,6 +91,10 @@ class SettlementPart(NamedTuple):
                 self.shard.seen.keep_return(Return(made, image.get(SHARDS, 1), name, orders[name], milli, counter))
 
 
+Planned: TypeAlias = "tuple[SettlementPart, Image, Settlement]"
+"""A part, the image by which its settlement is planned, and the plan."""
+
+
 class SettlementInFlight:
     """A part that is being settled, for other settlements of this process that have to know what becomes of it."""
 
@@ -168,31 +172,26 @@ class Settling:
             if len(found) < len(parts) or any(part.is_split for part in parts):
                 return await self._settle_apart(parts)
             now_ms = self._backend.clock.now_ms()
-            settled = [part.settle(image, now_ms) for part, image in found]
-            if await self._wait_for_later(parts, settled, scope):
+            planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
+            if await self._wait_for_later(planned, scope):
                 continue
-            changes = [
-                ledger.with_usage(part.shard.level, image, each.write, now_ms)
-                for (part, image), each in zip(found, settled, strict=True)
-            ]
+            changes = [ledger.with_usage(part.shard.level, image, each.write, now_ms) for part, image, each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
-                await self._learn(parts, settled, outcome, now_ms)
+                await self._learn(planned, outcome, now_ms)
                 break
             for part in parts:
                 level, last_seen = part.shard
                 if level.key in outcome.images:
                     last_seen.show(outcome.images[level.key], now_ms)
-        return add_up([each.uncounted for each in settled])
+        return add_up([each.uncounted for _, _, each in planned])
 
-    async def _learn(
-        self, parts: Sequence[SettlementPart], settled: Sequence[Settlement], outcome: Committed, now_ms: int
-    ) -> None:
+    async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
         """Keep what was settled, and the images after it.
 
         Put the expiry off where the debts of several clients together outlive what each of them knew of.
         """
-        for part, each, image in zip(parts, settled, outcome.images, strict=True):
+        for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.seen.show(image, now_ms)
             if image is None:
                 continue
@@ -204,14 +203,12 @@ class Settling:
                 write = Write(part.shard.level.key, (unmoved,), expires_at_ms=until_ms)
                 await self._backend.store.commit([write], timeout=self._deadline.left())
 
-    async def _wait_for_later(
-        self, parts: Sequence[SettlementPart], settled: Sequence[Settlement], scope: object
-    ) -> bool:
+    async def _wait_for_later(self, planned: Sequence[Planned], scope: object) -> bool:
         """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
 
         Return whether it has ended. Half of the time that is left stays for the write.
         """
-        for part, each in zip(parts, settled, strict=True):
+        for part, _, each in planned:
             for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
                 if other.follows(part, each.uncounted, scope):
                     signal = self._backend.runtime.new_signal()
