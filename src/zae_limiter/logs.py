@@ -26,8 +26,7 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 Each field is called ``zae_`` and its name here, unless it stands in code quotes. *whose* is namespace, backend,
 entity_id and resource, *lease* is these and error_type; *kv* is ``kv_key``, which holds a digest of the address and
 not the address.
-``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back). It is absent
-where a lease took tokens several times and it is not known which of them failed.
+``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back).
 
 Entity ids are in ``lease.*`` and ``web.settlement_failed`` alone: somebody has to be able to repair what was lost.
 The limiter logs nothing per decision; decisions are counted by `zae_limiter.telemetry`.

@@ -241,7 +241,7 @@ MUTATIONS = [
     Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
     Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
     Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
-    Mutation("limiter.settling._divide", "if here:", "if here and not parts:", LEAK),
+    Mutation("limiter.settling.settlement_parts", "if here:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),

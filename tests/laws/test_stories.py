@@ -285,7 +285,7 @@ async def test_metadata_come_back_the_same_from_every_store(harness: Harness) ->
 
 
 async def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> None:
-    """Without free atomic commits: two levels committed, the third refused, and the first give-back fails."""
+    """Without free atomic commits: two levels committed, the third refused, and one of the give-backs fails."""
     keeper = await new_limiter(harness)
     await keeper.set_system_defaults([Limit.per_hour("rph", 10)])
     above: str | None = None
@@ -301,4 +301,4 @@ async def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> 
     with pytest.raises(RateLimiterUnavailable):
         await take(limiter, "key", "r", [{"rph": 1}])
     left = {row.entity_id: row.available for row in await keeper.get_status("key", "r")}
-    assert left["project"] == 9
+    assert sorted([left["key"], left["project"]]) == [8, 9], "one fails, and the other one has gone back"

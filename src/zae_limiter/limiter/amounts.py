@@ -18,9 +18,8 @@ def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]
         if type(name) is not str or type(amount) is not int or not least <= amount <= MAX_AMOUNT:
             if not isinstance(name, str):
                 raise ValidationError(field, name, "must name limits by strings")
-            checked[name] = whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT, "tokens") * MILLI
-        else:
-            checked[name] = amount * MILLI
+            amount = whole(f"{field}[{name!r}]", amount, least, MAX_AMOUNT, "tokens")
+        checked[name] = amount * MILLI
     return checked
 
 

@@ -54,9 +54,20 @@ class Availability:
         return (policy or self._chains.system_policy or OnUnavailable.BLOCK) is OnUnavailable.BLOCK
 
     def check(self, policy: OnUnavailable | None, timeout: float) -> None:
-        """Raise `RateLimiterUnavailable` where a call of ``timeout`` seconds is to go on without a store that hangs."""
-        if self.is_open and not self.blocks(policy) and self._skips(timeout):
-            raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+        """Raise `RateLimiterUnavailable` where a call of ``timeout`` seconds is to go on without a store that hangs.
+
+        Who would wait longer than anybody has waited asks; and once per interval one of the others.
+        """
+        if not self.is_open or self.blocks(policy):
+            return
+        with self._lock:
+            now = self._backend.stopwatch()
+            if timeout > self._waited:
+                return
+            if now >= self._retry_at:
+                self._retry_at = now + timeout + RETRY_SECONDS  # should this caller vanish, another one tries then
+                return
+        raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
 
     def report_outage(
         self, error: RateLimiterUnavailable, policy: OnUnavailable | None, deadline: Deadline, answers: int
@@ -64,12 +75,23 @@ class Availability:
         """Note that an acquire was not decided, which began when there were ``answers``."""
         if self.is_up:
             self.is_up = False
-            self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error)
+            self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error, zae_error_type=type(error).__name__)
         self.report_failure(policy, deadline, answers)
 
     def report_failure(self, policy: OnUnavailable | None, deadline: Deadline, answers: int) -> None:
         """Note that a call has failed. If it had to wait, others that may go on without the store no longer do."""
-        if not self.blocks(policy) and self._open(deadline, answers):
+        if self.blocks(policy):
+            return
+        with self._lock:
+            opens = not self.is_open
+            hangs = self.answers == answers and deadline.elapsed >= deadline.seconds * _HANGS
+            if opens and not hangs:
+                return
+            if hangs:
+                self._waited = max(self._waited, deadline.seconds)
+            self.is_open = True
+            self._retry_at = self._backend.stopwatch() + RETRY_SECONDS
+        if opens:
             self._tell(BREAKER_OPENED, "store hangs: calls that may go on without it no longer wait")
 
     def report_answer(self) -> None:
@@ -78,39 +100,12 @@ class Availability:
             self.is_up = True
             self._tell(STORE_AVAILABLE, "store answers again")
         self.answers += 1
-        if self._waited:
+        if self.is_open:
             with self._lock:
                 closes, self._waited, self.is_open = self.is_open, 0.0, False
             if closes:
                 self._tell(BREAKER_CLOSED, "store is asked by everybody again")
 
-    def _skips(self, seconds: float) -> bool:
-        """Return whether a caller that would wait for so many seconds is to go on without asking.
-
-        Who would wait longer than anybody has waited asks; and once per interval one of the others.
-        """
-        with self._lock:
-            if seconds > self._waited:
-                return False
-            now = self._backend.stopwatch()
-            if now < self._retry_at:
-                return True
-            self._retry_at = now + seconds + RETRY_SECONDS  # should this caller vanish, another one tries then
-            return False
-
-    def _open(self, deadline: Deadline, answers: int) -> bool:
-        """Open the breaker, or keep it open, by a call that failed; return whether it was closed before."""
-        with self._lock:
-            opens = not self._waited
-            hangs = self.answers == answers and deadline.elapsed >= deadline.seconds * _HANGS
-            if opens and not hangs:
-                return False
-            self._waited = max(self._waited, deadline.seconds) if hangs else self._waited
-            self.is_open = True
-            self._retry_at = self._backend.stopwatch() + RETRY_SECONDS
-            return opens
-
-    def _tell(self, event: Event, message: str, error: Exception | None = None) -> None:
-        args, kind = ((), {}) if error is None else ((error,), {"zae_error_type": type(error).__name__})
-        tell(event, message, *args, **self._backend.log_fields(), **kind)
+    def _tell(self, event: Event, message: str, *args: object, **fields: object) -> None:
+        tell(event, message, *args, **self._backend.log_fields(), **fields)
         self._observers.tell("on_state_change", event.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.decide import wait_for
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ..core.decide import Reading
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
-    from ..records.charging import AnchoredLimits
     from ..repository.last_seen import LastSeen
 
 
@@ -32,10 +32,6 @@ class LevelShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
-    def limits(self, image: Image) -> AnchoredLimits | None:
-        """Return the limits in force as the bucket holds them; None where it has to be moved to them first."""
-        return self.seen.limits(self.level, image)
-
 
 class LevelShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
@@ -49,13 +45,8 @@ class LevelShards(NamedTuple):
     complete: bool = True
     busy: bool = False
 
-    @property
-    def root(self) -> Key:
-        """The key of the bucket as a whole: that of its first shard."""
-        return self.key(0)
-
     def key(self, shard: int) -> Key:
-        """Return the key of one shard."""
+        """Return the key of one shard; that of the first one is the key of the bucket as a whole."""
         level = self.home.level
         return keys.bucket(level.namespace_id, level.entity_id, level.resource, shard)
 
@@ -90,68 +81,49 @@ class LevelShards(NamedTuple):
         return min(seen.seen_ms for _, seen in self.shards) if self.complete else 0
 
 
+@dataclass(slots=True, eq=False)
 class Chain:
-    """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged.
+    """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
 
-    ``homes`` are the shards that are charged first; where nothing is split they are all there is.
-    """
+    levels: tuple[LevelShards, ...]
+    given: tuple[Limit, ...] | None
+    since_ms: int
+    valid_until_ms: int
+    generation: int
+    coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
+    homes: tuple[LevelShard, ...] = field(init=False)
+    """The shards that are charged first; where nothing is split they are all there is."""
+    names: Set[str] = field(init=False)
+    """The limits of all levels."""
+    sharded: bool = field(init=False)
+    """Whether one of the buckets is split."""
 
-    __slots__ = (
-        "coalescers",
-        "generation",
-        "given",
-        "homes",
-        "levels",
-        "names",
-        "sharded",
-        "since_ms",
-        "valid_until_ms",
-    )
-
-    def __init__(
-        self,
-        levels: tuple[LevelShards, ...],
-        given: tuple[Limit, ...] | None,
-        since_ms: int,
-        valid_until_ms: int,
-        generation: int,
-        coalescers: dict[object, WriteCoalescer[Any]] | None = None,
-    ) -> None:
-        self.levels = levels
-        if len(levels) == 1 and len(levels[0].shards) == 1:
-            homes: tuple[LevelShard, ...] = levels[0].shards
-            self.names: Set[str] = homes[0].level.slots.keys()
-            """The limits of all levels."""
+    def __post_init__(self) -> None:
+        first = self.levels[0]
+        if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
+            self.homes, self.names = first.shards, first.home.level.slots.keys()
         else:
-            homes = tuple([level.home for level in levels])
-            self.names = {name for home in homes for name in home.level.slots}
-        self.homes = homes
-        self.sharded = max([home.level.shard_count for home in homes]) > 1
-        """Whether one of the buckets is split."""
-        self.given = given
-        self.since_ms = since_ms
-        self.valid_until_ms = valid_until_ms
-        self.generation = generation
-        self.coalescers: dict[object, WriteCoalescer[Any]] = {} if coalescers is None else coalescers
+            self.homes = tuple([level.home for level in self.levels])
+            self.names = {name for home in self.homes for name in home.level.slots}
+        self.sharded = max([home.level.shard_count for home in self.homes]) > 1
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.
 
         Writes of several loops meet in the store, as those of several processes do.
         """
-        for other in list(self.coalescers):
-            if has_ended(other):
-                self.coalescers.pop(other, None)
+        for ended in filter(has_ended, list(self.coalescers)):
+            self.coalescers.pop(ended, None)
         return self.coalescers.setdefault(scope, WriteCoalescer())
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""
-        return Chain(levels, self.given, self.since_ms, self.valid_until_ms, self.generation, self.coalescers)
+        return replace(self, levels=levels)
 
     @property
     def roots(self) -> tuple[Key, ...]:
         """The buckets as wholes."""
-        return tuple(level.root for level in self.levels)
+        return tuple(level.key(0) for level in self.levels)
 
     def shards(self) -> Iterator[LevelShard]:
         """Iterate over every shard of every bucket."""
@@ -165,9 +137,9 @@ class Chain:
                 now_ms = seen.seen_ms
         return now_ms
 
-    def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
-        """Return the chain as last seen, or with some images as given."""
-        return [level.reading(now_ms, images) for level in self.levels]
+    def readings(self, now_ms: int) -> list[Reading]:
+        """Return the chain as last seen."""
+        return [level.reading(now_ms) for level in self.levels]
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""

@@ -57,6 +57,11 @@ class Chains:
         cache.hits += 1
         return chain
 
+    async def find(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, deadline: Deadline) -> Chain:
+        """Return the remembered chain, resolved anew if it may be out of date."""
+        known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
+        return known or await self.resolve(entity_id, resource, given, deadline)
+
     async def resolve(
         self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, deadline: Deadline
     ) -> Chain:

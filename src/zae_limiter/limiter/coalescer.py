@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
@@ -18,30 +18,19 @@ if TYPE_CHECKING:
 G = TypeVar("G")
 
 
-class Place(enum.Enum):
-    """Where a charge is on its way."""
-
-    QUEUED = enum.auto()
-    LEADING = enum.auto()
-    IN_FLIGHT = enum.auto()
-    DECIDED = enum.auto()
-
-
+@dataclass(slots=True, eq=False)
 class PendingCharge(Generic[G]):
     """One request for tokens, and what becomes of it: a grant or an error."""
 
-    __slots__ = ("abandoned", "atomic", "cost", "deadline", "decided", "error", "grant", "leads", "signal")
-
-    def __init__(self, cost: Mapping[str, int], deadline: Deadline, atomic: bool = False) -> None:
-        self.cost = cost
-        self.deadline = deadline
-        self.atomic = atomic
-        self.grant: G | None = None
-        self.error: BaseException | None = None
-        self.signal: Signal | None = None
-        self.leads = False
-        self.abandoned = False
-        self.decided = False
+    cost: Mapping[str, int]
+    deadline: Deadline
+    atomic: bool = False
+    grant: G | None = None
+    error: BaseException | None = None
+    signal: Signal | None = None
+    leads: bool = False
+    abandoned: bool = False
+    decided: bool = False
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""
@@ -92,7 +81,7 @@ class WriteCoalescer(Generic[G]):
             if not self.waiting:
                 self._busy = False
                 return
-            heir = max(self.waiting, key=_ends)
+            heir = max(self.waiting, key=lambda charge: charge.deadline.ends)
             heir.leads = True
         _wake(heir)
 
@@ -118,24 +107,24 @@ class WriteCoalescer(Generic[G]):
         self.leave()
         return lost
 
-    def withdraw(self, charge: PendingCharge[G]) -> Place:
-        """Take out the charge of a cancelled caller; return where it was, which says who has to clean up."""
+    def withdraw(self, charge: PendingCharge[G]) -> G | None:
+        """Take out the charge of a cancelled caller; return the grant if it was decided already: that has to go back.
+
+        Of one that is in flight `decide` returns it.
+        """
         with self._lock:
-            if charge in self.waiting:
+            queued = charge in self.waiting
+            if queued:
                 self.waiting.remove(charge)
-                return Place.LEADING if charge.leads else Place.QUEUED
-            if charge.decided:
-                return Place.DECIDED
-            charge.abandoned = True
-            return Place.IN_FLIGHT
+            charge.abandoned = not charge.decided
+            grant = charge.grant if charge.decided else None
+        if queued and charge.leads:
+            self.leave()
+        return grant
 
 
 _SLACK = 0.1
 """How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
-
-
-def _ends(charge: PendingCharge[G]) -> float:
-    return charge.deadline.ends
 
 
 def _wake(charge: PendingCharge[G]) -> None:

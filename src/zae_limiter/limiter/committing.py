@@ -15,7 +15,6 @@ from .settling import SettlementPart
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..records.ledger import BucketChange
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .planning import Part
@@ -37,20 +36,14 @@ async def commit_transaction(
     Otherwise others may have written since: then a bucket is taken for a little fuller than it is, which gives back
     less, never more.
     """
-    changes = [_guard_all(part) if exact else part.change for part in parts]
+    changes = []
+    for part in parts:
+        guards = guard_unwritten(part.shard.seen.image or {}) if exact else ()
+        changes.append(part.change._replace(write=part.write._replace(guards=(*part.write.guards, *guards))))
     outcome = await backend.commit_changes(changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
     return Committed(tuple([applied(part.shard.seen.image, part.write) for part in parts]))
-
-
-def _guard_all(part: Part) -> BucketChange:
-    """Return the change of a part, guarded against every write since its bucket was last seen."""
-    image = part.shard.seen.image
-    if image is None:
-        return part.change
-    guards = (*part.write.guards, *guard_unwritten(image))
-    return part.change._replace(write=part.write._replace(guards=guards))
 
 
 async def commit_each(
@@ -62,11 +55,21 @@ async def commit_each(
     """
     writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
-    left: list[Part] = list(parts)
     lost: dict[Key, Image | None] = {}
+    left: Sequence[Part] = parts
     try:
         for _ in tries(parts[0].write.key.pk):
-            lost = await _commit_round(backend, left, writing, done)
+            commits = [backend.commit_changes([part.change], writing) for part in left]
+            outcomes = await backend.runtime.run_together(commits)
+            lost = {}
+            for part, outcome in zip(left, outcomes, strict=True):
+                if isinstance(outcome, Committed):
+                    done[part.write.key] = outcome.images[0]
+                elif isinstance(outcome, Conflict):
+                    lost |= outcome.images
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
             again = [plan_again(part, lost[part.write.key], now_ms) for part in left if part.write.key in lost]
             left = [part for part in again if part is not None]
             if not left or len(left) < len(again):
@@ -81,40 +84,15 @@ async def commit_each(
     return Conflict(lost)
 
 
-async def _commit_round(
-    backend: Backend, parts: Sequence[Part], deadline: Deadline, done: dict[Key, Image | None]
-) -> dict[Key, Image | None]:
-    """Commit each part on its own, all at once. Add the images of those that took effect to ``done``.
-
-    Return the images of those that lost a race. Raise the first failure, when all of them have ended.
-    """
-    results = await backend.runtime.run_together([backend.commit_changes([part.change], deadline) for part in parts])
-    lost: dict[Key, Image | None] = {}
-    for part, result in zip(parts, results, strict=True):
-        if isinstance(result, Committed):
-            done[part.write.key] = result.images[0]
-        elif isinstance(result, Conflict):
-            lost |= result.images
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return lost
-
-
 async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Image | None], now_ms: int) -> None:
     """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any."""
-    failures = []
+    undone = []
     for part in parts:
         level, seen = part.shard
         image = done.get(level.key)
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
-        if image is None or not back:
-            continue
-        seen.show(image, now_ms)
-        charge = Charge.of(level, image, now_ms, {})
-        try:
-            await settling.settle([SettlementPart(part.shard, back, charge, changes=-part.grants)])
-        except Exception as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        if image is not None and back:
+            seen.show(image, now_ms)
+            charge = Charge.of(level, image, now_ms, {})
+            undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants))
+    await settling.settle(undone)

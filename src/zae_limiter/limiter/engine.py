@@ -23,12 +23,12 @@ from ..repository.backend import MAX_COMMIT
 from ..runtime.blocking import BlockingRuntime
 from ..runtime.retries import count_loss
 from .amounts import check_known
-from .coalescer import PendingCharge, Place, WriteCoalescer
+from .coalescer import PendingCharge, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .planning import Outdated, add_up
-from .settling import Settling, settle_grant
+from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class Engine:
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        await settle_grant(self._backend, self._chains, grant, delta, deadline)
+        settling = Settling(self._backend, self._chains, grant.chain, deadline)
+        await settling.settle(settlement_parts(grant, delta))
 
     async def give_back(self, grants: Sequence[Grant], deadline: Deadline) -> list[ZAELimiterError]:
         """Give grants back whole, all of them even if one fails; return what went wrong."""
@@ -172,12 +173,10 @@ class Engine:
             work = self._charge_batch(coalescer, chain, charge, now_ms)
             await (work if self._runs_through else self.finish(work))
         except BaseException as error:
-            place = coalescer.withdraw(charge)
-            dead = isinstance(error, GeneratorExit)  # the event loop is gone: as after a crash, what was taken is taken
-            if place is Place.LEADING:
-                coalescer.leave()
-            elif place is Place.DECIDED and charge.grant is not None and not dead:
-                await self.give_back([charge.grant], self._backend.deadline(charge.deadline.seconds))
+            grant = coalescer.withdraw(charge)
+            # Without its event loop it is as after a crash: what was taken is taken.
+            if grant is not None and not isinstance(error, GeneratorExit):
+                await self.give_back([grant], self._backend.deadline(charge.deadline.seconds))
             raise
 
     async def _charge_batch(

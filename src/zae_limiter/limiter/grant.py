@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..core.limit import Limit
-    from ..records.algebra import Image, Key
+    from ..records.algebra import Image
     from ..records.level import Level
-    from .chain import Chain, LevelShard, LevelShards
+    from .chain import Chain, LevelShard
     from .planning import Part
 
 
@@ -36,31 +36,28 @@ class Grant(NamedTuple):
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None]]:
         """Iterate over what was taken where, and the bucket right after it."""
-        for position, image in enumerate(self.images):
-            if self.parts is None:
-                yield self.chain.homes[position], self.cost, image
-            else:
-                yield self.parts[position].shard, self.parts[position].cost, image
+        taken = [(home, self.cost) for home in self.chain.homes]
+        if self.parts is not None:
+            taken = [(part.shard, part.cost) for part in self.parts]
+        for (shard, cost), image in zip(taken, self.images, strict=True):
+            yield shard, cost, image
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level, in whole tokens."""
         images = {shard.level.key: image for shard, _, image in self.portions()}
-        found = []
+        now_ms, found = self.now_ms, []
         for shards in self.chain.levels:
-            held = self._held_here(shards, images)
-            level = shards.home.level
+            level, seen = shards.home
+            image = images.get(level.key) if len(shards.shards) == 1 else None
+            limits = None if image is None else seen.limits(level, image)
+            if image is None or limits is None:
+                balances = shards.reading(now_ms, images).balances
+                held = {name: balance(each, now_ms) for name, each in balances.items()}
+            else:
+                held = {name: each.level(image[each.tk], now_ms) for name, each in limits.by_name.items()}
             later = self.later
             found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
         return found
-
-    def _held_here(self, shards: LevelShards, images: Mapping[Key, Image | None]) -> dict[str, int]:
-        home = shards.home
-        image = images.get(home.level.key) if len(shards.shards) == 1 else None
-        limits = None if image is None else home.limits(image)
-        if image is None or limits is None:
-            reading = shards.reading(self.now_ms, images)
-            return {name: balance(each, self.now_ms) for name, each in reading.balances.items()}
-        return {name: each.level(image[each.tk], self.now_ms) for name, each in limits.by_name.items()}
 
 
 GrantFields: TypeAlias = (

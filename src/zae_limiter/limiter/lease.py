@@ -11,7 +11,6 @@ from .lease_core import ENTERED_ONCE, LeaseCore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Self
 
 
@@ -35,14 +34,14 @@ class Lease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        await self._adjust(amounts, named)
+        await self._correct("adjust", amounts, named, -MAX_AMOUNT)
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        await self._release(amounts, named)
+        await self._correct("release", amounts, named, 0, sign=-1)
 
     async def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
@@ -84,9 +83,7 @@ class Lease(LeaseCore):
         self._open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             await self._exit(error is not None)
@@ -112,14 +109,14 @@ class SyncLease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        run(self._adjust(amounts, named))
+        run(self._correct("adjust", amounts, named, -MAX_AMOUNT))
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        run(self._release(amounts, named))
+        run(self._correct("release", amounts, named, 0, sign=-1))
 
     def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
@@ -161,9 +158,7 @@ class SyncLease(LeaseCore):
         self._open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             run(self._exit(error is not None))

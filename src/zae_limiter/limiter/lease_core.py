@@ -20,13 +20,14 @@ from ..core.limit import MAX_AMOUNT
 from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
-from ..observer import Decision
+from ..observer import Decision, Settlement
 from .amounts import check_amounts, check_known
 from .grant import Grant
 from .observers import classify
+from .planning import add_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from typing import Any, Self, TypeVar
 
     from ..core.limit import Limit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .availability import Availability
+    from .chains import Chains
     from .engine import Engine
     from .grant import GrantFields
     from .observers import Observers
@@ -68,6 +70,7 @@ class Limiter(Protocol):
 
     _availability: Availability
     _backend: Backend
+    _chains: Chains
     _engine: Engine
     _lines: Lines
     _observers: Observers
@@ -76,12 +79,7 @@ class Limiter(Protocol):
     def _take_now(self) -> Callable[[LeaseCore], GrantFields | None] | None: ...
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant: ...
-    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None: ...
-    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None: ...
-    async def _settle_grant(
-        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
-    ) -> None: ...
-    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]: ...
+    async def _check(self, lease: LeaseCore) -> None: ...
 
 
 class LeaseCore:
@@ -119,23 +117,17 @@ class LeaseCore:
     @property
     def consumed(self) -> dict[str, int]:
         """What the caller has asked for so far, adjustments included; once, not once per level."""
-        total: dict[str, int] = {}
-        for amounts in (*(grant.cost for grant in self._grants()), self._delta or {}):
-            for name, amount in amounts.items():
-                total[name] = total.get(name, 0) + amount
+        total = add_up([*(grant.cost for grant in self._grants()), self._delta or {}])
         return {name: amount // MILLI for name, amount in total.items()}
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every level right after this acquire, by the write that granted it."""
-        grant = self._grant
-        if grant is None:
-            return ()
-        statuses = []
-        for level, limit, left in self.left():
-            asked = grant.cost.get(limit.name, 0) // MILLI
-            statuses.append(LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked, False, 0.0))
-        return tuple(statuses)
+        asked = {} if self._grant is None else _tokens(self._grant.cost)
+        return tuple(
+            LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked.get(limit.name, 0), False, 0.0)
+            for level, limit, left in self.left()
+        )
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""
@@ -210,12 +202,6 @@ class LeaseCore:
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
 
-    def _do_without(self, error: RateLimiterUnavailable) -> None:
-        """Enter without a store, or raise, as the unavailability policy says."""
-        self._degrade(error)
-        self._delta = dict(self._cost)
-        self._open = True
-
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says."""
         if self._limiter._availability.blocks(self._options.policy):
@@ -232,12 +218,13 @@ class LeaseCore:
             observed = limiter._observers.all
             self._granted = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
         except RateLimiterUnavailable as error:
-            self._do_without(error)
+            self._degrade(error)
+            self._delta = dict(self._cost)
         self._open = True
 
     async def _check(self) -> None:
         limiter = self._limiter
-        checking = limiter._check(self, self._cost)
+        checking = limiter._check(self)
         try:
             await (self._observe(checking) if limiter._observers.all else checking)
         except RateLimiterUnavailable as error:
@@ -266,11 +253,8 @@ class LeaseCore:
 
     async def _charge(self, times: int) -> None:
         """Charge the cost ``times`` times, to the end also if the caller is cancelled."""
-        await self._limiter._engine.finish(self._charge_whole(times))
-
-    async def _charge_whole(self, times: int) -> None:
-        deadline = self._limiter._backend.deadline(self._options.timeout)
-        await self._settle(None, {name: amount * times for name, amount in self._cost.items()}, deadline)
+        cost = {name: amount * times for name, amount in self._cost.items()}
+        await self._limiter._engine.finish(self._settle_each([(None, cost)]))
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost = self._check_tokens("consume", amounts, named, 0)
@@ -286,27 +270,21 @@ class LeaseCore:
             self._degrade(error)
             self._collect(cost, 1)
 
-    async def _adjust(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        await self._correct(self._check_tokens("adjust", amounts, named, -MAX_AMOUNT, late=self._correctable), 1)
-
-    async def _release(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
-        await self._correct(self._check_tokens("release", amounts, named, 0, late=self._correctable), -1)
-
-    async def _correct(self, amounts: Mapping[str, int], sign: int) -> None:
+    async def _correct(
+        self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, sign: int = 1
+    ) -> None:
         """Collect a correction while the lease is open; afterwards write it."""
+        checked = self._check_tokens(verb, amounts, named, least, late=self._correctable)
         before = self._delta or {}
-        self._collect(amounts, sign)
+        self._collect(checked, sign)
         if not self._open:
             change = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
-            await self._limiter._settle(self, self._grants_with(before), change)
+            # What was settled since counts as taken: it can be given back too.
+            grants = tuple(_add_share(grant, share) for grant, share in _apportion(self._grants(), before))
+            await self._settle(grants, change)
 
     def _check_tokens(
-        self,
-        verb: str,
-        amounts: Mapping[str, int] | None,
-        named: Mapping[str, int],
-        least: int,
-        late: bool = False,
+        self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, late: bool = False
     ) -> dict[str, int]:
         if not (self._open or late):
             raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
@@ -327,7 +305,7 @@ class LeaseCore:
                 cut[name] = delta[name] - wanted
             self._delta = delta
         if any(cut.values()) and not self.degraded:
-            excess = _tokens(cut, 1)
+            excess = _tokens(cut)
             message = "more tokens were returned than taken, the excess %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
@@ -336,7 +314,10 @@ class LeaseCore:
         self._open = False
         self._correctable = not (failed or final)
         try:
-            await self._end(failed)
+            if failed:
+                await self._limiter._engine.finish(self._give_back())
+            elif self._delta:
+                await self._settle(self._grants(), self._delta)
         finally:
             limiter = self._limiter
             if self._grant is not None and limiter._lines.waiting:
@@ -344,41 +325,63 @@ class LeaseCore:
             if limiter._backend.closed:  # what was written may have opened the store again
                 await limiter._backend.close()
 
-    async def _end(self, failed: bool) -> None:
-        if failed:
-            # The caller's exception matters more than a failure here.
-            grants = self._grants()
-            for error in await self._limiter._give_back(self, grants):
-                lost = {"zae_tokens": _tokens(grants[0].cost, -1)} if len(grants) == 1 else {}
-                about = {**self.log_fields(error), **lost}
-                tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **about)
-        elif self._delta:
-            await self._limiter._settle(self, self._grants(), self._delta)
-
-    async def _settle_each(self, shares: tuple[tuple[Grant, dict[str, int]], ...]) -> None:
+    async def _give_back(self) -> None:
+        """Give back all that was taken. A failure is only logged: the caller's exception matters more."""
         deadline = self._limiter._backend.deadline(self._options.timeout)
-        for grant, share in shares:
-            await self._settle(grant, share, deadline)
+        for grant in self._grants():
+            back = {name: -amount for name, amount in grant.cost.items() if amount}
+            try:
+                if back:
+                    await self._settle_grant(grant, back, deadline)
+            except ZAELimiterError as error:
+                message = "tokens of a failed call could not be returned: %s"
+                tell(RETURN_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(back))
 
-    def _grants_with(self, delta: Mapping[str, int]) -> tuple[Grant, ...]:
-        """Return the grants as if what was settled since had been taken with them: then it can be given back too."""
-        shares = {id(grant): share for grant, share in apportion(self._grants(), delta)}
-        return tuple(_add_share(grant, shares.get(id(grant), {})) for grant in self._grants())
+    async def _settle(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
+        """Settle ``delta`` with these grants, to the end also if the caller is cancelled."""
+        limiter = self._limiter
+        if limiter._observers.all and grants and not self.degraded:
+            taken = add_up(grant.cost for grant in grants)
+            estimated = {name: taken.get(name, 0) // MILLI for name in delta}
+            correction = {name: amount // MILLI for name, amount in delta.items()}
+            limiter._observers.tell("on_settlement", Settlement(self._entity_id, self._resource, estimated, correction))
+        shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values())]
+        await limiter._engine.finish(self._settle_each(shares))
 
-    async def _settle(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
-        """Settle what the lease has used. The work is done: under ALLOW a failure is only reported."""
+    async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
+        """Settle what the lease has used with each grant. The work is done: under ALLOW a failure is only reported."""
+        deadline = self._limiter._backend.deadline(self._options.timeout)
+        for grant, delta in shares:
+            try:
+                await self._settle_grant(grant, delta, deadline)
+            except RateLimiterUnavailable as error:
+                message = "settlement lost, the estimate stays charged: %s"
+                tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta))
+                if self._limiter._availability.blocks(self._options.policy):
+                    raise
+
+    async def _settle_grant(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
+        """Settle ``delta`` with one grant, or with none where nothing was taken.
+
+        Where the lease may go on without a store that hangs, this waits for it no more than an acquire does.
+        """
+        limiter, options = self._limiter, self._options
+        answers = limiter._availability.answers
+        limiter._availability.check(options.policy, options.timeout)
         try:
-            await self._limiter._settle_grant(self, grant, delta, deadline)
-        except RateLimiterUnavailable as error:
-            message = "settlement lost, the estimate stays charged: %s"
-            tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta, 1))
-            if self._limiter._availability.blocks(self._options.policy):
-                raise
+            if grant is None:
+                chain = await limiter._chains.find(self._entity_id, self._resource, options.given, deadline)
+                grant = await limiter._engine.grant_nothing(chain, deadline)
+            await limiter._engine.settle(grant, delta, deadline)
+        except RateLimiterUnavailable:
+            limiter._availability.report_failure(options.policy, deadline, answers)
+            raise
+        limiter._availability.report_answer()
 
 
-def _tokens(amounts: Mapping[str, int], sign: int) -> dict[str, int]:
-    """Whole tokens of each limit."""
-    return {name: sign * amount // MILLI for name, amount in amounts.items() if amount}
+def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return the whole tokens of each limit."""
+    return {name: amount // MILLI for name, amount in amounts.items() if amount}
 
 
 def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
@@ -389,11 +392,10 @@ def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
     return grant._replace(cost=cost, later=later, settled=True)
 
 
-def apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
-    """Return what is settled with each grant: none gives back more than was taken with it."""
+def _apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+    """Iterate over what is settled with each grant: none gives back more than was taken with it."""
     left = dict(delta)
     for grant in grants:
         here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
         left = {name: amount - here[name] for name, amount in left.items()}
-        if any(here.values()):
-            yield grant, here
+        yield grant, here

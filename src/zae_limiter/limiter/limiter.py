@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
@@ -22,7 +21,7 @@ from .engine import Engine
 from .grant import new_grant
 from .in_place import InPlace
 from .lease import Lease
-from .lease_core import AcquireOptions, apportion
+from .lease_core import AcquireOptions
 from .observers import Observers, observe_store
 from .queries import QueryOperations
 from .waiting import Lines
@@ -30,7 +29,6 @@ from .waiting import Lines
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..core.errors import ZAELimiterError
     from ..core.limit import Limit
     from ..core.reports import StackOptions
     from ..core.values import OnUnavailable
@@ -72,7 +70,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         atomic: bool = False,
         observer: Observer | None = None,
     ) -> None:
-        self.repository: Repository = self._open_repository(repository, name, region, endpoint_url, stack_options)
+        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
+        self.repository: Repository = self._open_repository(repository, aws)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = LimiterBackend(self.repository._backend)
@@ -87,27 +86,18 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
         self._availability = Availability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
-        after_fork(self._forget_waiting)
+        after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
+        after_fork(self._lines.forget)
 
-    def _open_repository(
-        self,
-        given: Repository | Store | str | None,
-        name: str | None,
-        region: str | None,
-        endpoint_url: str | None,
-        stack_options: StackOptions | None,
-    ) -> Repository:
+    def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
         if not isinstance(given, Repository):
             if isinstance(getattr(given, "_inner", None), Repository):
                 raise ValidationError("repository", given, "is blocking; pass a Repository to RateLimiter")
-            return self._repository_type(
-                given, name=name, region=region, endpoint_url=endpoint_url, stack_options=stack_options
-            )
+            return self._repository_type(given, **aws)
         if given._blocking != self._repository_type._blocking:
             raise ValidationError(
                 "repository", given, "pass a SyncRepository to SyncRateLimiter and a Repository to RateLimiter"
             )
-        aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         for field, value in aws.items():
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with a Repository")
@@ -239,34 +229,31 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self, lease: LeaseCore, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline
     ) -> Grant:
         """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
-        atomic = lease._options.atomic
+        options = lease._options
         if not self._speculative:
             chain = await self._engine.look(chain, deadline)
         self._lines.check(chain, cost, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, atomic)
-        most = deadline.seconds + max_wait_ms / 1000
-        attempt = partial(self._attempt, chain, cost, deadline, most, atomic)
+            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options.atomic)
+
+        async def attempt() -> Grant:
+            """Try under the limits in force by now, which may have changed while somebody waited."""
+            renewed, now_ms = deadline.renew(deadline.seconds + max_wait_ms / 1000), self._clock.now_ms()
+            known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
+            check_known("consume", cost, known.names)
+            return await self._engine.take(known, cost, now_ms, renewed, options.atomic)
+
         return await self._lines.stand(chain, cost, max_wait_ms, attempt, lease._note_wait)
 
-    async def _attempt(
-        self, chain: Chain, cost: Mapping[str, int], first: Deadline, most: float, atomic: bool
-    ) -> Grant:
-        """Try under the limits in force by now, which may have changed while somebody waited."""
-        deadline, level, now_ms = first.renew(most), chain.homes[0].level, self._clock.now_ms()
-        name = (level.entity_id, level.resource, chain.given)
-        known = self._chains.known(*name, now_ms) or await self._chains.resolve(*name, deadline)
-        check_known("consume", cost, known.names)
-        return await self._engine.take(known, cost, now_ms, deadline, atomic)
-
-    async def _check(self, lease: LeaseCore, cost: Mapping[str, int]) -> None:
+    async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""
-        options, availability = lease._options, self._availability
+        options, availability, cost = lease._options, self._availability, lease._cost
+        name = (lease._entity_id, lease._resource, options.given)
         deadline, answers = self._backend.deadline(options.timeout), availability.answers
         if availability.is_open:
-            self._refuse_unasked(lease, self._known_chain(lease), cost)
+            self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
         try:
-            chain = await self._resolve_chain(lease, deadline)
+            chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
         except RateLimiterUnavailable as error:
@@ -274,65 +261,13 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             raise
         availability.report_answer()
 
-    def _known_chain(self, lease: LeaseCore) -> Chain | None:
-        return self._chains.known(lease._entity_id, lease._resource, lease._options.given, self._clock.now_ms())
-
-    async def _resolve_chain(self, lease: LeaseCore, deadline: Deadline) -> Chain:
-        """Return the chain that a lease charges."""
-        known = self._known_chain(lease)
-        return known or await self._chains.resolve(lease._entity_id, lease._resource, lease._options.given, deadline)
-
-    async def _settle(self, lease: LeaseCore, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
-        """Settle ``delta`` with all grants of a lease, to the end also if the caller is cancelled."""
-        if self._observers.all and grants and not lease.degraded:
-            costs = [grant.cost for grant in grants]
-            self._observers.tell_settlement(lease._entity_id, lease._resource, costs, delta)
-        await self._engine.finish(lease._settle_each(tuple(apportion(grants, delta))))
-
-    async def _settle_grant(
-        self, lease: LeaseCore, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline
-    ) -> None:
-        """Settle ``delta`` with one grant of a lease, or with none where nothing was taken.
-
-        Where the lease may go on without a store that hangs, the settlement waits for it no more than an acquire does.
-        """
-        availability, policy = self._availability, lease._options.policy
-        answers = availability.answers
-        availability.check(policy, lease._options.timeout)
-        try:
-            if grant is None:
-                grant = await self._engine.grant_nothing(await self._resolve_chain(lease, deadline), deadline)
-            await self._engine.settle(grant, delta, deadline)
-        except RateLimiterUnavailable:
-            availability.report_failure(policy, deadline, answers)
-            raise
-        availability.report_answer()
-
-    async def _give_back(self, lease: LeaseCore, grants: tuple[Grant, ...]) -> list[ZAELimiterError]:
-        """Give the grants of a lease back whole, as `_settle_grant` settles; return what went wrong."""
-        if not any(any(grant.cost.values()) for grant in grants):
-            return []
-        availability, options = self._availability, lease._options
-        answers = availability.answers
-        try:
-            availability.check(options.policy, options.timeout)
-        except RateLimiterUnavailable as error:
-            return [error]
-        deadline = self._backend.deadline(options.timeout)
-        errors = await self._engine.give_back(grants, deadline)
-        if any(isinstance(error, RateLimiterUnavailable) for error in errors):
-            availability.report_failure(options.policy, deadline, answers)
-        elif not errors:
-            availability.report_answer()
-        return errors
-
     async def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
         """
         await self.repository.close()
-        self._lines.stir_all()
+        self._lines.stir()
 
     async def __aenter__(self) -> RateLimiter:
         self._backend.check_usable()
@@ -340,8 +275,3 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-    def _forget_waiting(self) -> None:
-        """Forget who waits for tokens or for limits: in a child process nobody does."""
-        self._chains.forget()
-        self._lines.forget()

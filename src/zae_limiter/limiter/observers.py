@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
-from ..observer import Observer, Settlement, StoreCall
+from ..observer import Observer, StoreCall
 from ..records.algebra import Committed, Conflict
 from ..stores.port import UpdatesInPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Sequence
     from types import TracebackType
-    from typing import Self, TypeVar
+    from typing import Literal, Self, TypeAlias, TypeVar
 
-    from ..clock import Clock
-    from ..core.values import BackendCapabilities
     from ..observer import Decision, Outcome
     from ..records.algebra import Image, Key, Page, Query, Write
     from ..repository.backend import Backend
     from ..stores.port import Store
 
     T = TypeVar("T")
+    Verb: TypeAlias = Literal["read", "commit", "query", "update"]
+    CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
 
 _METHODS = ("on_decision", "on_settlement", "on_store_call", "on_config_lookups", "on_state_change")
 
@@ -78,14 +77,6 @@ class Observers:
         if self.of["on_config_lookups"] and any(lookups := self._count_lookups()):
             self.tell("on_config_lookups", *lookups)
 
-    def tell_settlement(
-        self, entity_id: str, resource: str, costs: Sequence[Mapping[str, int]], delta: Mapping[str, int]
-    ) -> None:
-        """Tell that ``delta`` corrects what was taken at ``costs``, all in millitokens."""
-        estimated = {name: sum([cost.get(name, 0) for cost in costs]) // MILLI for name in delta}
-        correction = {name: amount // MILLI for name, amount in delta.items()}
-        self.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
-
     def _count_lookups(self) -> tuple[int, int]:
         """Return the hits and misses of the config cache since this was last called."""
         with self._lock:
@@ -98,19 +89,11 @@ class ObservedStore:
     """A store whose calls are timed and told to observers."""
 
     def __init__(self, inner: Store, observers: Observers) -> None:
+        self.capabilities = inner.capabilities
+        self.clock = inner.clock
         self.stack_name: str | None = getattr(inner, "stack_name", None)
         self._inner = inner
         self._observers = observers
-
-    @property
-    def capabilities(self) -> BackendCapabilities:
-        """Those of the store inside."""
-        return self._inner.capabilities
-
-    @property
-    def clock(self) -> Clock:
-        """That of the store inside."""
-        return self._inner.clock
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Read from the store inside."""
@@ -128,7 +111,7 @@ class ObservedStore:
         """Close the store inside."""
         await self._inner.close()
 
-    async def _time(self, verb: Literal["read", "commit", "query"], call: Awaitable[T]) -> T:
+    async def _time(self, verb: Verb, call: Awaitable[T]) -> T:
         started = self._observers.now()
         try:
             result = await call
@@ -138,13 +121,7 @@ class ObservedStore:
         self._tell(verb, started, "conflict" if isinstance(result, Conflict) else "done")
         return result
 
-    def _tell(
-        self,
-        verb: Literal["read", "commit", "query", "update"],
-        started: float,
-        outcome: Literal["done", "conflict", "failed"],
-        error: BaseException | None = None,
-    ) -> None:
+    def _tell(self, verb: Verb, started: float, outcome: CallOutcome, error: BaseException | None = None) -> None:
         self._observers.tell("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
 
 
@@ -157,13 +134,10 @@ class ObservedStoreInProcess(ObservedStore):
 
     @property
     def lock(self) -> Self:
-        """The lock of the store inside, timed."""
+        """The lock and the images of the store inside: timed, and watched."""
         return self
 
-    @property
-    def images(self) -> Self:
-        """The images of the store inside, watched."""
-        return self
+    images = lock
 
     def __enter__(self) -> None:
         self._inner.lock.__enter__()

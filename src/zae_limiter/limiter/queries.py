@@ -73,12 +73,11 @@ class QueryOperations(Operations):
         """
         from ..core.reports import LevelStatus
 
-        cost = None if needed is None else check_amounts("needed", needed)
+        cost = {} if needed is None else check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
-        if cost is None:
-            cost = {name: MILLI for home in chain.homes for name in home.level.slots}
-        else:
-            check_known("needed", cost, chain.names)
+        check_known("needed", cost, chain.names)
+        if needed is None:
+            cost = dict.fromkeys(chain.names, MILLI)
         return [
             LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=home.level.source)
             for home, reading in zip(chain.homes, chain.readings(now_ms), strict=True)
@@ -96,10 +95,9 @@ class QueryOperations(Operations):
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
-        backend = self._backend
-        deadline = self._deadline().for_each_step()
-        rows = await backend.collect(buckets_of_resource(await backend.ns(deadline), resource), deadline)
-        now_ms = backend.clock.now_ms()
+        deadline, ns = await self._begin_steps()
+        rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
+        now_ms = self._backend.clock.now_ms()
         entities = []
         for shards in bucket.group_by_bucket(rows):
             balances = bucket.stored_balances(shards, limit_name)
@@ -128,15 +126,9 @@ class QueryOperations(Operations):
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
-        names.entity_id(entity_id)
-        names.resource(resource)
         given = None if limits is None else check_limits(limits)
         deadline = self._deadline()
-        now_ms = self._backend.clock.now_ms()
-        chain = self._chains.known(entity_id, resource, given, now_ms)
-        if chain is None:
-            chain = await self._chains.resolve(entity_id, resource, given, deadline)
-        chain = await self._engine.look(chain, deadline)
+        chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         chain = await self._chains.follow(chain, deadline)
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)

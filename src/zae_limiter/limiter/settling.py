@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.errors import ValidationError
 from ..records import bucket, ledger, settlement
-from ..records.algebra import Committed, Image, Key, Write
+from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
 from ..repository.last_seen import Return
 from ..runtime.retries import tries
 from .chain import LevelShard
-from .planning import serials
+from .planning import add_up, serials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ..records.algebra import Image
     from ..records.level import Level
     from ..records.settlement import Settlement
     from ..repository.backend import Backend
@@ -43,11 +44,6 @@ class SettlementPart(NamedTuple):
     changes: int = 1
 
     @property
-    def gives_back(self) -> bool:
-        """Whether something is given back."""
-        return bool(self.more_back) or any(amount < 0 for amount in self.delta.values())
-
-    @property
     def is_split(self) -> bool:
         """Whether the shard has been split since it was charged."""
         image = self.shard.seen.image
@@ -66,44 +62,37 @@ class SettlementPart(NamedTuple):
         other = LevelShard(sibling, backend.last_seen.of(sibling.key))
         mine = LevelShard(level.at(level.shard, 2 * count), seen)
         charges = self.charge.split()
-        kept, given = _halve(self.delta)
-        more_kept, more_given = _halve(self.more_back)
+        kept, more_kept = (
+            {name: amount // 2 for name, amount in each.items()} for each in (self.delta, self.more_back)
+        )
+        given, more_given = (
+            {name: amount - amount // 2 for name, amount in each.items()} for each in (self.delta, self.more_back)
+        )
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
         return SettlementPart(mine, kept, charges[0], more_kept, self.changes), given_part
 
     def settle(self, image: Image, now_ms: int) -> Settlement:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
-        made_up = made_up_since(self.shard, self.charge, image)
+        (level, seen), charge, shards = self.shard, self.charge, image.get(SHARDS, 1)
+        # What this process has given back of draws that came after the charge, as far as the image has seen it.
+        made_up = {
+            name: seen.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
+            for name, order in charge.orders.items()
+        }
         changes = self.changes if self.delta else 0
-        return settlement.settle(
-            self.shard.level, image, self.delta, self.charge, now_ms, changes, self.more_back, made_up
-        )
+        return settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up)
+
+    def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
+        """Remember what the settlement has credited to the bucket, which is ``image`` now."""
+        made, orders = self.charge.made, self.charge.orders
+        for name, milli in credited.items():
+            if milli and name in orders:
+                counter = image[attribute(name, "cr")]
+                self.shard.seen.keep_return(Return(made, image.get(SHARDS, 1), name, orders[name], milli, counter))
 
 
-def made_up_since(shard: LevelShard, charge: Charge, image: Image) -> dict[str, int]:
-    """Return what this process has given back of draws that came after a charge, as far as ``image`` has seen it."""
-    shards = image.get(SHARDS, 1)
-    return {
-        name: shard.seen.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
-        for name, order in charge.orders.items()
-    }
-
-
-def keep_returns(shard: LevelShard, charge: Charge, credited: Mapping[str, int], image: Image | None) -> None:
-    """Remember what a settlement has credited to a bucket that is ``image`` now."""
-    if image is None:
-        return
-    for name, milli in credited.items():
-        if milli and name in charge.orders:
-            counter = image[attribute(name, "cr")]
-            given = Return(charge.made, image.get(SHARDS, 1), name, charge.orders[name], milli, counter)
-            shard.seen.keep_return(given)
-
-
-def _halve(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    return {name: amount // 2 for name, amount in amounts.items()}, {
-        name: amount - amount // 2 for name, amount in amounts.items()
-    }
+Planned: TypeAlias = "tuple[SettlementPart, Image, Settlement]"
+"""A part, the image by which its settlement is planned, and the plan."""
 
 
 class SettlementInFlight:
@@ -133,9 +122,8 @@ class SettlementInFlight:
         mine, theirs = self.part.charge, part.charge
         if self.scope is not scope or mine.made != theirs.made:
             return False
-        return any(
-            mine.orders[name] > theirs.orders[name] for name in names if name in mine.orders.keys() & theirs.orders
-        )
+        shared = mine.orders.keys() & theirs.orders & set(names)
+        return any(mine.orders[name] > theirs.orders[name] for name in shared)
 
 
 class Settling:
@@ -162,55 +150,65 @@ class Settling:
         """Settle in one commit; return what of the give-backs found no room."""
         instant = self._backend.store.capabilities.instant  # then no loop is needed, nor running perhaps
         scope = None if instant else self._backend.runtime.scope()
-        under_way = [SettlementInFlight(part, scope) for part in parts if part.gives_back]
+        giving_back = [part for part in parts if part.more_back or min(part.delta.values(), default=0) < 0]
+        under_way = [SettlementInFlight(part, scope) for part in giving_back]
         try:
-            return await self._settle_once_known(parts, scope)
+            gone = [part.shard for part in parts if part.is_gone]
+            if gone:
+                keys = [shard.level.key for shard in gone]
+                images = await self._backend.store.read(keys, timeout=self._deadline.left())
+                for shard, image in zip(gone, images, strict=True):
+                    shard.seen.show(image, self._backend.clock.now_ms())
+            return await self._settle_known(parts, scope)
         finally:
             for each in under_way:
                 each.end()
 
-    async def _settle_once_known(self, parts: Sequence[SettlementPart], scope: object) -> dict[str, int]:
-        await self._read([part.shard for part in parts if part.is_gone])
+    async def _settle_known(self, parts: Sequence[SettlementPart], scope: object) -> dict[str, int]:
+        """Settle parts of which it is known whether there is a bucket."""
         for _ in tries(parts[0].shard.level.key.pk):
-            images = [part.shard.seen.image for part in parts]
-            if None in images or any(part.is_split for part in parts):
+            seen = [(part, part.shard.seen.image) for part in parts]
+            found = [(part, image) for part, image in seen if image is not None]
+            if len(found) < len(parts) or any(part.is_split for part in parts):
                 return await self._settle_apart(parts)
             now_ms = self._backend.clock.now_ms()
-            found = [(part, image) for part, image in zip(parts, images, strict=True) if image is not None]
-            settled = [part.settle(image, now_ms) for part, image in found]
-            if await self._wait_for_later(parts, settled, scope):
+            planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
+            if await self._wait_for_later(planned, scope):
                 continue
-            changes = [
-                ledger.with_usage(part.shard.level, image, each.write, now_ms)
-                for (part, image), each in zip(found, settled, strict=True)
-            ]
+            changes = [ledger.with_usage(part.shard.level, image, each.write, now_ms) for part, image, each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
-                await self._learn(parts, settled, outcome, now_ms)
+                await self._learn(planned, outcome, now_ms)
                 break
             for part in parts:
-                level, seen = part.shard
+                level, last_seen = part.shard
                 if level.key in outcome.images:
-                    seen.show(outcome.images[level.key], now_ms)
-        return _sum([each.uncounted for each in settled])
+                    last_seen.show(outcome.images[level.key], now_ms)
+        return add_up([each.uncounted for _, _, each in planned])
 
-    async def _learn(
-        self, parts: Sequence[SettlementPart], settled: Sequence[Settlement], outcome: Committed, now_ms: int
-    ) -> None:
-        """Keep what was settled, and the images after it."""
-        for part, each, image in zip(parts, settled, outcome.images, strict=True):
+    async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
+        """Keep what was settled, and the images after it.
+
+        Put the expiry off where the debts of several clients together outlive what each of them knew of.
+        """
+        for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.seen.show(image, now_ms)
-            keep_returns(part.shard, part.charge, each.credited, image)
-            await self._keep_in_debt(part.shard.level.key, image)
+            if image is None:
+                continue
+            part.keep_returns(each.credited, image)
+            until_ms = bucket.required_expiry(image)
+            if until_ms is not None:
+                # Unless it has moved: one that was reshaped knows the debt, and one that was split never expires.
+                unmoved = (ANCHOR, "=", image[ANCHOR])
+                write = Write(part.shard.level.key, (unmoved,), expires_at_ms=until_ms)
+                await self._backend.store.commit([write], timeout=self._deadline.left())
 
-    async def _wait_for_later(
-        self, parts: Sequence[SettlementPart], settled: Sequence[Settlement], scope: object
-    ) -> bool:
+    async def _wait_for_later(self, planned: Sequence[Planned], scope: object) -> bool:
         """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
 
         Return whether it has ended. Half of the time that is left stays for the write.
         """
-        for part, each in zip(parts, settled, strict=True):
+        for part, _, each in planned:
             for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
                 if other.follows(part, each.uncounted, scope):
                     signal = self._backend.runtime.new_signal()
@@ -227,13 +225,13 @@ class Settling:
                 await self._remake(part)
             elif part.is_split:
                 uncounted.append(await self._settle_halves(part))
-        return _sum(uncounted)
+        return add_up(uncounted)
 
     async def _settle_halves(self, part: SettlementPart) -> dict[str, int]:
         """Settle both halves of a shard: what one of them has no room for the other one may have."""
         one, other = part.split(self._backend)
         left = await self._settle_together([one])
-        left = await self._settle_together([other._replace(more_back=_sum([other.more_back, left]))])
+        left = await self._settle_together([other._replace(more_back=add_up([other.more_back, left]))])
         if left and not one.is_gone:
             left = await self._settle_together([one._replace(delta=_NOTHING, more_back=left)])
         return left
@@ -267,41 +265,16 @@ class Settling:
     async def _find_level(self, charged: Level) -> Level | None:
         """Return the level of an entity under the limits in force now, or None if it has none any more."""
         first = self._chain.homes[0].level
-        name = (first.entity_id, first.resource, self._chain.given)
         try:
-            chain = self._chains.known(*name, self._backend.clock.now_ms())
-            chain = chain or await self._chains.resolve(*name, self._deadline)
+            chain = await self._chains.find(first.entity_id, first.resource, self._chain.given, self._deadline)
         except ValidationError:  # no limits are stored for it
             return None
         found = next((home.level for home in chain.homes if home.level.entity_id == charged.entity_id), None)
         return None if found is None else found.at(0, 1)
 
-    async def _read(self, shards: Sequence[LevelShard]) -> None:
-        if shards:
-            images = await self._backend.store.read(
-                [shard.level.key for shard in shards], timeout=self._deadline.left()
-            )
-            for shard, image in zip(shards, images, strict=True):
-                shard.seen.show(image, self._backend.clock.now_ms())
 
-    async def _keep_in_debt(self, key: Key, image: Image | None) -> None:
-        """Put the expiry off where the debts of several clients together outlive what each of them knew of."""
-        until_ms = None if image is None else bucket.required_expiry(image)
-        if image is not None and until_ms is not None:
-            unmoved = (ANCHOR, "=", image[ANCHOR])  # neither reshaped, which knows the debt, nor split: never expires
-            write = Write(key, (unmoved,), expires_at_ms=until_ms)
-            await self._backend.store.commit([write], timeout=self._deadline.left())
-
-
-async def settle_grant(
-    backend: Backend, chains: Chains, grant: Grant, delta: Mapping[str, int], deadline: Deadline
-) -> None:
-    """Add ``delta`` to what every level of a grant has consumed."""
-    await Settling(backend, chains, grant.chain, deadline).settle(_divide(grant, delta))
-
-
-def _divide(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
-    """Return what is settled where: each shard gets back what it gave, the last one the rest."""
+def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
+    """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())
@@ -313,20 +286,10 @@ def _divide(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}
         if here:
-            if image is None:  # nothing was taken, and there was no bucket
-                parts.append(SettlementPart(shard, here, Charge(grant.now_ms, 0, {}, {})))
-                continue
-            level = shard.level.at(shard.level.shard, image.get(SHARDS, 1))
-            charge = Charge.of(level, image, grant.now_ms, grant.later)
-            if grant.settled:
-                charge = charge._replace(orders={})
+            level, charge = shard.level, Charge(grant.now_ms, 0, {}, {})
+            if image is not None:  # else nothing was taken, and there was no bucket
+                level = level.at(level.shard, image.get(SHARDS, 1))
+                charge = Charge.of(level, image, grant.now_ms, grant.later)
+                charge = charge._replace(orders={}) if grant.settled else charge
             parts.append(SettlementPart(LevelShard(level, shard.seen), here, charge))
     return parts
-
-
-def _sum(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for amounts in several:
-        for name, amount in amounts.items():
-            total[name] = total.get(name, 0) + amount
-    return total

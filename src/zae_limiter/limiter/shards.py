@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
     from .chain import Chain
 
-_HALF = 0.5
+_DRAINING = 0.5
+"""How full a shard is below which others are looked at."""
 _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
 
@@ -32,11 +33,9 @@ async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -
         return shards
     if seen.image is None:
         root = await _find(backend, shards, 0, deadline)
-        return (
-            _start_unsplit(backend, shards)
-            if root is None
-            else LevelShards(root, (root,), complete=root.level.shard_count == 1)
-        )
+        if root is None:
+            return _start_unsplit(backend, shards)
+        return LevelShards(root, (root,), complete=root.level.shard_count == 1)
     from random import randrange  # on first use: it brings a lot along
 
     count = seen.image[SHARDS]
@@ -47,14 +46,16 @@ async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -
 
 
 async def _find(backend: Backend, shards: LevelShards, shard: int, deadline: Deadline) -> LevelShard | None:
-    key = shards.key(shard)
-    (image,) = await backend.read([key], deadline)
-    return None if image is None else _show(backend, shards, shard, bucket.inspect(key, image))
+    """Read one shard; return None if it does not exist."""
+    (image,) = await backend.read([shards.key(shard)], deadline)
+    return None if image is None else _show(backend, shards, shard, image)
 
 
 def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> LevelShard:
-    seen = backend.last_seen.of(shards.key(shard))
-    seen.show(image, backend.clock.now_ms())
+    """Keep what was seen of a shard. Raise CorruptRecordError for a damaged one."""
+    key = shards.key(shard)
+    seen = backend.last_seen.of(key)
+    seen.show(bucket.inspect(key, image), backend.clock.now_ms())
     return LevelShard(shards.home.level.at(shard, image[SHARDS]), seen)
 
 
@@ -72,7 +73,7 @@ async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadl
         for shard, image in zip(wanted, images, strict=True):
             if image is not None:
                 before = backend.last_seen.of(shards.key(shard)).image
-                found[shard] = _show(backend, shards, shard, bucket.inspect(shards.key(shard), image))
+                found[shard] = _show(backend, shards, shard, image)
                 busy = busy or not (before is None or charging.is_undisturbed(shards.home.level, before, image, {}))
         known, count = count, max((each.level.shard_count for each in found.values()), default=1)
     if 0 not in found:
@@ -84,7 +85,7 @@ async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadl
 
 def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
     """Return the shards of a bucket that is gone: the next one starts with one shard."""
-    seen = backend.last_seen.of(shards.root)
+    seen = backend.last_seen.of(shards.key(0))
     seen.show(None, backend.clock.now_ms())
     whole = LevelShard(shards.home.level.at(0, 1), seen)
     return LevelShards(whole, (whole,))
@@ -104,24 +105,17 @@ def is_time_to_look(chain: Chain, now_ms: int) -> bool:
     """Return whether it is time to look at all shards, so that none stays full while others drain."""
     from random import random  # on first use: it brings a lot along
 
-    return (
-        any(not shards.complete and _is_draining(shards.home, now_ms) for shards in chain.levels)
-        and random() < _LOOKING
-    )
+    draining = any(not shards.complete and _fullness(shards.home, now_ms) < _DRAINING for shards in chain.levels)
+    return draining and random() < _LOOKING
 
 
 def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
     """Return the home, or another shard by chance that held more when it was last seen."""
-    if len(shards.shards) == 1 or not _is_draining(shards.home, now_ms):
+    if len(shards.shards) == 1 or _fullness(shards.home, now_ms) >= _DRAINING:
         return shards.home
     from random import choice
 
-    other = choice(shards.shards)
-    return other if _fullness(other, now_ms) > _fullness(shards.home, now_ms) else shards.home
-
-
-def _is_draining(each: LevelShard, now_ms: int) -> bool:
-    return _fullness(each, now_ms) < _HALF
+    return max(shards.home, choice(shards.shards), key=lambda shard: _fullness(shard, now_ms))
 
 
 def _fullness(each: LevelShard, now_ms: int) -> float:
@@ -142,13 +136,10 @@ async def split_busy_shards(
     So the first shard always knows the highest count.
     """
     for shards in chain.levels:
-        level, seen = shards.home
-        image = seen.image
-        if (
-            image is None
-            or not pressure.is_high(level, image, now_ms)
-            or not splitting.is_worthwhile(level, image, cost)
-        ):
+        level, image = shards.home.level, shards.home.seen.image
+        if image is None or not pressure.is_high(level, image, now_ms):
+            continue
+        if not splitting.is_worthwhile(level, image, cost):
             continue
         if level.shard:
             root = await _find(backend, shards, 0, deadline)
@@ -161,9 +152,8 @@ async def split_busy_shards(
 
 async def _split(backend: Backend, each: LevelShard, deadline: Deadline) -> None:
     """Split one shard, and remember what is seen of it."""
-    level, seen = each
 
-    def tell(key: Key, image: Image | None, now_ms: int) -> None:
+    def show(key: Key, image: Image | None, now_ms: int) -> None:
         backend.last_seen.of(key).show(image, now_ms)
 
-    await divide(backend.store, level, seen.image, seen.seen_ms, tell, deadline)
+    await divide(backend.store, each.level, each.seen.image, each.seen.seen_ms, show, deadline)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..core.bucket import debit
-from ..core.decide import Reading, refusal
-from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.decide import refusal
+from ..core.errors import RateLimitExceeded
 from ..forks import protect
 from ..runtime.port import has_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from ..clock import Clock
+    from ..core.decide import Reading
     from ..records.algebra import Key
     from ..runtime.port import Runtime, Signal
     from .chain import Chain
@@ -30,26 +33,21 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
 
-    __slots__ = ("cost", "keys", "scope", "signal")
-
-    def __init__(self, scope: object, keys: tuple[Key, ...], cost: Mapping[str, int], signal: Signal) -> None:
-        self.scope = scope
-        self.keys = keys
-        self.cost = cost
-        self.signal = signal
+    scope: object
+    keys: tuple[Key, ...]
+    cost: Mapping[str, int]
+    signal: Signal
 
 
-class Line:
+class Line(NamedTuple):
     """Who waits for one bucket, in the order of coming, and what they want together."""
 
-    __slots__ = ("tickets", "wanted")
-
-    def __init__(self) -> None:
-        self.tickets: deque[Ticket] = deque()
-        self.wanted: Counter[str] = Counter()
+    tickets: deque[Ticket]
+    wanted: Counter[str]
 
 
 class Lines:
@@ -69,10 +67,11 @@ class Lines:
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
-            ahead = [_sum_ahead(lines.get(key), before) for key in chain.roots]
+            ahead = [_sum_ahead(lines[key], before) if key in lines else {} for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
-            error = refusal(_serve_ahead(chain.readings(now_ms), ahead, now_ms), wanted, now_ms)
+            readings = [_serve(*each, now_ms) for each in zip(chain.readings(now_ms), ahead, strict=True)]
+            error = refusal(readings, wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
@@ -99,8 +98,6 @@ class Lines:
             while True:
                 try:
                     return await attempt()
-                except CapacityExceeded:
-                    raise
                 except RateLimitExceeded as error:
                     now_ms = self._clock.now_ms()
                     if not self._leads(ticket) or not _in_time(error, deadline_ms - now_ms):
@@ -113,18 +110,10 @@ class Lines:
         finally:
             self._leave(ticket)
 
-    def stir(self, keys: Iterable[Key]) -> None:
-        """Wake the heads of some lines: tokens came back."""
+    def stir(self, keys: tuple[Key, ...] = ()) -> None:
+        """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""
         with self._lock:
-            wanted = tuple(keys)
-            heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in wanted if key in lines]
-        for head in heads:
-            head.signal.set()
-
-    def stir_all(self) -> None:
-        """Wake the heads of all lines: the limiter was closed."""
-        with self._lock:
-            heads = [line.tickets[0] for lines in self.waiting.values() for line in lines.values()]
+            heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
         for head in heads:
             head.signal.set()
 
@@ -153,31 +142,26 @@ class Lines:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
             for key in ticket.keys:
-                line = lines.setdefault(key, Line())
+                line = lines.setdefault(key, Line(deque(), Counter()))
                 line.tickets.append(ticket)
                 line.wanted.update(ticket.cost)
-            return self._is_first(ticket)
+            return self._leads(ticket)
 
     def _lines_of(self, scope: object) -> dict[Key, Line]:
         """Return the lines of an event loop, and drop those of loops that have been closed."""
         lines = self.waiting.get(scope)
         if lines is not None:
             return lines
-        for other in list(self.waiting):
-            if has_ended(other):
-                self.waiting.pop(other, None)
+        for ended in filter(has_ended, list(self.waiting)):
+            self.waiting.pop(ended, None)
         return {}
 
     def _leads(self, ticket: Ticket) -> bool:
         with self._lock:
-            return self._is_first(ticket)
-
-    def _is_first(self, ticket: Ticket) -> bool:
-        lines = self.waiting[ticket.scope]
-        return all(lines[key].tickets[0] is ticket for key in ticket.keys)
+            lines = self.waiting[ticket.scope]
+            return all(lines[key].tickets[0] is ticket for key in ticket.keys)
 
     def _leave(self, ticket: Ticket) -> None:
-        heirs = []
         with self._lock:
             lines = self.waiting.get(ticket.scope, {})
             for key in ticket.keys:
@@ -189,23 +173,19 @@ class Lines:
                 if not line.tickets:
                     del lines[key]
             fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
-            heirs = [front for front in fronts if self._is_first(front)]
+            heirs = [front for front in fronts if self._leads(front)]
             if not lines:
                 del self.waiting[ticket.scope]
         for heir in heirs:
             heir.signal.set()
 
 
-def _sum_ahead(line: Line | None, before: Ticket | None) -> Mapping[str, int]:
+def _sum_ahead(line: Line, before: Ticket | None) -> Mapping[str, int]:
     """Return what those in a line want together: all of them, or those up to ``before``."""
-    if line is None:
-        return {}
     if before is None:
         return dict(line.wanted)
     wanted: Counter[str] = Counter()
-    for ticket in line.tickets:
-        if ticket is before:
-            break
+    for ticket in takewhile(lambda each: each is not before, line.tickets):
         wanted.update(ticket.cost)
     return wanted
 
@@ -219,22 +199,16 @@ def _choose_pause(seconds: float, overtaken: int, left: float) -> float:
         return seconds
     from random import random  # on first use: it brings a lot along
 
-    return min(left, seconds * (1 + min(overtaken, _SPREAD) * random()))
-
-
-_SPREAD = 8
+    return min(left, seconds * (1 + min(overtaken, 8) * random()))
 
 
 def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
+    """Return whether it will fit by then; what never fits does not."""
     seconds = error.retry_after_seconds
     return seconds is not None and round(seconds * 1000) <= left_ms
 
 
-def _serve_ahead(readings: Sequence[Reading], ahead: Sequence[Mapping[str, int]], now_ms: int) -> list[Reading]:
-    """Return the levels as they will be when those in line have been served."""
-    return [
-        reading._replace(
-            balances={name: debit(balances, wanted.get(name, 0), now_ms) for name, balances in reading.balances.items()}
-        )
-        for reading, wanted in zip(readings, ahead, strict=True)
-    ]
+def _serve(reading: Reading, ahead: Mapping[str, int], now_ms: int) -> Reading:
+    """Return a level as it will be when those in line have been served."""
+    balances = {name: debit(each, ahead.get(name, 0), now_ms) for name, each in reading.balances.items()}
+    return reading._replace(balances=balances)
