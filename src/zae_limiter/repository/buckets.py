@@ -54,10 +54,10 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
 
 async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
     """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
-    (image,) = await backend.read([key], deadline)
-    if image is None:
-        return []
     try:
+        (image,) = await backend.read([key], deadline)
+        if image is None:
+            return []
         bucket.inspect(key, image)
     except CorruptRecordError:
         return [Write(key, delete=True)]
