@@ -49,6 +49,7 @@ class Meter:
     def __init__(self) -> None:
         self.longest_s = self.longest_cpu_s = self.longest_collection_s = 0.0
         self._collecting = 0.0
+        self._wall, self._cpu = time.perf_counter(), time.thread_time()
         gc.callbacks.append(self._note_collection)
 
     def _note_collection(self, phase: str, info: dict[str, int]) -> None:
@@ -57,10 +58,14 @@ class Meter:
         else:
             self.longest_collection_s = max(self.longest_collection_s, time.thread_time() - self._collecting)
 
-    def note(self, wall_s: float, cpu_s: float) -> None:
-        """Note how long an acquire took."""
-        self.longest_s = max(self.longest_s, wall_s)
-        self.longest_cpu_s = max(self.longest_cpu_s, cpu_s)
+    def note(self) -> None:
+        """Note that an acquire has ended, which began when this was called before."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        if wall - self._wall > self.longest_s:
+            self.longest_s = wall - self._wall
+        if cpu - self._cpu > self.longest_cpu_s:
+            self.longest_cpu_s = cpu - self._cpu
+        self._wall, self._cpu = wall, cpu
 
 
 def measure(case: Case) -> dict[str, float]:
@@ -87,11 +92,11 @@ def measure(case: Case) -> dict[str, float]:
 def _flood(case: Case, meter: Meter) -> SyncRateLimiter:
     limiter = SyncRateLimiter(f"memory://?max_buckets={case.max_buckets}")
     limiter.set_system_defaults(LIMITS)
+    meter.note()
     for number in range(case.keys):
-        wall, cpu = time.perf_counter(), time.thread_time()
         with limiter.acquire(f"key-{number}", "api", {"rpm": 1}):
             pass
-        meter.note(time.perf_counter() - wall, time.thread_time() - cpu)
+        meter.note()
     return limiter
 
 
@@ -102,11 +107,11 @@ def _flood_loop(case: Case, meter: Meter) -> RateLimiter:
 async def _flood_async(case: Case, meter: Meter) -> RateLimiter:
     limiter = RateLimiter(f"memory://?max_buckets={case.max_buckets}")
     await limiter.set_system_defaults(LIMITS)
+    meter.note()
     for number in range(case.keys):
-        wall, cpu = time.perf_counter(), time.thread_time()
         async with limiter.acquire(f"key-{number}", "api", {"rpm": 1}):
             pass
-        meter.note(time.perf_counter() - wall, time.thread_time() - cpu)
+        meter.note()
     return limiter
 
 

@@ -101,11 +101,12 @@ class Chain:
     def __post_init__(self) -> None:
         first = self.levels[0]
         if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
-            self.homes, self.names = first.shards, first.home.level.slots.keys()
+            level = first.home.level
+            self.homes, self.names, self.sharded = first.shards, level.slots.keys(), level.shard_count > 1
         else:
             self.homes = tuple([level.home for level in self.levels])
             self.names = {name for home in self.homes for name in home.level.slots}
-        self.sharded = max([home.level.shard_count for home in self.homes]) > 1
+            self.sharded = any(home.level.shard_count > 1 for home in self.homes)
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, ShardBalance
+from ..core.bucket import MILLI, ShardBalance, full_instant
 from ..core.decide import Reading, statuses
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
@@ -135,11 +135,15 @@ class InPlace:
         write = charging.first_charge(level, cost, now_ms, 1, next(serials))
         if write is None:
             return None
-        image = dict(write.put)
+        image: Image = dict(write.put)
         if write.expires_at_ms:
             image[TTL] = expiry_seconds(write.expires_at_ms)
-        self._store.insert_bucket(level.key, image, now_ms)
-        seen.show(image, now_ms)
+        full_ms = now_ms
+        for name, need in cost.items():
+            capacity, amount, period, _ = level.slots[name].rule
+            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period))
+        self._store.insert_bucket(level.key, image, now_ms, full_ms)
+        seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
         return chain, cost, (image,), now_ms, NOTHING, None, False
 
 

@@ -169,10 +169,10 @@ class ObservedStoreInProcess(ObservedStore):
         """Find a bucket in the store inside."""
         return self._inner.find_bucket(key, now_ms)
 
-    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+    def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket to the store inside."""
         self._written = True
-        self._inner.insert_bucket(key, image, now_ms)
+        self._inner.insert_bucket(key, image, now_ms, full_ms)
 
 
 def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:

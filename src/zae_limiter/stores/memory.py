@@ -102,11 +102,11 @@ class MemoryStore:
             return None
         return image
 
-    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
-        """Add a bucket that is not there; to be called under the lock."""
+    def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
+        """Add a bucket that is not there, and that is full from ``full_ms`` on; to be called under the lock."""
         table, name = self._table, key.pk
         table.insert(name, image)
-        self._queue.note(name, full_at(image), table.buckets)
+        self._queue.note(name, full_ms, table.buckets)
         if table.buckets > self.max_buckets:
             self._make_room((name,), now_ms)
 

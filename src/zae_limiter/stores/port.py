@@ -94,8 +94,8 @@ class UpdatesInPlace(Protocol):
         """Return the bucket if it lives at ``now_ms``, from then on one of `images`; else None."""
         ...
 
-    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
-        """Add a bucket that is not there."""
+    def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
+        """Add a bucket that is not there, and that is full from ``full_ms`` on."""
         ...
 
 

@@ -114,9 +114,9 @@ class EmbeddedHost(Host):
         image: Image | None = self.inner.find_bucket(key, now_ms)
         return image
 
-    def insert_bucket(self, key: Key, image: Image, now_ms: int) -> None:
+    def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket to the store."""
-        self.inner.insert_bucket(key, image, now_ms)
+        self.inner.insert_bucket(key, image, now_ms, full_ms)
 
 
 def host(store: Store, skew_ms: int = 0) -> Host:
