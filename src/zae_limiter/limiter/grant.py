@@ -44,18 +44,17 @@ class Grant(NamedTuple):
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level, in whole tokens."""
-        images = {shard.level.key: image for shard, _, image in self.portions()}
-        now_ms, found = self.now_ms, []
-        for shards in self.chain.levels:
+        now_ms, later, found = self.now_ms, self.later, []
+        for place, shards in enumerate(self.chain.levels):
             level, seen = shards.home
-            image = images.get(level.key) if len(shards.shards) == 1 else None
+            image = self.images[place] if self.parts is None and len(shards.shards) == 1 else None
             limits = None if image is None else seen.limits(level, image)
             if image is None or limits is None:
+                images = {shard.level.key: image for shard, _, image in self.portions()}
                 balances = shards.reading(now_ms, images).balances
                 held = {name: balance(each, now_ms) for name, each in balances.items()}
             else:
                 held = {name: each.level(image[each.tk], now_ms) for name, each in limits.by_name.items()}
-            later = self.later
             found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
         return found
 

@@ -131,7 +131,8 @@ class LeaseCore:
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""
-        return [] if self._grant is None else self._grant.left()
+        grant = self._grant
+        return [] if grant is None else grant.left()
 
     @property
     def available(self) -> dict[str, int]:
