@@ -28,7 +28,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.limiter import deciding, engine
+from zae_limiter.limiter import deciding, engine, planning
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 
@@ -135,6 +135,29 @@ async def test_a_bucket_that_another_thread_sees_filled_meanwhile_is_looked_at_a
     store = FaultyStore(MemoryStore(), suspend=True)
     assert await take(RateLimiter(store)) == 99
     assert not seen_empty
+
+
+async def test_config_that_another_thread_sees_between_two_looks_at_a_lost_race_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    store = FaultyStore(MemoryStore(clock), suspend=True)
+    limiter, other = RateLimiter(store), RateLimiter(store)
+    assert await take(limiter) == 99
+    clock.advance_ms(1_000)
+    await other.reset_bucket("key", "gpt-4")
+    assert await take(other) == 99
+    drafted: list[deciding.Knowledge] = []
+
+    def draft_outdated(chain: Any, pending: Any, now_ms: int, knowledge: deciding.Knowledge) -> deciding.Draft | None:
+        drafted.append(knowledge)
+        if drafted[-2:] == [deciding.Knowledge.LOST_RACE] * 2:  # the second look, as of now
+            raise planning.Outdated
+        return deciding.draft(chain, pending, now_ms, knowledge)
+
+    monkeypatch.setattr(engine, "draft", draft_outdated)
+    assert await take(limiter) == 98
+    assert drafted.count(deciding.Knowledge.LOST_RACE) == 2
 
 
 async def test_a_cold_start_together_asks_as_little_as_one_alone() -> None:

@@ -1,4 +1,4 @@
-"""The backends under test. A new store is added here and nowhere else."""
+"""The backends under test. A new store is added here, and to the few tables by kind that then fail without it."""
 
 from __future__ import annotations
 

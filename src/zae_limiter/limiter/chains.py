@@ -130,7 +130,7 @@ class Chains:
         entity_id: str,
         resource: str,
         given: tuple[Limit, ...] | None,
-        seen: dict[str, int],
+        versions: dict[str, int],
         deadline: Deadline,
     ) -> Chain:
         generation = self._cache.generation
@@ -148,7 +148,7 @@ class Chains:
                 last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
-            level = self._level(ns, who, key, resource, policy, given if decides else None, seen.get(who, 0))
+            level = self._level(ns, who, key, resource, policy, given if decides else None, versions.get(who, 0))
             if level is None and not policies:
                 raise _no_limits(entity_id, resource)
             if level is not None:
@@ -173,10 +173,10 @@ class Chains:
         resource: str,
         policy: Policy,
         given: tuple[Limit, ...] | None,
-        seen: int,
+        least_version: int,
     ) -> Level | None:
-        """Return the level of an entity under config of the version ``seen`` at least; None where it has no limits."""
-        plain = policy.is_default and given is None and not seen and not names.is_address(entity_id)
+        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits."""
+        plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
@@ -194,7 +194,7 @@ class Chains:
             limits,
             slots_for(limits),
             source,
-            version=max(version, seen) if given is None else None,
+            version=max(version, least_version) if given is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,

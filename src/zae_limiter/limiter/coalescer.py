@@ -96,16 +96,16 @@ class WriteCoalescer(Generic[G]):
                     "The write that was to make the decision was interrupted."
                 )
         with self._lock:
-            lost = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
+            orphaned = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
             for charge in batch:
                 charge.decided = True
             if len(batch) == 1 and batch[0].signal is None and not self.waiting:
                 self._busy = False
-                return lost
+                return orphaned
         for charge in batch:
             _wake(charge)
         self.leave()
-        return lost
+        return orphaned
 
     def withdraw(self, charge: PendingCharge[G]) -> G | None:
         """Take out the charge of a cancelled caller; return the grant if it was decided already: that has to go back.

@@ -190,21 +190,25 @@ class Engine:
         except Exception as error:
             failure = error
         finally:
-            lost = coalescer.decide(batch, failure)
-        if lost:
-            await self._give_back(lost, leader.deadline)
+            orphaned = coalescer.decide(batch, failure)
+        if orphaned:
+            await self._give_back(orphaned, leader.deadline)
 
     # Deciding, committing, learning.
 
     async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
-        for _, seen in chain.homes:
-            if seen.seen_ms > now_ms:  # the clock has stepped back
+        for _, seen in chain.homes:  # as `Chain.instant`
+            if seen.seen_ms > now_ms:
                 now_ms = seen.seen_ms
         knowledge, lost = Knowledge.REMEMBERED, 0
         while pending:
             try:
                 chosen = draft(chain, pending, now_ms, knowledge)
+                if chosen is not None and knowledge is Knowledge.LOST_RACE:
+                    # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
+                    now_ms = chain.instant(self._clock.now_ms())
+                    chosen = draft(chain, pending, now_ms, knowledge)
             except Outdated:
                 chain, pending = await self._follow(chain, pending, deadline)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
@@ -214,10 +218,6 @@ class Engine:
                     return
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 continue
-            if knowledge is Knowledge.LOST_RACE:
-                # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
-                now_ms = chain.instant(self._clock.now_ms())
-                chosen = draft(chain, pending, now_ms, knowledge) or chosen
             outcome = await self._commit(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE

@@ -66,6 +66,7 @@ class InPlace:
             chain = self._get_chain(name)
         except TypeError:  # not hashable: no name, as `Chains.resolve` will say
             return None
+        # As `Chains.known`.
         if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
             chain = run(self._chains.resolve(*name, self._backend.deadline(options.timeout)))
         else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..records.algebra import Image
     from ..records.level import Level
-    from ..records.settlement import Settlement
+    from ..records.settlement import SettlementWrite
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
@@ -71,7 +71,7 @@ class SettlementPart(NamedTuple):
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
         return SettlementPart(mine, kept, charges[0], more_kept, self.changes), given_part
 
-    def settle(self, image: Image, now_ms: int) -> Settlement:
+    def settle(self, image: Image, now_ms: int) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
         (level, seen), charge, shards = self.shard, self.charge, image.get(SHARDS, 1)
         # What this process has given back of draws that came after the charge, as far as the image has seen it.
@@ -91,7 +91,7 @@ class SettlementPart(NamedTuple):
                 self.shard.seen.keep_return(Return(made, image.get(SHARDS, 1), name, orders[name], milli, counter))
 
 
-Planned: TypeAlias = "tuple[SettlementPart, Image, Settlement]"
+Planned: TypeAlias = "tuple[SettlementPart, Image, SettlementWrite]"
 """A part, the image by which its settlement is planned, and the plan."""
 
 

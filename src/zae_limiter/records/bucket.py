@@ -1,6 +1,6 @@
 """The bucket record: one item per entity, resource and shard, holding every limit.
 
-    rf                    the anchor, ms; moves only when the limits or the shards change
+    rf                    the anchor, ms; moves with limits, config version and shards, and when numbers get large
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
     b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
@@ -14,7 +14,7 @@
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
-(`charge` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+(`reshaping.reshape` then moves the bucket to the new limits in the same write), and so that anybody can read it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Charging a bucket: making it, and taking from it.
 
-`charge` is for a store that has to be asked, `spend` for one inside the process; both take the same.
+`charge` is for a store that has to be asked; `limiter.in_place` does the same inside the process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AnchoredLimits(NamedTuple):
     config_version: int
     by_name: dict[str, AnchoredLimit]
     until_ms: int
-    """From then on the bucket has to be anchored anew."""
+    """The last instant at which the bucket can be charged without being anchored anew."""
 
 
 def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:

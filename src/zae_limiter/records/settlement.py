@@ -51,7 +51,7 @@ class Charge(NamedTuple):
         return self._replace(after=kept), self._replace(after=given)
 
 
-class Settlement(NamedTuple):
+class SettlementWrite(NamedTuple):
     """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens."""
 
     write: Write
@@ -68,7 +68,7 @@ def settle(
     changes: int = 1,
     more_back: Mapping[str, int] = _NOTHING,
     made_up: Mapping[str, int] = _NOTHING,
-) -> Settlement:
+) -> SettlementWrite:
     """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
     What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. What is given back
@@ -100,7 +100,7 @@ def settle(
     if level.partition_writes:
         pressure.count(level, image, now_ms, draft.put, draft.add)
     write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
-    return Settlement(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
+    return SettlementWrite(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 
 class SettlementDraft:

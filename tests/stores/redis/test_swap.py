@@ -129,10 +129,10 @@ def test_who_is_alone_again_swaps_again(mode: Driven, server: Server, monkeypatc
     seen = made(mode, one, {"n": 1})
     add(mode, other, None, 10)
     ran = scripts_run(one, monkeypatch)
-    for _ in range(images.CONTENDED_WRITES + 1):
+    for _ in range(images.FULL_COMMITS + 1):
         seen = image_of(add(mode, one, seen, 1))
-    assert ran == ["swap", *["commit"] * images.CONTENDED_WRITES, "swap"]
-    assert seen == {"n": 12 + images.CONTENDED_WRITES}
+    assert ran == ["swap", *["commit"] * images.FULL_COMMITS, "swap"]
+    assert seen == {"n": 12 + images.FULL_COMMITS}
 
 
 def test_a_write_of_somebody_else_in_between_starts_the_count_again(
@@ -142,7 +142,7 @@ def test_a_write_of_somebody_else_in_between_starts_the_count_again(
     seen = made(mode, one, {"n": 1})
     add(mode, other, None, 10)
     ran = scripts_run(one, monkeypatch)
-    for turn in range(3 * images.CONTENDED_WRITES):
+    for turn in range(3 * images.FULL_COMMITS):
         if turn % 10 == 0:
             add(mode, other, None, 1)
         seen = image_of(add(mode, one, seen, 1))
@@ -286,7 +286,7 @@ def test_a_swap_leaves_the_image_and_the_text_of_the_write(
 ) -> None:
     if type(stored.get(TTL, 0)) is not int or type(put.get(TTL, 0)) is not int:
         return
-    seen: Image | None = images.show(Write(KEY), _text(stored), committed=True)
+    seen: Image | None = images.decode_image(Write(KEY), _text(stored), committed=True)
     write = Write(KEY, (), put, add, tuple(remove), expires_at_ms)
     for following in (write, Write(KEY, add=further), write):  # the form of the text is found once and then kept
         seen = seen and _swap(seen, following._replace(seen=seen))
@@ -302,7 +302,7 @@ def _swap(seen: Image, write: Write) -> Image | None:
         ((key, digest, kept, tail, expires),) = Reader().feed(b"*5\r\n" + name + arguments)
         assert key.decode() == f"zae:{KEY.pk}:{KEY.sk}"
         assert _text(seen).encode()[: int(kept)] + tail == _text(after).encode()
-        assert images.show(Write(KEY), _text(after), committed=True) == after
+        assert images.decode_image(Write(KEY), _text(after), committed=True) == after
         assert expires == (b"" if after.get(TTL) == seen.get(TTL) else b"%d" % after[TTL])
         assert digest.decode() == sha1(_text(seen).encode()).hexdigest()
     return after
@@ -316,7 +316,7 @@ def _text(image: Image) -> str:
 def test_in_any_order_nothing_is_lost_or_counted_twice(
     running: Server, steps: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "CONTENDED_WRITES", 0)
+    monkeypatch.setattr(images, "FULL_COMMITS", 0)
     running.flush()
     clients = [open_redis(parse(running.url), blocking=True) for _ in range(2)]
     seen: list[Image | None] = [None, None]
@@ -338,7 +338,7 @@ def test_in_any_order_nothing_is_lost_or_counted_twice(
 
 
 def test_threads_that_swap_the_same_record_count_each_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "CONTENDED_WRITES", 0)
+    monkeypatch.setattr(images, "FULL_COMMITS", 0)
     store = open_redis(parse(server.url), blocking=True)
     run(store.commit([Write(KEY, (), {"n": 0})]))
     ran = scripts_run(store, monkeypatch)

@@ -27,7 +27,7 @@ _NOTHING = pack_arguments("")
 _LEAST, _MOST = -(2**53), 2**53
 """Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
-CONTENDED_WRITES = 16
+FULL_COMMITS = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
 
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
@@ -109,13 +109,13 @@ class _Form(NamedTuple):
 class StoredImage(dict[str, Any]):
     """An image with the ``text`` it is stored as.
 
-    ``contended`` is how many more commits must find that nobody else has written in between before the record is
+    ``full_commits`` is how many more commits must find that nobody else has written in between before the record is
     swapped again. ``form`` is that of the swap before: the next one mostly changes no other numbers.
     """
 
-    __slots__ = ("contended", "form", "text")
+    __slots__ = ("form", "full_commits", "text")
 
-    contended: int
+    full_commits: int
     form: _Form | None
     text: bytes
 
@@ -128,7 +128,7 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     guards hold for that, and it changes only whole numbers.
     """
     key, guards, put, add, remove, expires_at_ms, delete, seen = write
-    if type(seen) is not StoredImage or seen.contended or remove or delete or not holds(seen, guards):
+    if type(seen) is not StoredImage or seen.full_commits or remove or delete or not holds(seen, guards):
         return None
     changes = dict(put)
     try:
@@ -151,7 +151,7 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     after = StoredImage(seen)
     after.update(changes)
     tail = form.tail % form.numbers(after)
-    after.text, after.form, after.contended = seen.text[: form.start] + tail, form, 0
+    after.text, after.form, after.full_commits = seen.text[: form.start] + tail, form, 0
     digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
     expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
     arguments = b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires)
@@ -188,10 +188,10 @@ def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Ima
     return frozenset(attrs), itemgetter(*attrs)
 
 
-def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
+def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | None:
     """Return the image of the record after a commit of ``write``, or None if ``text`` is empty.
 
-    It is contended unless it is the image that the write was planned from, changed by the write if it was committed.
+    The next commits are full unless it is what ``write`` was planned from, changed by it if it was committed.
     """
     if not text:
         return None
@@ -203,12 +203,12 @@ def show(write: Write, text: str, *, committed: bool) -> StoredImage | None:
         same = image == (applied(seen, write) if committed else seen)
     except CorruptRecordError:
         same = False
-    return _store_text(image, text, max(0, seen.contended - committed) if same else CONTENDED_WRITES)
+    return _store_text(image, text, max(0, seen.full_commits - committed) if same else FULL_COMMITS)
 
 
-def _store_text(image: Image, text: str, contended: int) -> StoredImage:
+def _store_text(image: Image, text: str, full_commits: int) -> StoredImage:
     stored = StoredImage(image)
-    stored.text, stored.form, stored.contended = text.encode(), None, contended
+    stored.text, stored.form, stored.full_commits = text.encode(), None, full_commits
     return stored
 
 

@@ -16,7 +16,7 @@ from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import index
 from .client import Client
-from .images import add_tokens, can_change_index, plan_swap, show
+from .images import add_tokens, can_change_index, decode_image, plan_swap
 from .layout import CLUSTER_CELLS, Layout
 from .nodes import AsyncWire, BlockingWire, Nodes
 from .resp import COMMIT, SWAP, pack_arguments
@@ -168,7 +168,7 @@ class RedisStore:
             return None
         if len(records) != len(writes) or any(record and record[0] != "\n" for record in records):
             raise _foreign(keys)
-        current = [show(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
+        current = [decode_image(write, record, committed=False) for write, record in zip(writes, records, strict=True)]
         return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
 
     async def _commit_fully(self, cell: int, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
@@ -224,7 +224,7 @@ class RedisStore:
             raise _foreign(keys[: len(writes)])
         committed = outcome == "1"
         images: list[Image | None] = [
-            show(write, record, committed=committed) for write, record in zip(writes, records, strict=True)
+            decode_image(write, record, committed=committed) for write, record in zip(writes, records, strict=True)
         ]
         if outcome == "-1":
             raise _not_a_number(writes, images)
