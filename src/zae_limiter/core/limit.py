@@ -22,7 +22,7 @@ def whole(field: str, value: object, least: int, most: int, unit: str = "") -> i
     Whatever has ``__index__`` is a whole number, integers of numpy too; floats, texts and booleans are not. ``unit`` is
     what it counts, for the message.
     """
-    number = as_int(value)
+    number = value if type(value) is int else as_int(value)
     if number is None:
         counted = f" of {unit}" if unit else ""
         raise ValidationError(field, value, f"must be a whole number{counted}, not {type(value).__name__}")

@@ -201,7 +201,7 @@ class Client:
         elif self._credentials.due:
             self.connections.sockets.start(self._credentials.ask)
         retry.signed_with = credentials
-        settings, clock = self.settings, self.clock
+        settings, clock = self._settings or self.settings, self.clock
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
