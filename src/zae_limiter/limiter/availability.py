@@ -43,7 +43,7 @@ class Availability:
         self._backend = backend
         self._chains = chains
         self._observers = observers
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as that of `BoundedMap`
         self._retry_at = 0.0
         self._waited = 0.0
         """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""

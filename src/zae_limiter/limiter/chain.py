@@ -32,6 +32,10 @@ class LevelShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
+    def show(self, image: Image | None, now_ms: int) -> None:
+        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one."""
+        self.seen.show(None if image is None else bucket.inspect(self.level.key, image), now_ms)
+
 
 class LevelShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
@@ -152,7 +156,6 @@ class Chain:
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
-        for level, seen in self.shards():
-            if level.key in images:
-                image = images[level.key]
-                seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
+        for shard in self.shards():
+            if shard.level.key in images:
+                shard.show(images[shard.level.key], now_ms)

@@ -91,8 +91,9 @@ class Chains:
         """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
         newer: dict[str, int] = {}
         for level, seen in chain.shards():
-            if seen.image is not None and charging.is_ahead(level, seen.image):
-                newer[level.entity_id] = max(seen.image[CONFIG_VERSION], newer.get(level.entity_id, 0))
+            image = seen.image  # another thread may replace it
+            if image is not None and charging.is_ahead(level, image):
+                newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))
         if not newer:
             return await self._find_homes(chain, deadline)
         self._cache.drop(_config_keys(chain))

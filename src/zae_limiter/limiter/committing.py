@@ -36,14 +36,15 @@ async def commit_transaction(
     Otherwise others may have written since: then a bucket is taken for a little fuller than it is, which gives back
     less, never more.
     """
+    before = [part.shard.seen.image for part in parts]  # others may see newer ones while this is under way
     changes = []
-    for part in parts:
-        guards = guard_unwritten(part.shard.seen.image or {}) if exact else ()
+    for part, image in zip(parts, before, strict=True):
+        guards = guard_unwritten(image or {}) if exact else ()
         changes.append(part.change._replace(write=part.write._replace(guards=(*part.write.guards, *guards))))
     outcome = await backend.commit_changes(changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
-    return Committed(tuple([applied(part.shard.seen.image, part.write) for part in parts]))
+    return Committed(tuple([applied(image, part.write) for part, image in zip(parts, before, strict=True)]))
 
 
 async def commit_each(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..core.bucket import MILLI
 from ..core.decide import refusal
 from ..core.errors import (
     CapacityExceeded,
@@ -17,6 +18,7 @@ from ..core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from ..logs import RETURN_LOST, tell
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
 from ..repository.backend import MAX_COMMIT
@@ -126,19 +128,6 @@ class Engine:
         settling = Settling(self._backend, self._chains, grant.chain, deadline)
         await settling.settle(settlement_parts(grant, delta))
 
-    async def give_back(self, grants: Sequence[Grant], deadline: Deadline) -> list[ZAELimiterError]:
-        """Give grants back whole, all of them even if one fails; return what went wrong."""
-        return await self.finish(self._give_back(grants, deadline))
-
-    async def _give_back(self, grants: Sequence[Grant], deadline: Deadline) -> list[ZAELimiterError]:
-        errors = []
-        for grant in grants:
-            try:
-                await self.settle(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
-            except ZAELimiterError as error:
-                errors.append(error)
-        return errors
-
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return what runs ``work`` to its end, also if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
@@ -176,7 +165,7 @@ class Engine:
             grant = coalescer.withdraw(charge)
             # Without its event loop it is as after a crash: what was taken is taken.
             if grant is not None and not isinstance(error, GeneratorExit):
-                await self.give_back([grant], self._backend.deadline(charge.deadline.seconds))
+                await self.finish(self._return_orphaned([grant], charge.deadline))
             raise
 
     async def _charge_batch(
@@ -192,7 +181,20 @@ class Engine:
         finally:
             orphaned = coalescer.decide(batch, failure)
         if orphaned:
-            await self._give_back(orphaned, leader.deadline)
+            await self._return_orphaned(orphaned, leader.deadline)
+
+    async def _return_orphaned(self, grants: Sequence[Grant], deadline: Deadline) -> None:
+        """Give back what was granted to callers that are gone, within as much time again; log what cannot be."""
+        deadline = self._backend.deadline(deadline.seconds)
+        for grant in grants:
+            try:
+                await self.settle(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
+            except ZAELimiterError as error:
+                level, kind = grant.chain.homes[0].level, type(error).__name__
+                whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_error_type": kind}
+                lost = {name: -amount // MILLI for name, amount in grant.cost.items() if amount}
+                message = "tokens of a cancelled call could not be returned: %s"
+                tell(RETURN_LOST, message, error, **self._backend.log_fields(), **whose, zae_tokens=lost)
 
     # Deciding, committing, learning.
 

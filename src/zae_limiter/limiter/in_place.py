@@ -44,6 +44,7 @@ class InPlace:
         self._store = store
         self._lock = store.lock
         self._images = store.images
+        self._is_inside = store.is_inside
         self._backend = backend
         self._clock = backend.clock
         self._cache = backend.cache
@@ -58,7 +59,7 @@ class InPlace:
         more than that.
         """
         options = lease._options
-        if not options.plain or self._lines.waiting:
+        if not options.plain or self._lines.waiting or self._is_inside():
             return None
         now_ms, generation = self._clock.now_ms(), self._cache.generation
         name = (lease._entity_id, lease._resource, options.given)
@@ -73,11 +74,8 @@ class InPlace:
             self._cache.hits += 1
         if len(chain.homes) != 1:
             return None
-        try:
-            with self._lock:
-                return self._draw(chain, lease._cost, now_ms)
-        except KeyError:  # a name that is no limit, as `Engine.take` will say
-            return None
+        with self._lock:
+            return self._draw(chain, lease._cost, now_ms)
 
     def _draw(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Take ``cost`` from the only bucket of a chain, under the lock."""
@@ -98,8 +96,13 @@ class InPlace:
             _, limits, until_ms, renew_ms = seen.spendable
             if now_ms > until_ms:
                 return None
-        after = draw_all(limits, image, cost, now_ms)
+        try:
+            after = draw_all(limits, image, cost, now_ms)
+        except KeyError:  # a name that is no limit, as `Engine.take` will say
+            return None
         if after is None:
+            if not cost.keys() <= limits.keys():
+                return None
             seen.seen_ms = now_ms
             never = any(need > limits[name].capacity for name, need in cost.items())
             raise (CapacityExceeded if never else RateLimitExceeded)(partial(_describe, level, image, cost, now_ms))

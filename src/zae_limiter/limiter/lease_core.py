@@ -60,7 +60,7 @@ class AcquireOptions(NamedTuple):
 
 ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
 
-_CORRECTING = threading.Lock()
+_CORRECTING = threading.RLock()
 """Held while corrections are collected: `LeaseCore.adjust_nowait` is called from any thread."""
 protect(_CORRECTING)
 
@@ -93,6 +93,8 @@ class LeaseCore:
     _granted: GrantFields | Grant | None = None
     _extra: tuple[Grant, ...] = ()
     _delta: dict[str, int] | None = None
+    _claimed: Mapping[str, int] = {}
+    """The part of ``_delta`` that somebody has written or is writing."""
     _waited = 0.0
     """How many seconds its last acquire has stood in line."""
 
@@ -214,6 +216,7 @@ class LeaseCore:
     async def _enter(self) -> None:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
         limiter, max_wait_ms = self._limiter, self._options.max_wait_ms
+        self.degraded = False  # a check may have found the store down
         taking = limiter._take(self, self._cost, max_wait_ms)
         try:
             observed = limiter._observers.all
@@ -276,13 +279,18 @@ class LeaseCore:
     ) -> None:
         """Collect a correction while the lease is open; afterwards write it."""
         checked = self._check_tokens(verb, amounts, named, least, late=self._correctable)
-        before = self._delta or {}
         self._collect(checked, sign)
         if not self._open:
-            change = {name: amount - before.get(name, 0) for name, amount in (self._delta or {}).items()}
+            before, change = self._claim()
             # What was settled since counts as taken: it can be given back too.
             grants = tuple(_add_share(grant, share) for grant, share in _apportion(self._grants(), before))
             await self._settle(grants, change)
+
+    def _claim(self) -> tuple[Mapping[str, int], dict[str, int]]:
+        """Return what others have written of the correction, and the rest: whoever asks writes that."""
+        with _CORRECTING:
+            before, self._claimed = self._claimed, self._delta or {}
+        return before, {name: amount - before.get(name, 0) for name, amount in self._claimed.items()}
 
     def _check_tokens(
         self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, late: bool = False
@@ -318,7 +326,7 @@ class LeaseCore:
             if failed:
                 await self._limiter._engine.finish(self._give_back())
             elif self._delta:
-                await self._settle(self._grants(), self._delta)
+                await self._settle(self._grants(), self._claim()[1])
         finally:
             limiter = self._limiter
             if self._grant is not None and limiter._lines.waiting:
@@ -352,14 +360,16 @@ class LeaseCore:
     async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
         """Settle what the lease has used with each grant. The work is done: under ALLOW a failure is only reported."""
         deadline = self._limiter._backend.deadline(self._options.timeout)
+        lost: list[RateLimiterUnavailable] = []
         for grant, delta in shares:
             try:
                 await self._settle_grant(grant, delta, deadline)
             except RateLimiterUnavailable as error:
                 message = "settlement lost, the estimate stays charged: %s"
                 tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta))
-                if self._limiter._availability.blocks(self._options.policy):
-                    raise
+                lost.append(error)
+        if lost and self._limiter._availability.blocks(self._options.policy):
+            raise lost.pop(0)
 
     async def _settle_grant(self, grant: Grant | None, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle ``delta`` with one grant, or with none where nothing was taken.

@@ -41,7 +41,7 @@ class Observers:
         """The stop-watch of what is told, in seconds."""
         self._backend = backend
         self._failed: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as that of `BoundedMap`
         self._lookups = (0, 0)
         protect(self._lock)
 
@@ -160,6 +160,10 @@ class ObservedStoreInProcess(ObservedStore):
     def __setitem__(self, pk: str, image: Image) -> None:
         self._written = True
         self._inner.images[pk] = image
+
+    def is_inside(self) -> bool:
+        """Ask the store inside."""
+        return self._inner.is_inside()
 
     def has_records(self, pk: str) -> bool:
         """Ask the store inside."""

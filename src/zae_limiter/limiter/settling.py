@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.errors import ValidationError
@@ -148,8 +149,10 @@ class Settling:
 
     async def _settle_together(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
         """Settle in one commit; return what of the give-backs found no room."""
-        instant = self._backend.store.capabilities.instant  # then no loop is needed, nor running perhaps
-        scope = None if instant else self._backend.runtime.scope()
+        instant = (
+            self._backend.store.capabilities.instant
+        )  # then no loop is needed, and nobody waits for another thread
+        scope = threading.get_ident() if instant else self._backend.runtime.scope()
         giving_back = [part for part in parts if part.more_back or min(part.delta.values(), default=0) < 0]
         under_way = [SettlementInFlight(part, scope) for part in giving_back]
         try:
@@ -158,7 +161,7 @@ class Settling:
                 keys = [shard.level.key for shard in gone]
                 images = await self._backend.store.read(keys, timeout=self._deadline.left())
                 for shard, image in zip(gone, images, strict=True):
-                    shard.seen.show(image, self._backend.clock.now_ms())
+                    shard.show(image, self._backend.clock.now_ms())
             return await self._settle_known(parts, scope)
         finally:
             for each in under_way:
@@ -181,9 +184,8 @@ class Settling:
                 await self._learn(planned, outcome, now_ms)
                 break
             for part in parts:
-                level, last_seen = part.shard
-                if level.key in outcome.images:
-                    last_seen.show(outcome.images[level.key], now_ms)
+                if part.shard.level.key in outcome.images:
+                    part.shard.show(outcome.images[part.shard.level.key], now_ms)
         return add_up([each.uncounted for _, _, each in planned])
 
     async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
@@ -192,7 +194,7 @@ class Settling:
         Put the expiry off where the debts of several clients together outlive what each of them knew of.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
-            part.shard.seen.show(image, now_ms)
+            part.shard.show(image, now_ms)
             if image is None:
                 continue
             part.keep_returns(each.credited, image)
@@ -218,13 +220,14 @@ class Settling:
 
     async def _settle_apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
         """Settle parts of which some have lost their bucket, or half of it."""
-        plain = [part for part in parts if not (part.is_split or part.is_gone)]
+        # Once, before anything is awaited: others may make, split or reset buckets meanwhile.
+        gone = [part for part in parts if part.is_gone]
+        split = [part for part in parts if part.is_split]
+        plain = [part for part in parts if part not in gone and part not in split]
         uncounted = [await self._settle_together(plain)] if plain else []
-        for part in parts:
-            if part.is_gone:
-                await self._remake(part)
-            elif part.is_split:
-                uncounted.append(await self._settle_halves(part))
+        for part in gone:
+            await self._remake(part)
+        uncounted += [await self._settle_halves(part) for part in split]
         return add_up(uncounted)
 
     async def _settle_halves(self, part: SettlementPart) -> dict[str, int]:
@@ -243,7 +246,7 @@ class Settling:
             return
         charged = part.shard.level.at(0, 1)
         level = await self._find_level(charged) if max(delta.values()) > 0 else None
-        seen = self._backend.last_seen.of(charged.key)
+        shard = LevelShard(charged, self._backend.last_seen.of(charged.key))
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
             if level is not None:
@@ -255,11 +258,11 @@ class Settling:
                 return
             outcome = await self._backend.commit_changes([change], self._deadline)
             if isinstance(outcome, Committed):
-                seen.show(outcome.images[0], now_ms)
+                shard.show(outcome.images[0], now_ms)
                 return
-            seen.show(outcome.images.get(charged.key), now_ms)
-            if seen.image is not None:
-                await self._settle_together([part._replace(shard=LevelShard(charged, seen))])
+            shard.show(outcome.images.get(charged.key), now_ms)
+            if shard.seen.image is not None:
+                await self._settle_together([part._replace(shard=shard)])
                 return
 
     async def _find_level(self, charged: Level) -> Level | None:

@@ -31,14 +31,15 @@ async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -
     level, seen = shards.home
     if not shards.home.is_outgrown:
         return shards
-    if seen.image is None:
+    image = seen.image  # another thread may replace it
+    if image is None:
         root = await _find(backend, shards, 0, deadline)
         if root is None:
             return _start_unsplit(backend, shards)
         return LevelShards(root, (root,), complete=root.level.shard_count == 1)
     from random import randrange  # on first use: it brings a lot along
 
-    count = seen.image[SHARDS]
+    count = image[SHARDS]
     same = LevelShard(level.at(level.shard, count), seen)
     other = level.shard + level.shard_count * randrange(max(1, count // level.shard_count))
     found = same if other == level.shard else await _find(backend, shards, other, deadline) or same

@@ -46,7 +46,7 @@ class ConfigCache:
         self.ttl_seconds = ttl_seconds
         self.ttl_ms = int(ttl_seconds * 1000)
         self.generation = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as that of `BoundedMap`
         self._partitions: BoundedMap[str, Known] = BoundedMap(max_entries)
         self._defaults: BoundedMap[str, Defaults] = BoundedMap(max_entries)
         self.hits = 0

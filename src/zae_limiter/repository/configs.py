@@ -247,8 +247,10 @@ class ConfigOperations(Operations):
                 writes.append(Write(registry, (), entry, {f"r_{resource}": step}))
             return writes
 
-        await self._backend.change([key], plan, deadline)
-        self._backend.cache.drop([key])
+        try:
+            await self._backend.change([key], plan, deadline)
+        finally:  # also where nobody knows whether it took effect
+            self._backend.cache.drop([key])
 
 
 def _locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:

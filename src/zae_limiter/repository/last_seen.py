@@ -49,7 +49,8 @@ class LastSeen:
     given back lately, ``returning`` the settlements of this process that are on their way to the bucket.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
-    the other way round, so an image is never taken for newer than it is.
+    the other way round. Two writers at once may leave the older image with the newer instant: then a refusal is
+    repeated for a moment too long, and a write loses its race.
     """
 
     __slots__ = (

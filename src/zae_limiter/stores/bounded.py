@@ -24,7 +24,7 @@ class BoundedMap(Generic[K, V]):
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may close a lease at any moment, also under the lock
         self._entries: OrderedDict[K, V] = OrderedDict()
         self.get: Callable[[K], V | None] = self._entries.get
         """Return the value of a key, or None where there is none."""

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
+from ..core.errors import RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import BackendCapabilities
 from ..forks import protect
@@ -31,7 +32,7 @@ from .table import Name, Table, is_bucket, key_of, name_of
 from .unbooked import Unbooked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
+    from collections.abc import Callable, Sequence, Set
 
 
 CAPABILITIES = BackendCapabilities(
@@ -60,7 +61,8 @@ class MemoryStore:
         self.max_buckets = whole("max_buckets", max_buckets, 1, MAX_AMOUNT, "buckets")
         self.evicted_unfull = 0
         self.dropped_usage = 0
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.is_inside: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # as Condition does
         self._table = Table()
         self.images = self._table.images
         self._queue = EvictionQueue(self._table.get)
@@ -69,10 +71,22 @@ class MemoryStore:
         """Usage records by the end of their window, as a heap; some of them are gone."""
         protect(self.lock)
 
+    def _enter(self) -> threading.RLock:
+        """Return the lock to hold during a call.
+
+        Raise `RateLimiterUnavailable` where the thread holds it already: the garbage collector or a signal may run code
+        at any moment, also in the middle of a change, and that code cannot wait for it to be finished.
+        """
+        if self.is_inside():
+            raise RateLimiterUnavailable(
+                "The memory store cannot be used by a finalizer or a signal handler inside of a call."
+            )
+        return self.lock
+
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """The current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
-        with self.lock:
+        with self._enter():
             if self._unbooked.windows:
                 self._book_usage(keys, now_ms)
             return [self._live(name_of(key), now_ms) for key in keys]
@@ -80,13 +94,14 @@ class MemoryStore:
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
         now_ms = self.clock.now_ms()
-        with self.lock:
+        with self._enter():
             if self._unbooked.windows:
                 self._book_usage([write.key for write in writes], now_ms)
             before = {write.key: self._live(name_of(write.key), now_ms) for write in writes}
             if not all(holds(before[write.key], write.guards) for write in writes):
                 return Conflict(before)
-            images = tuple([self._apply(write, before[write.key]) for write in writes])
+            after = [applied(before[write.key], write) for write in writes]  # all of them, as it may raise
+            images = tuple([self._put(write, before[write.key], new) for write, new in zip(writes, after, strict=True)])
             self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
 
@@ -97,7 +112,7 @@ class MemoryStore:
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Return a bucket that lives at ``now_ms``, from then on one of `images`; to be called under the lock."""
         image = self._table.use(key.pk)
-        if image is not None and image.get(TTL, now_ms) * 1000 <= now_ms:
+        if image is not None and not is_live(image, now_ms):
             self._table.drop(key.pk, image)
             return None
         return image
@@ -113,7 +128,7 @@ class MemoryStore:
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """One page of a range."""
         now_ms = self.clock.now_ms()
-        with self.lock:
+        with self._enter():
             for entity in (query.pk,) if query.gsi is None else self._unbooked.entities():
                 self._book(entity, now_ms)
             found = ((key_of(name), self._live(name, now_ms)) for name in self._table.find(query))
@@ -136,10 +151,11 @@ class MemoryStore:
             return None
         return image
 
-    def _apply(self, write: Write, old: Image | None) -> Image | None:
+    def _put(self, write: Write, old: Image | None, new: Image | None) -> Image | None:
+        """Replace a record by what a write has made of it."""
         if old is None and write.is_check:
             return None
-        name, new = name_of(write.key), applied(old, write)
+        name = name_of(write.key)
         if old is None:
             if new is not None:
                 self._insert(name, new)
@@ -197,7 +213,8 @@ class MemoryStore:
     def _book(self, entity: str, now_ms: int) -> None:
         """Take what forgotten buckets of an entity have used into its usage records."""
         for write in self._unbooked.book(entity):
-            self._apply(write, self._live(name_of(write.key), now_ms))
+            old = self._live(name_of(write.key), now_ms)
+            self._put(write, old, applied(old, write))
 
     def _drop_usage(self, written: Set[Name] | tuple[Name, ...]) -> None:
         """Forget usage, the oldest windows first, until there is no more than may be."""

@@ -81,6 +81,10 @@ class UpdatesInPlace(Protocol):
         """Return what to hold during all of this."""
         ...
 
+    def is_inside(self) -> bool:
+        """Return whether the calling thread holds the lock: then it is in a finalizer or a signal handler."""
+        ...
+
     @property
     def images(self) -> Images:
         """Return the buckets that were used last. An image may be replaced by one that is in the same indexes."""

@@ -70,7 +70,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         return RateLimiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event: http is limited, websocket and lifespan pass through."""
+        """Serve one connection: http is limited; a websocket pays for what its handlers take, a refusal closes it."""
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return

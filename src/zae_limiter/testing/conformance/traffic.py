@@ -104,6 +104,11 @@ class EmbeddedHost(Host):
     def __setitem__(self, pk: str, image: Image) -> None:
         self.inner.images[pk] = image
 
+    def is_inside(self) -> bool:
+        """Ask the store."""
+        inside: bool = self.inner.is_inside()
+        return inside
+
     def has_records(self, pk: str) -> bool:
         """Ask the store."""
         found: bool = self.inner.has_records(pk)
