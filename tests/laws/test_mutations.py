@@ -203,13 +203,13 @@ MUTATIONS = [
     Mutation("core.draw.draw_all", "after[tc] += need", "pass", COUNTED, "memory"),
     Mutation("core.draw.draw_all", "after[hi] += 1", "pass", BAND, "memory"),
     Mutation(
-        "records.charging.create",
+        "records.charging.new_bucket",
         "= capacity - taken",
         "= capacity",
         "leases.estimate_is_taken_first",
     ),
     Mutation(
-        "records.charging.create",
+        "records.charging.new_bucket",
         "expires_ms = now_ms + lifetime_ms",
         "expires_ms = now_ms + 1",
         "leases.default_buckets_expire",

@@ -136,16 +136,15 @@ class InPlace:
         level, seen = chain.homes[0]
         if level.shard_count > 1 or not cost.keys() <= level.slots.keys():
             return None
-        write = charging.first_charge(level, cost, now_ms, 1, next(serials))
-        if write is None:
-            return None
-        image: Image = dict(write.put)
-        if write.expires_at_ms:
-            image[TTL] = expiry_seconds(write.expires_at_ms)
         full_ms = now_ms
         for name, need in cost.items():
             capacity, amount, period, _ = level.slots[name].rule
+            if need > capacity:
+                return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period))
+        image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
+        if expires_ms is not None:
+            image[TTL] = expiry_seconds(expires_ms)
         self._store.insert_bucket(level.key, image, now_ms, full_ms)
         seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
         return chain, cost, (image,), now_ms, NOTHING, None, False

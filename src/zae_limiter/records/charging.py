@@ -84,7 +84,15 @@ def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
-    """Return the write that makes the bucket, full less ``cost`` (which may leave it in debt), if there is none yet.
+    """Return the write that makes the bucket as `new_bucket`, if there is none yet."""
+    put, expires_ms = new_bucket(level, cost, now_ms, changes, serial)
+    return Write(level.key, (ABSENT,), put, expires_at_ms=expires_ms)
+
+
+def new_bucket(
+    level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0
+) -> tuple[Image, int | None]:
+    """Return the image of a bucket that is full less ``cost`` (which may leave it in debt), and when it expires.
 
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
@@ -111,7 +119,7 @@ def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1,
     expires_ms = now_ms + lifetime_ms
     if outlives:
         expires_ms = max(expires_ms, full_at(put))
-    return Write(level.key, (ABSENT,), put, expires_at_ms=expires_ms if lifetime_ms else None)
+    return put, expires_ms if lifetime_ms else None
 
 
 def identity(level: Level) -> dict[str, Any]:
