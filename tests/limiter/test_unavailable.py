@@ -90,6 +90,16 @@ async def test_the_error_says_who_what_and_why(harness: Harness) -> None:
     assert not isinstance(caught.value, RateLimitExceeded)
 
 
+async def test_the_error_names_the_stack_of_the_store(harness: Harness) -> None:
+    shaky = Shaky(harness)
+    shaky.store.stack_name = "my-app"  # type: ignore[attr-defined]  # as a store that was deployed has it
+    await shaky.limiter.set_system_defaults(RPM)
+    shaky.fail(times=2)
+    with pytest.raises(RateLimiterUnavailable) as told:
+        await shaky.limiter.acquire("key", "gpt-4", {"rpm": 1}).enter()
+    assert told.value.stack_name == "my-app"
+
+
 async def test_a_degraded_lease_works_like_one_and_charges_nothing(harness: Harness) -> None:
     shaky = Shaky(harness, on_unavailable="allow")
     assert await shaky.take(limits=RPM) == "granted"

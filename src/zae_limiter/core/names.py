@@ -60,7 +60,7 @@ def entity_id(value: object, field: str = "entity_id") -> str:
         raise InvalidIdentifierError(field, value, reason)
     if "#" in value:
         raise InvalidIdentifierError(field, value, "must not contain '#', which separates the parts of a storage key")
-    if _UNPRINTABLE.search(value):
+    if not value.isprintable() and _UNPRINTABLE.search(value):
         raise InvalidIdentifierError(field, value, "must not contain control characters or lone surrogates")
     if value == "$SYSTEM" or value.startswith(("$RESOURCE:", "$NAMESPACE:")):
         raise InvalidIdentifierError(field, value, "is reserved for the audit log; choose another id")

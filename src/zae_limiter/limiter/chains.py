@@ -71,7 +71,8 @@ class Chains:
         the order in which they came: the first of them reads, the others find what it has read.
         """
         names.entity_id(entity_id)
-        names.resource(resource)
+        if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
+            names.resource(resource)
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
             return await self._resolve(*name, {}, deadline)
