@@ -12,7 +12,7 @@ from ..runtime.port import has_ended
 from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Set
+    from collections.abc import Collection, Iterator, Mapping
 
     from ..core.decide import Reading
     from ..core.limit import Limit
@@ -97,7 +97,7 @@ class Chain:
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
     homes: tuple[LevelShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
-    names: Set[str] = field(init=False)
+    names: Collection[str] = field(init=False)
     """The limits of all levels."""
     sharded: bool = field(init=False)
     """Whether one of the buckets is split."""
@@ -106,7 +106,7 @@ class Chain:
         first = self.levels[0]
         if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
             level = first.home.level
-            self.homes, self.names, self.sharded = first.shards, level.slots.keys(), level.shard_count > 1
+            self.homes, self.names, self.sharded = first.shards, level.slots, level.shard_count > 1
         else:
             self.homes = tuple([level.home for level in self.levels])
             self.names = {name for home in self.homes for name in home.level.slots}

@@ -199,8 +199,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
                 chain = await self._chains.resolve(*name, deadline)
                 now_ms = self._clock.now_ms()
-            if not cost.keys() <= chain.names:
-                check_known("consume", cost, chain.names)
+            for limit_name in cost:
+                if limit_name not in chain.names:
+                    check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, deadline)
             else:
