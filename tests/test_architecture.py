@@ -59,7 +59,7 @@ PRIVATE_USES = {
     ("sync.facade", "_usual"): "the blocking face builds its leases without a detour",
     ("sync.facade", "_check_options"): "the blocking face builds its leases without a detour",
 }
-"""Attributes with a leading underscore that are used outside of their package, first of other libraries."""
+"""Attributes with a leading underscore that are used outside of their package. The list may only shrink."""
 
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 """Public, although they begin with an underscore."""

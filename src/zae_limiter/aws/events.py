@@ -28,7 +28,7 @@ class Event(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the step failed."""
+        """Return whether the step failed."""
         return self.status.endswith("_FAILED")
 
 

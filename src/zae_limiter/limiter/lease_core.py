@@ -118,7 +118,7 @@ class LeaseCore:
 
     @property
     def consumed(self) -> dict[str, int]:
-        """What the caller has asked for so far, adjustments included; once, not once per level."""
+        """Return what the caller has asked for so far, adjustments included; once, not once per level."""
         total = add_up([*(grant.cost for grant in self._grants()), self._delta or {}])
         return {name: amount // MILLI for name, amount in total.items()}
 
@@ -138,7 +138,7 @@ class LeaseCore:
 
     @property
     def available(self) -> dict[str, int]:
-        """What was left right after this acquire: the least over all levels."""
+        """Return what was left right after this acquire: the least over all levels."""
         left: dict[str, int] = {}
         for status in self.statuses:
             left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))

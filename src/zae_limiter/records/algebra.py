@@ -76,7 +76,7 @@ class Write(NamedTuple):
 
     @property
     def blind(self) -> bool:
-        """Whether it deletes whatever is there: nobody needs to look."""
+        """Return whether it deletes whatever is there: nobody needs to look."""
         return self.delete and not self.guards
 
     @property

@@ -38,7 +38,7 @@ class Deadline:
 
     @property
     def elapsed(self) -> float:
-        """How many seconds have gone by since the call began."""
+        """Return how many seconds have gone by since the call began."""
         return self.seconds - (self.ends - self._now())
 
     def part(self, share: float) -> Deadline:

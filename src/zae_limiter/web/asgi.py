@@ -158,7 +158,7 @@ class Exchange:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
+        """Return whether nothing has been answered and nobody has hung up: who hangs up pays."""
         return not (self.started or self.gone)
 
     async def receive(self) -> Message:

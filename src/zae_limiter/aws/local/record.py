@@ -29,7 +29,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it is still running."""
+        """Return whether it is still running."""
         return birth(self.pid) == self.birth
 
     def end(self, patience: float) -> None:

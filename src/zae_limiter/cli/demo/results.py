@@ -61,7 +61,7 @@ class DemoResult:
 
     @property
     def ok(self) -> bool:
-        """Whether no limit was exceeded and every token was counted."""
+        """Return whether no limit was exceeded and every token was counted."""
         return not any(line.is_exceeded or line.is_miscounted for line in self.lines)
 
 

@@ -58,7 +58,7 @@ class Books:
 
     @property
     def keeps(self) -> bool:
-        """Whether the writes of this store keep usage at all."""
+        """Return whether the writes of this store keep usage at all."""
         return self.clients[0].repository.capabilities.usage_retention_days > 0
 
     def note(self, taker: str, amounts: Mapping[str, int]) -> None:
