@@ -34,6 +34,8 @@ _ENTITY_BYTES = 900
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+_USUAL_ID = re.compile(r"[A-Za-z0-9_.:@/|-]{1,225}\Z")
+"""Ids that are valid at a glance; others may be valid too."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -54,6 +56,8 @@ def _check_length(error: type[ValidationError], value: object, field: str, most:
 
 def entity_id(value: object, field: str = "entity_id") -> str:
     """Check an entity id: 1 to 256 characters of at most 900 bytes in UTF-8, no ``#``, no control characters."""
+    if type(value) is str and _USUAL_ID.match(value):
+        return value
     value = _check_length(InvalidIdentifierError, value, field, 256, "; hash longer ids first")
     if len(value) * 4 > _ENTITY_BYTES and (size := len(value.encode(errors="replace"))) > _ENTITY_BYTES:
         reason = f"has {size} bytes in UTF-8, at most {_ENTITY_BYTES} are allowed; hash longer ids first"

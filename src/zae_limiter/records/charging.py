@@ -86,6 +86,7 @@ def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
     """Return the write that makes the bucket as `new_bucket`, if there is none yet."""
     put, expires_ms = new_bucket(level, cost, now_ms, changes, serial)
+    put |= index_attributes(level)
     return Write(level.key, (ABSENT,), put, expires_at_ms=expires_ms)
 
 
@@ -94,6 +95,7 @@ def new_bucket(
 ) -> tuple[Image, int | None]:
     """Return the image of a bucket that is full less ``cost`` (which may leave it in debt), and when it expires.
 
+    Without the attributes of the indexes (`index_attributes`), which a store inside the process does not keep.
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
     """
     put = identity(level)
@@ -123,21 +125,16 @@ def new_bucket(
 
 
 def identity(level: Level) -> dict[str, Any]:
-    """Return the attributes that say whose bucket a record is, those of the indexes included."""
-    whose: dict[str, Any] = {
-        "entity_id": level.entity_id,
-        "resource": level.resource,
-        "cascade": level.cascade,
-        "GSI2PK": keys.gsi2_pk_resource(level.namespace_id, level.resource),
-        "GSI2SK": keys.gsi2_sk_bucket(level.entity_id, level.shard),
-        "GSI3PK": keys.gsi3_pk_entity(level.namespace_id, level.entity_id),
-        "GSI3SK": keys.gsi3_sk_bucket(level.resource, level.shard),
-        "GSI4PK": level.namespace_id,
-        "GSI4SK": level.key.pk,
-    }
+    """Return the attributes that say whose bucket a record is."""
+    whose: dict[str, Any] = {"entity_id": level.entity_id, "resource": level.resource, "cascade": level.cascade}
     if level.parent_id is not None:
         whose["parent_id"] = level.parent_id
     return whose
+
+
+def index_attributes(level: Level) -> dict[str, str]:
+    """Return the attributes by which a store finds a bucket."""
+    return keys.bucket_indexes(keys.BucketKey(level.namespace_id, level.entity_id, level.resource, level.shard))
 
 
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:

@@ -207,3 +207,26 @@ def parse_bucket_pk(pk: str) -> BucketKey:
     if not slash or len(parts) != 4 or parts[0] != "BUCKET" or not parts[3].isdigit():
         raise ValueError(f"{pk!r} is not the partition key of a bucket")
     return BucketKey(namespace_id, parts[1], parts[2], int(parts[3]))
+
+
+def bucket_indexes(whose: BucketKey) -> dict[str, str]:
+    """Return the index attributes of a bucket, all of which follow from its key."""
+    ns, entity_id, resource, shard_id = whose
+    return {
+        "GSI2PK": gsi2_pk_resource(ns, resource),
+        "GSI2SK": gsi2_sk_bucket(entity_id, shard_id),
+        "GSI3PK": gsi3_pk_entity(ns, entity_id),
+        "GSI3SK": gsi3_sk_bucket(resource, shard_id),
+        "GSI4PK": ns,
+        "GSI4SK": bucket(*whose).pk,
+    }
+
+
+def owner_of_bucket(pk: str) -> str:
+    """Return what the partition keys of all buckets of an entity begin with."""
+    return pk.rsplit("#", 2)[0]
+
+
+def owner_of_entity(pk: str) -> str:
+    """Return the `owner_of_bucket` of the buckets of an entity with this partition key."""
+    return pk.replace("/ENTITY#", f"/{BUCKETS}", 1)

@@ -16,7 +16,7 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
-from .charging import identity
+from .charging import identity, index_attributes
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count)]
     put: dict[str, Any] = dict(both)
     add: dict[str, int] = {}
-    born = {**identity(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
+    born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
     for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
         whole = whole_rule(image, name)
         if whole is None:

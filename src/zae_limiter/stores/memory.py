@@ -6,9 +6,9 @@ wash out the empty bucket of whoever sends it, unless it is under limits that re
 is kept, in at most as many usage records as there may be buckets: the oldest windows go and are counted in
 ``dropped_usage``. Expired records are dropped when met.
 
-Nothing that an acquire does depends on how many buckets there are, but for the heap that says which goes first. Where
-that takes long (everybody has been here again since), a commit leaves the rest to the next one, and for that moment
-there are a few buckets more, at most one in a thousand.
+Nothing that an acquire does depends on how many buckets there are, but for the heap that says which goes first. A few
+buckets go at a time, at most one in a thousand. Where that takes long (everybody has been here again since), a commit
+leaves the rest to the next one, and for that moment there are a few buckets more, at most one in a thousand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..records.keys import USAGE_PREFIX
 from ..records.usage import USAGE_RETENTION_DAYS
 from .eviction import EvictionQueue, full_at
 from .ranges import INDEXES, page_of
-from .table import Name, Table, is_bucket, key_of, name_of
+from .table import Name, Table, is_bucket, key_of, name_of, with_indexes
 from .unbooked import Unbooked
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class MemoryStore:
         self.capabilities = replace(CAPABILITIES, usage_retention_days=days)
         self.clock: Clock = clock or SystemClock()
         self.max_buckets = whole("max_buckets", max_buckets, 1, MAX_AMOUNT, "buckets")
+        self._spare = min(self.max_buckets // 1_000, 100)
+        """How many buckets more than need be are forgotten at a time: one by one takes longer."""
         self.evicted_unfull = 0
         self.dropped_usage = 0
         self.lock = threading.RLock()
@@ -131,8 +133,8 @@ class MemoryStore:
         with self._enter():
             for entity in (query.pk,) if query.gsi is None else self._unbooked.entities():
                 self._book(entity, now_ms)
-            found = ((key_of(name), self._live(name, now_ms)) for name in self._table.find(query))
-            rows = [(key, image) for key, image in found if image is not None]
+            found = ((name, self._live(name, now_ms)) for name in self._table.find(query))
+            rows = [(key_of(name), with_indexes(name, image)) for name, image in found if image is not None]
         return page_of(rows, query)
 
     async def close(self) -> None:
@@ -193,7 +195,7 @@ class MemoryStore:
         What the commit has written stays: it has to be whole before anything goes.
         """
         if self._table.buckets > self.max_buckets:
-            self._evict(self._table.buckets - self.max_buckets, written, now_ms)
+            self._evict(self._table.buckets - self.max_buckets + self._spare, written, now_ms)
         if self._table.windows + self._unbooked.windows > self.max_buckets:
             self._drop_usage(written)
 

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..records.algebra import Image, Key
-from ..records.keys import STATE, USAGE_PREFIX
+from ..records.keys import STATE, USAGE_PREFIX, bucket_indexes, owner_of_bucket, owner_of_entity, parse_bucket_pk
 from .packing import Packer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Name: TypeAlias = str | Key
 """What a record is kept under: a string for buckets and usage, which may be packed, and its key for all others."""
 
 KEPT_INDEXES = ("GSI1PK", "GSI3PK")
-"""The attributes by which children, an entity's buckets and the entities with limits of their own are found."""
+"""The attributes by which children and the entities with limits of their own are found."""
 _SEPARATOR = "\0"
 """No part of a key holds it."""
 _UNPACKED = 2_000
@@ -50,6 +50,16 @@ def is_bucket(name: Name) -> bool:
     return isinstance(name, str) and _SEPARATOR not in name
 
 
+def with_indexes(name: Name, image: Image) -> Image:
+    """Return a record with its index attributes: a bucket that was made in place has none, they follow from its key."""
+    if "GSI4PK" in image or not isinstance(name, str) or _SEPARATOR in name:
+        return image
+    try:
+        return image | bucket_indexes(parse_bucket_pk(name))
+    except ValueError:
+        return image
+
+
 class Table:
     """Records by name. Not safe for several threads: whoever owns it has the lock."""
 
@@ -62,6 +72,8 @@ class Table:
         self._packed: dict[str, bytes] = {}
         self.packer = Packer()
         self._partitions = Groups()
+        self._owners = Groups()
+        """The buckets of each entity."""
         self._indexes = {attribute: Groups() for attribute in KEPT_INDEXES}
         self._unpacked: deque[str] = deque()
 
@@ -110,6 +122,7 @@ class Table:
         elif _SEPARATOR not in name:
             self.images[name] = image
             self.buckets += 1
+            self._owners.add(owner_of_bucket(name), name)
             self._pack_older(name)
         else:
             self._pack(name, image)
@@ -126,6 +139,7 @@ class Table:
             packed = self._packed.pop(name)
         if isinstance(name, str) and _SEPARATOR not in name:
             self.buckets -= 1
+            self._owners.discard(owner_of_bucket(name), name)
         else:
             self.windows -= isinstance(name, str)
             self._partitions.discard(key_of(name).pk, name)
@@ -145,16 +159,15 @@ class Table:
             return bucket + self._partitions.get(query.pk)
         attribute = f"{query.gsi}PK"
         groups = self._indexes.get(attribute)
-        return list(self._scan(attribute, query.pk)) if groups is None else groups.get(query.pk)
-
-    def _scan(self, attribute: str, value: str) -> Iterator[Name]:
-        for name, image in self.images.items():
-            if image.get(attribute) == value:
-                yield name
-        sought = value.encode(errors="surrogatepass")
-        for packed_name, packed in self._packed.items():
-            if sought in packed and self.packer.unpack(packed).get(attribute) == value:
-                yield packed_name
+        if groups is None:
+            namespace = f"{query.pk.partition('/')[0]}/"
+            names = [name for name in self.names() if not isinstance(name, str) or name.startswith(namespace)]
+        elif attribute == "GSI3PK":
+            names = list({*groups.get(query.pk), *self._owners.get(owner_of_entity(query.pk))})
+        else:
+            names = groups.get(query.pk)
+        found = ((name, self.get(name)) for name in names)
+        return [name for name, image in found if image and with_indexes(name, image).get(attribute) == query.pk]
 
     def _pack_older(self, name: str) -> None:
         """Note that a bucket is kept as an image, and pack the one that was noted longest ago."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.errors import CorruptRecordError
 from ..records import bucket, ledger
+from ..records.keys import owner_of_bucket, owner_of_entity
 from ..records.level import CHANGES, HOUR_END
 from ..records.usage import WINDOWS, window_of
 from .table import key_of
@@ -51,12 +52,12 @@ class Unbooked:
             return
         packed = packed or self._packer.pack(image)
         if packed is not None:
-            entity, state = image.get("GSI3PK", name), (name, packed)
-            before = self._states.setdefault(entity, state)
+            owner, state = owner_of_bucket(name), (name, packed)
+            before = self._states.setdefault(owner, state)
             if isinstance(before, list):
                 before.append(state)
             elif before is not state:
-                self._states[entity] = [before, state]
+                self._states[owner] = [before, state]
             self.windows += len(WINDOWS)
 
     def oldest_end(self) -> str:
@@ -73,7 +74,7 @@ class Unbooked:
 
     def book(self, entity: str) -> list[Write]:
         """Return the writes that take in what an entity has used, and forget it here."""
-        states = _listed(self._states.pop(entity, []))
+        states = _listed(self._states.pop(owner_of_entity(entity), []))
         self.windows -= len(states) * len(WINDOWS)
         return [write for name, packed in states for write in self._accruals(name, packed)]
 

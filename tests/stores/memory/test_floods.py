@@ -265,3 +265,27 @@ def test_the_flood_benchmark_measures(mode: str) -> None:
     figures = flood.measure(flood.Case(mode, 200, 50))
     assert figures["cpu_us"] > 0
     assert figures["longest_ms"] >= figures["cpu_us"] / 1_000
+
+
+def test_there_are_never_more_buckets_than_may_be_and_a_few_are_forgotten_at_a_time() -> None:
+    store = MemoryStore(ManualClock(), max_buckets=3_000)
+    limiter = opened(store)
+    counts = []
+    for number in range(3_010):
+        assert take(limiter, f"key-{number}")
+        counts.append(store._table.buckets)
+    assert max(counts) == 3_000
+    assert min(counts[3_000:]) == 2_997
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+def test_a_bucket_is_found_by_every_index_however_it_was_made(cascade: bool) -> None:
+    limiter = opened(MemoryStore(ManualClock()))
+    limiter.create_entity("org")
+    limiter.create_entity("key/1", parent_id="org", cascade=cascade)  # a cascade is a commit, else it is made in place
+    assert take(limiter, "key/1")
+    assert [state.entity_id for state in limiter.get_buckets("key/1")] == ["key/1"]
+    assert limiter.get_buckets("key") == []
+    expected = {"key/1", "org"} if cascade else {"key/1"}
+    assert {balance.entity_id for balance in limiter.get_resource_capacity("gpt-4", "rpm").entities} == expected
+    assert {load.entity_id for load in limiter.repository.survey_buckets().loads} == expected

@@ -18,7 +18,7 @@ from ...core.bucket import MILLI, Rule, between, level as level_at
 from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule
-from ...records.charging import identity
+from ...records.charging import identity, index_attributes
 from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
 from ...records.settlement import Charge, settle
 from ...stores.dynamodb.store import CAPABILITIES
@@ -145,8 +145,8 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
     if not holdings:
         raise ValueError("it holds no limit")
     anchor = max(held.refilled_ms for held in holdings)
-    image: Image = {**identity(level), SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MIGRATED_FROM: layout}
-    image |= {MADE: anchor * MILLI, NEWEST: anchor}
+    image: Image = {**identity(level), **index_attributes(level), MIGRATED_FROM: layout}
+    image |= {SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MADE: anchor * MILLI, NEWEST: anchor}
     image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
