@@ -45,20 +45,19 @@ def acquire(
     Exit codes: 0 granted, 3 not yet (the message says when), 4 never (above the capacity),
     5 the store is unavailable, 2 invalid input.
 
-    \b
     Examples:
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500 --adjust tpm:+1500
       zae-limiter acquire key-1 gpt-4 -c rpm:1 --max-wait 10 && ./call-the-model
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
     """
-    with shell.limiter() as limiter:
-        with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait) as lease:
-            if adjustment:
-                lease.adjust(adjustment)
-        left = lease.available
-        if adjustment and not lease.degraded:
-            left = limiter.available(entity_id, resource, limits or None)
+    limiter = shell.limiter()
+    with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait) as lease:
+        if adjustment:
+            lease.adjust(adjustment)
+    left = lease.available
+    if adjustment and not lease.degraded:
+        left = limiter.available(entity_id, resource, limits or None)
     _show_result(shell, entity_id, resource, lease, left)
 
 
@@ -93,11 +92,9 @@ def available(shell: Shell, entity_id: str, resource: str, limits: list[Limit]) 
 
     Of each limit the least over all levels that an acquire would charge.
 
-    \b
     Example:
       zae-limiter available key-1 gpt-4
     """
-    with shell.limiter() as limiter:
-        left = limiter.available(entity_id, resource, limits or None)
+    left = shell.limiter().available(entity_id, resource, limits or None)
     data = {"entity_id": entity_id, "resource": resource, "available": left}
     shell.show(data, Grid(("limit", "left"), list(left.items())))

@@ -115,7 +115,6 @@ def completion(shell: Shell, shell_name: str) -> None:
     Load it where the shell starts: in ~/.bashrc, in ~/.zshrc after compinit, or as a file of fish. It needs bash 4.4 or
     newer.
 
-    \b
     Examples:
       eval "$(zae-limiter completion bash)"
       eval "$(zae-limiter completion zsh)"

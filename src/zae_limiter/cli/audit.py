@@ -18,7 +18,6 @@ from .output import note, to_jsonable
 def audit() -> None:
     """The log of changes to entities, limits and namespaces.
 
-    \b
     Examples:
       zae-limiter audit list key-1
       zae-limiter audit list --system
@@ -45,7 +44,6 @@ def list_events(
 
     Of an entity, or of the system, a resource or a namespace.
 
-    \b
     Examples:
       zae-limiter audit list key-1
       zae-limiter audit list --resource gpt-4 --most 10
@@ -60,8 +58,7 @@ def list_events(
     subjects = [subject for subject in named if subject is not None]
     if len(subjects) != 1:
         raise click.UsageError("Pass one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
-    with shell.repository() as repository:
-        events = repository.get_audit_events(subjects[0], most, before)
+    events = shell.repository().get_audit_events(subjects[0], most, before)
     rows = [
         (e.timestamp.replace("T", " ").removesuffix("Z")[:19], e.action, e.principal, e.resource, _spell_details(e))
         for e in events

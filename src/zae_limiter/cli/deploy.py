@@ -32,7 +32,6 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     It holds the table, the function that counts usage, alarms and policies. On an existing stack, options that you do
     not pass keep their values. Repeating a deployment changes nothing, and an interrupted one can be rerun.
 
-    \b
     Examples:
       zae-limiter deploy --name my-app --region us-east-1
       zae-limiter deploy --name my-app --no-aggregator --no-alarms
@@ -73,7 +72,6 @@ def delete(shell: Shell, yes: bool) -> None:
 
     Table, limits, usage, audit events and their archive are lost for good. A protected table is refused.
 
-    \b
     Example:
       zae-limiter delete --name my-app --region us-east-1
     """
@@ -93,7 +91,6 @@ def delete(shell: Shell, yes: bool) -> None:
 def list_limiters(shell: Shell) -> None:
     """List the stacks of zae-limiter in a region.
 
-    \b
     Examples:
       zae-limiter list --region us-east-1
       zae-limiter list --json
@@ -128,14 +125,13 @@ def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...])
 
     An existing zae-limiter table is left as it is; any other table of that name is an error. Other stores need none.
 
-    \b
     Examples:
       zae-limiter create-table --name my-app --region us-east-1
       zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
     """
-    with shell.repository() as repository:
-        repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
-        name = repository.capabilities.name
+    repository = shell.repository()
+    repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
+    name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 def entity() -> None:
     """Entities (API keys, projects, tenants), their limits and buckets.
 
-    \b
     Examples:
       zae-limiter entity create acme
       zae-limiter entity create key-1 --parent acme --cascade
@@ -58,13 +57,11 @@ metadata_option = click.option(
 def create(shell: Shell, **fields: Any) -> None:
     """Create an entity.
 
-    \b
     Examples:
       zae-limiter entity create acme --display-name "Acme Inc." -m plan=pro
       zae-limiter entity create key-1 --parent acme --cascade
     """
-    with shell.repository() as repository:
-        made = repository.create_entity(**fields)
+    made = shell.repository().create_entity(**fields)
     shell.show(made, _entity_facts(made))
 
 
@@ -80,7 +77,6 @@ def create(shell: Shell, **fields: Any) -> None:
 def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> None:
     """Change an entity; what is not given stays as it is.
 
-    \b
     Examples:
       zae-limiter entity update key-1 --parent other-project
       zae-limiter entity update key-1 --no-cascade --expected-version 3
@@ -94,8 +90,7 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
         given["name"] = None
     if not given.keys() - {"expected_version", "principal"}:
         raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
-    with shell.repository() as repository:
-        new = repository.update_entity(entity_id, **given)
+    new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
 
@@ -104,19 +99,18 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
 def show(shell: Shell, entity_id: str) -> None:
     """Show an entity and its place in the hierarchy.
 
-    \b
     Example:
       zae-limiter entity show key-1
     """
-    with shell.repository() as repository:
-        found = repository.get_entity(entity_id)
-        if found is None:
-            raise EntityNotFoundError(entity_id)
-        path, step = [found.id], found.parent_id
-        while step is not None:
-            path.append(step)
-            parent = repository.get_entity(step)
-            step = None if parent is None else parent.parent_id
+    repository = shell.repository()
+    found = repository.get_entity(entity_id)
+    if found is None:
+        raise EntityNotFoundError(entity_id)
+    path, step = [found.id], found.parent_id
+    while step is not None:
+        path.append(step)
+        parent = repository.get_entity(step)
+        step = None if parent is None else parent.parent_id
     grid = _entity_facts(found)
     if len(path) > 2:
         grid = Grid((), [*grid.rows, ("path", " < ".join(path))])
@@ -130,13 +124,11 @@ def show(shell: Shell, entity_id: str) -> None:
 def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its limits and buckets.
 
-    \b
     Example:
       zae-limiter entity delete key-1 --yes
     """
     shell.confirm(f"Delete entity {entity_id!r} with its limits and buckets?", yes)
-    with shell.repository() as repository:
-        repository.delete_entity(entity_id, principal)
+    shell.repository().delete_entity(entity_id, principal)
     shell.show({"deleted": entity_id}, f"Deleted {entity_id}.")
 
 
@@ -145,12 +137,10 @@ def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> No
 def children(shell: Shell, entity_id: str) -> None:
     """List the entities right below one.
 
-    \b
     Example:
       zae-limiter entity children acme
     """
-    with shell.repository() as repository:
-        found = repository.get_children(entity_id)
+    found = shell.repository().get_children(entity_id)
     rows = [(child.id, child.name, child.cascade, child.version, child.created_at) for child in found]
     headers = ("entity", "name", "cascade", "version", "created")
     shell.show(found, Grid(headers, rows, f"{entity_id} has no children."))
@@ -176,13 +166,11 @@ def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit],
 
     They replace those it had for the same resource, and hide the defaults.
 
-    \b
     Examples:
       zae-limiter entity set-limits key-1 -l rpm:60/min
       zae-limiter entity set-limits key-1 -r gpt-4 -l rpm:60/min -l tpm:10000/min:15000
     """
-    with shell.repository() as repository:
-        repository.set_limits(entity_id, limits, resource, principal)
+    shell.repository().set_limits(entity_id, limits, resource, principal)
     shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
 
 
@@ -194,12 +182,10 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
 
     `explain` shows those in force, wherever they come from.
 
-    \b
     Example:
       zae-limiter entity get-limits key-1 -r gpt-4
     """
-    with shell.repository() as repository:
-        limits = repository.get_limits(entity_id, resource)
+    limits = shell.repository().get_limits(entity_id, resource)
     where = "all resources" if resource == DEFAULT_RESOURCE else resource
     data = {"entity_id": entity_id, "resource": resource, "limits": limits}
     shell.show(data, limits_grid(limits, f"{entity_id} has no limits of its own for {where}."))
@@ -213,13 +199,11 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
 def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
     """Let the defaults apply to an entity again.
 
-    \b
     Example:
       zae-limiter entity delete-limits key-1 -r gpt-4 --yes
     """
     shell.confirm(f"Delete the limits of {entity_id!r} for {resource}?", yes)
-    with shell.repository() as repository:
-        repository.delete_limits(entity_id, resource, principal)
+    shell.repository().delete_limits(entity_id, resource, principal)
     shell.show({"entity_id": entity_id, "resource": resource, "limits": []}, f"Deleted the limits of {entity_id}.")
 
 
@@ -231,16 +215,15 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """List entities with limits of their own.
 
-    \b
     Examples:
       zae-limiter entity list
       zae-limiter entity list -r gpt-4 --json
     """
-    with shell.repository() as repository:
-        resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
-        named = ((who, name) for name in resources for who in _entities(repository, name))
-        first = list(islice(named, most + 1))
-        found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
+    repository = shell.repository()
+    resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
+    named = ((who, name) for name in resources for who in _entities(repository, name))
+    first = list(islice(named, most + 1))
+    found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
     data = [{"entity_id": who, "resource": name, "limits": limits} for who, name, limits in found]
     rows = [(who, name, ", ".join(map(spell_limit, limits))) for who, name, limits in found]
     shell.show(data, Grid(("entity", "resource", "limits"), rows, "No entity has limits of its own."))
@@ -252,12 +235,10 @@ def list_entities(shell: Shell, resource: str | None, most: int) -> None:
 def list_resources(shell: Shell) -> None:
     """List resources that entities have limits for.
 
-    \b
     Example:
       zae-limiter entity list-resources
     """
-    with shell.repository() as repository:
-        found = repository.list_resources_with_entity_configs()
+    found = shell.repository().list_resources_with_entity_configs()
     rows = [(name, "every resource" if name == DEFAULT_RESOURCE else None) for name in found]
     shell.show(found, Grid(("resource", "meaning"), rows, "No entity has limits of its own."))
 
@@ -270,12 +251,10 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
 
     They are not refilled to now: `available` shows what is left.
 
-    \b
     Example:
       zae-limiter entity buckets key-1 -r gpt-4
     """
-    with shell.repository() as repository:
-        found = repository.get_buckets(entity_id, resource)
+    found = shell.repository().get_buckets(entity_id, resource)
     headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
     shell.show(found, Grid(headers, list(map(_bucket_row, found)), f"{entity_id} has not used anything yet."))
 
@@ -290,13 +269,11 @@ def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, princip
 
     This also repairs a damaged bucket.
 
-    \b
     Example:
       zae-limiter entity reset-bucket key-1 gpt-4 --yes
     """
     shell.confirm(f"Reset the bucket of {entity_id!r} on {resource} to full?", yes)
-    with shell.repository() as repository:
-        repository.reset_bucket(entity_id, resource, principal)
+    shell.repository().reset_bucket(entity_id, resource, principal)
     shell.show({"reset": {"entity_id": entity_id, "resource": resource}}, f"Reset {entity_id} on {resource}.")
 
 

@@ -45,18 +45,17 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     for all resources), resource, system. With cascade the entities above are charged too. Without a cost it says when
     one more of each limit fits.
 
-    \b
     Examples:
       zae-limiter explain key-1 gpt-4
       zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
     """
-    with shell.limiter() as limiter:
-        statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None)
-        levels = [
-            ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
-            for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
-        ]
-        remarks = _find_remarks(limiter, entity_id, {level.entity_id for level in levels})
+    limiter = shell.limiter()
+    statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None)
+    levels = [
+        ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
+        for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
+    ]
+    remarks = _find_remarks(limiter, entity_id, {level.entity_id for level in levels})
     waits = [status.retry_after_seconds for status in statuses]
     wait = None if None in waits else max(filter(None, waits), default=0.0)
     data = {

@@ -23,22 +23,21 @@ def status(shell: Shell) -> None:
 
     On DynamoDB also its stack, table, stream and aggregator. The exit code is 5 if the store is unavailable.
 
-    \b
     Examples:
       zae-limiter status --url sqlite:///limits.db
       zae-limiter status --name my-app --region us-east-1
       zae-limiter status --json
     """
     found: Status | Health
-    with shell.repository() as repository:
-        if repository.capabilities.name == "dynamodb":
-            from ..aws import health
+    repository = shell.repository()
+    if repository.capabilities.name == "dynamodb":
+        from ..aws import health
 
-            found = health.check_health(repository.store)
-            lines = _describe_health(found)
-        else:
-            found = repository.status()
-            lines = _describe_status(found)
+        found = health.check_health(repository.store)
+        lines = _describe_health(found)
+    else:
+        found = repository.status()
+        lines = _describe_status(found)
     shell.show(found, facts(lines))
     if not found.available:
         raise click.exceptions.Exit(CODES[RateLimiterUnavailable])

@@ -20,7 +20,6 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
 
     The stack's name becomes the name of the table. The aggregator's code is not in it: see lambda-export.
 
-    \b
     Examples:
       zae-limiter cfn-template > template.yaml
       zae-limiter cfn-template --output template.yaml --force
@@ -43,7 +42,6 @@ def lambda_export(shell: Shell, output: Path, force: bool) -> None:
 
     The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows.
 
-    \b
     Examples:
       zae-limiter lambda-export --output lambda.zip
       zae-limiter lambda-export --output lambda.zip --force --json

@@ -86,7 +86,6 @@ def top(
     bucket: 10,000 buckets every 2 seconds are 18 million read units an hour. Use --resource, a longer --interval or
     --max-records there.
 
-    \b
     Examples:
       zae-limiter top
       zae-limiter top --resource gpt-4 --sort rate --interval 5
@@ -97,7 +96,8 @@ def top(
         raise click.UsageError("--once cannot be combined with --count.")
     last = 1 if once else count
     before: Survey | None = None
-    with shell.repository() as repository, suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
+    repository = shell.repository()
+    with suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
         for number in itertools.count(1):
             survey = repository.survey_buckets(resource, max_records)
             show(survey, survey.busiest(rows, by, before))

@@ -100,7 +100,6 @@ def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[
 def usage() -> None:
     """Consumption in windows of an hour, a day or a month.
 
-    \b
     Examples:
       zae-limiter usage list --entity key-1 --start 24h
       zae-limiter usage summary --resource gpt-4 --window daily
@@ -123,7 +122,6 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d. total_events counts grants and settlements of the
     window, of all limits together.
 
-    \b
     Examples:
       zae-limiter usage list -e key-1 --start 24h
       zae-limiter usage list -e key-1 -r gpt-4 --window daily --start 30d --plot
@@ -133,9 +131,9 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     if limit is not None and everything:
         raise click.UsageError("--limit cannot be combined with --all.")
     most = None if everything or (limit is None and form is Output.PLOT) else limit or DEFAULT_LIMIT
-    with shell.repository() as repository:
-        found, more = _read_snapshots(repository, query, most)
-        nothing = _explain_nothing(repository, query)
+    repository = shell.repository()
+    found, more = _read_snapshots(repository, query, most)
+    nothing = _explain_nothing(repository, query)
     if form is Output.JSON:
         print_json(found)
         return
@@ -158,17 +156,16 @@ def summary(shell: Shell, **options: Any) -> None:
     own. --plot draws them above it, those of all entities added up. WHEN is 2026-11-16T12:00:00Z, 2026-11-16
     (midnight UTC) or how long ago, such as 24h or 7d.
 
-    \b
     Examples:
       zae-limiter usage summary -e key-1 --start 7d
       zae-limiter usage summary -r gpt-4 --window monthly --json
       zae-limiter usage summary -e key-1 -r gpt-4 --window daily --start 30d --plot
     """
     query, form = read_options(shell, **options)
-    with shell.repository() as repository:
-        added = repository.get_usage_summary(*query)
-        charted = _read_snapshots(repository, query, None)[0] if form is Output.PLOT else []
-        nothing = _explain_nothing(repository, query)
+    repository = shell.repository()
+    added = repository.get_usage_summary(*query)
+    charted = _read_snapshots(repository, query, None)[0] if form is Output.PLOT else []
+    nothing = _explain_nothing(repository, query)
     limits = sorted(added.total)
     if form is Output.JSON:
         print_json(added)

@@ -29,7 +29,6 @@ def version(shell: Shell) -> None:
 
     Of the store only where --name or --url names one.
 
-    \b
     Examples:
       zae-limiter version --json
       zae-limiter version --name my-app --region us-east-1
@@ -53,7 +52,6 @@ def check(shell: Shell) -> None:
 
     Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them.
 
-    \b
     Examples:
       zae-limiter check --name my-app --region us-east-1
       zae-limiter check --url sqlite:///limits.db --json
@@ -82,8 +80,7 @@ def _check_store(shell: Shell) -> tuple[Compatibility, dict[str, str | None], di
     from ..repository.compatibility import check_compatibility
     from ..runtime.blocking import run
 
-    with shell.repository() as repository:
-        found = run(check_compatibility(repository.store.read, shell.namespace))
+    found = run(check_compatibility(shell.repository().store.read, shell.namespace))
     schema, client_min, aggregator, _ = found.deployed
     versions = {"schema_version": schema, "client_min_version": client_min, "lambda_version": aggregator}
     return found, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
@@ -100,7 +97,6 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
     Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
     can open the table. Data from before namespaces are moved to --namespace.
 
-    \b
     Examples:
       zae-limiter upgrade --name my-app --dry-run
       zae-limiter upgrade --name my-app --region us-east-1 --yes
@@ -108,12 +104,11 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
     """
     from ..stores.dynamodb.store import DynamoStore
 
-    with shell.repository() as repository:
-        store = repository.store
-        if isinstance(store, DynamoStore):
-            _upgrade(shell, store, lambda_only=lambda_only, force=force, dry_run=dry_run, yes=yes)
-        else:
-            shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
+    store = shell.repository().store
+    if isinstance(store, DynamoStore):
+        _upgrade(shell, store, lambda_only=lambda_only, force=force, dry_run=dry_run, yes=yes)
+    else:
+        shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
 
 
 def _upgrade(shell: Shell, store: DynamoStore, *, lambda_only: bool, force: bool, dry_run: bool, yes: bool) -> None:

@@ -39,7 +39,6 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
 
     It runs in memory, or on a SQLite file with --url, in a namespace of its own that is purged afterwards.
 
-    \b
     Examples:
       zae-limiter demo
       zae-limiter demo --seconds 30 --seed 7
