@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,19 +12,77 @@ import click
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.reports import StackOptions
+from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
 from .output import note
 from .progress import show_events
-from .stack_flags import merge_options, parse_tags, stack_flags
 
 if TYPE_CHECKING:
     from ..aws.calls import Aws
     from ..aws.events import Event
 
+_SWITCHES = (
+    ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),
+    ("--alarms/--no-alarms", "enable_alarms", "CloudWatch alarms."),
+    ("--audit-archival/--no-audit-archival", "enable_audit_archival", "Keep expired audit events in S3."),
+    ("--enable-tracing/--disable-tracing", "enable_tracing", "Trace the function with X-Ray."),
+    ("--iam/--no-iam", "create_iam", "Create IAM policies, and the role of the function."),
+    ("--create-iam-roles/--no-iam-roles", "create_iam_roles", "Create roles for apps, admins and readers."),
+    (
+        "--enable-deletion-protection/--disable-deletion-protection",
+        "enable_deletion_protection",
+        "Protect the table against deletion.",
+    ),
+)
+_NUMBERS = (
+    ("--usage-retention-days", "Days for which usage snapshots are kept."),
+    ("--audit-retention-days", "Days for which audit events stay in the table."),
+    ("--pitr-recovery-days", "Days of point-in-time recovery, 0 for none."),
+    ("--log-retention-days", "Days for which the function's log is kept."),
+    ("--lambda-timeout", "Seconds the function may take for a batch."),
+    ("--lambda-memory", "Its memory in MB."),
+    ("--lambda-duration-threshold-pct", "Alarm when it takes this percentage of its timeout."),
+    ("--audit-archive-glacier-days", "Days until archived events move to Glacier."),
+)
+_TEXTS = (
+    ("--snapshot-windows", "LIST", "Windows of usage: hourly, daily, monthly."),
+    ("--alarm-sns-topic", "ARN", "The SNS topic for alarms; '' for none."),
+    ("--permission-boundary", "ARN", "The permission boundary of all roles; '' for none."),
+    ("--role-name-format", "FORMAT", "Name format of roles, e.g. 'team-{}'; '' for the plain names."),
+    ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
+    ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
+)
+_USUAL = {field.name: field.default for field in fields(StackOptions)}
+"""The values of a new stack. Options whose value is None can be nothing, which the command line says as 0 or ''."""
+
+
+def _help(flag: str, text: str) -> str:
+    """Return the help of an option, with the default of a new stack."""
+    usual = _USUAL[flag.removeprefix("--").replace("-", "_")]
+    if usual is None:
+        return text
+    return f"{text}  [{('off', 'on')[usual] if isinstance(usual, bool) else usual}]"
+
+
+_stack_flags = combine(
+    *(click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES),
+    *(click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS),
+    *(click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS),
+    pairs_option("--tag", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."),
+)
+"""An option per field of `StackOptions`; those that are not passed are None and keep their values."""
+
+
+def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
+    """Return the options with those that were passed. 0 and '' clear optional ones."""
+    passed = {field: value for field, value in given.items() if value is not None}
+    cleared = {field: None for field, value in passed.items() if not value and _USUAL[field] is None}
+    return replace(present, **passed | cleared)
+
 
 @click.command(cls=Command)
-@stack_flags
+@_stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
@@ -40,6 +99,7 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
       zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1
     """
     from ..aws import deployment
+    from ..sync import SyncRepository
 
     name = _require_name(shell)
     names.namespace(shell.namespace)
@@ -49,7 +109,8 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
         with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
             done = deployment.deploy(aws, name, options, progress=_event_printer(tell), wait=wait, adopt=adopt)
             if wait:
-                _register(shell, aws.region)
+                with SyncRepository(name=name, region=aws.region, endpoint_url=shell.endpoint_url) as repository:
+                    repository.register_namespace(shell.namespace)
     endpoint = f" --endpoint-url {shlex.quote(shell.endpoint_url)}" if shell.endpoint_url else ""
     place = f"--name {done.name} --region {done.region}{endpoint}"
     if wait:
@@ -119,8 +180,8 @@ def stack_style(status: str) -> str:
 
 @click.command(cls=Command)
 @click.option("--deletion-protection", is_flag=True, help="Protect the table against deletion.")
-@click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help="A tag; may be repeated.")
-def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...]) -> None:
+@pairs_option("--tag", "tags", help="A tag; may be repeated.")
+def create_table(shell: Shell, deletion_protection: bool, tags: dict[str, str] | None) -> None:
     """Create the DynamoDB table of a store.
 
     An existing zae-limiter table is left as it is; any other table of that name is an error. Other stores need none.
@@ -130,7 +191,7 @@ def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...])
       zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
     """
     repository = shell.repository()
-    repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
+    repository.create_table(tags=tags, deletion_protection=deletion_protection)
     name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
 
@@ -165,11 +226,3 @@ def _event_printer(tell: Callable[[str], object]) -> Callable[[Event], object]:
         tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
 
     return print_event
-
-
-def _register(shell: Shell, region: str) -> None:
-    """Register the namespace of the store options."""
-    from ..sync import SyncRepository
-
-    with SyncRepository(name=shell.stack_name, region=region, endpoint_url=shell.endpoint_url) as repository:
-        repository.register_namespace(shell.namespace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import BucketState
 from ..core.values import Entity
-from .arguments import limit_option, limits_grid, spell_limit, spell_rate
+from .arguments import limit_option, limits_grid, pairs_option, spell_limit, spell_rate
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
 from .output import note
@@ -34,17 +34,7 @@ def entity() -> None:
     """
 
 
-def _metadata(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str] | None:
-    pairs = [text.partition("=") for text in texts]
-    for text, (name, equals, _) in zip(texts, pairs, strict=True):
-        if not name or not equals:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE, e.g. plan=pro.", ctx, param)
-    return {name: value for name, _, value in pairs} or None
-
-
-metadata_option = click.option(
-    "--metadata", "-m", multiple=True, metavar="KEY=VALUE", callback=_metadata, help="Stored with it; may be repeated."
-)
+metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be repeated.")
 
 
 @entity.command()

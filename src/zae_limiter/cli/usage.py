@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import enum
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ import click
 
 from ..core.reports import UsageSnapshot
 from ..records.usage import WINDOWS
-from .arguments import moment_option
+from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
@@ -56,7 +56,7 @@ class UsageQuery(NamedTuple):
         return " on ".join(part for part in (self.entity_id, self.resource) if part is not None)
 
 
-_OPTIONS = (
+_usage_options = combine(
     click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
     click.option(
@@ -71,13 +71,7 @@ _OPTIONS = (
     click.option("--plot", is_flag=True, help="A chart per limit; needs the extra plot."),
     click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for spreadsheets."),
 )
-
-
-def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all usage commands, which `read_options` reads."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""The options of all usage commands, which `read_options` reads."""
 
 
 def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, Output]:
@@ -107,7 +101,7 @@ def usage() -> None:
 
 
 @usage.command("list", epilog=f"\b\nColumns of --csv, a line per window and limit:\n  {','.join(SNAPSHOT_COLUMNS)}")
-@usage_options
+@_usage_options
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -148,7 +142,7 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
-@usage_options
+@_usage_options
 def summary(shell: Shell, **options: Any) -> None:
     """Add up what was consumed.
 
