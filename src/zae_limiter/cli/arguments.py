@@ -145,11 +145,8 @@ def amount_option(*names: str, **settings: Any) -> Decorator:
 
 def pairs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
-
-    def collect(ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, str]]) -> dict[str, str] | None:
-        return dict(pairs) or None
-
-    return _parsed_option(parse_pair, *names, multiple=True, metavar="KEY=VALUE", callback=collect, help=help)
+    settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}
+    return _parsed_option(parse_pair, *names, callback=lambda ctx, param, pairs: dict(pairs) or None, **settings)
 
 
 def moment_option(*names: str, help: str) -> Decorator:
