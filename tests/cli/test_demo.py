@@ -19,8 +19,9 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.cli import tables
 from zae_limiter.cli.app import root
-from zae_limiter.cli.demo import bars, command, results, scenario
+from zae_limiter.cli.demo import command, results, scenario
 from zae_limiter.cli.demo.ledger import Entry, Ledger, examine
 from zae_limiter.cli.demo.simulation import EventKind, Simulation
 from zae_limiter.cli.demo.views import ScreenView, at_once, in_real_time, play
@@ -360,12 +361,12 @@ def test_the_live_view() -> None:
     ],
 )
 def test_bars(available: int, drawn: str) -> None:
-    assert bars.bar(available, 100, 10, 4).plain == drawn
+    assert tables.bar(available, 100, 10, 4).plain == drawn
 
 
 @given(st.integers(-(10**6), 10**4), st.integers(1, 10**4), st.integers(5, 60), st.integers(0, 20))
 def test_bars_are_as_wide_as_told(available: int, capacity: int, width: int, debt: int) -> None:
-    drawn = bars.bar(min(available, capacity), capacity, width, debt)
+    drawn = tables.bar(min(available, capacity), capacity, width, debt)
     assert len(drawn.plain) == width + (debt + 1 if debt else 0)
 
 
@@ -419,7 +420,7 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
 
 
 def test_an_interrupted_command_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zae_limiter.cli.demo.views.PlainView.run", lambda view, until: False)
+    monkeypatch.setattr("zae_limiter.cli.demo.views.play", lambda *run: False)
     result = demo("--fast", "--seed", "1")
     assert result.exit_code == 130
     assert "books balance" in result.stdout

@@ -155,7 +155,7 @@ def _fit(grid: Grid, width: int) -> Table:
 
     tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
     for gap, gone in tries:
-        tried = grid if gap == GAPS[0] else _spare(grid, _SPARED[:gone])
+        tried = grid if gap == GAPS[0] else _shorten_headers(grid.without(*_SPARED[:gone]))
         elastic = [header in _NAMES for header in tried.headers]
         room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
         if room is not None:
@@ -163,11 +163,9 @@ def _fit(grid: Grid, width: int) -> Table:
     return draw_table(tried, gap)
 
 
-def _spare(grid: Grid, spared: Sequence[str]) -> Grid:
-    """Return the grid without some columns, and with short headers."""
-    for header in spared:
-        grid = grid.without(header)
-    short = {"per second": "per s", **({"": "used"} if spared else {})}
+def _shorten_headers(grid: Grid) -> Grid:
+    """Return the grid with short headers; what is used needs one where its bar is gone."""
+    short = {"per second": "per s", **({} if "in use" in grid.headers else {"": "used"})}
     return replace(grid, headers=[short.get(header, header) for header in grid.headers])
 
 
@@ -195,7 +193,7 @@ def _remarks(survey: Survey) -> list[str]:
 
 
 def _grid(loads: Sequence[Load]) -> Grid:
-    from .demo.bars import used_bar
+    from .tables import used_bar
 
     headers = ("entity", "resource", "limit", "per second", "left", "capacity", "in use", "", "full in")
     rows = [

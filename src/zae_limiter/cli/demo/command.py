@@ -54,8 +54,7 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
         title = f"zae-limiter demo · {url} · seed {number}"
-        show_run = views.open_view(run, title, plain=plain or fast, quiet=shell.as_json)
-        finished = show_run(until)
+        finished = views.show_run(run, title, until, plain=plain or fast, quiet=shell.as_json)
         result = results.judge_run(run, limiter, number)
     results.print_result(result, as_json=shell.as_json)
     if not result.ok:

@@ -19,8 +19,8 @@ from rich.text import Text
 from ...clock import Clock
 from ...core.reports import LevelStatus
 from ..output import encodable, open_console
-from .bars import bar
-from .scenario import ESTIMATE, PARTIES, tree_labels
+from ..tables import bar
+from .scenario import ESTIMATE, PARTIES
 from .simulation import DemoEvent, EventKind, Simulation
 
 if TYPE_CHECKING:
@@ -109,18 +109,19 @@ def _defer_interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def open_view(run: Simulation, title: str, *, plain: bool, quiet: bool) -> Callable[[Wait], bool]:
-    """Print what comes before a run. Return the function that shows it, and returns False if it was interrupted."""
+def show_run(run: Simulation, title: str, until: Wait, *, plain: bool, quiet: bool) -> bool:
+    """Play a run where stdout goes. Return False if Ctrl-C ended it early."""
     if quiet:
-        return lambda until: play(run, until, PLAIN_FRAME_MS, run.balances)
+        return play(run, until, PLAIN_FRAME_MS, run.balances)
     screen = open_console()
     drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
     if plain or not drawn or screen.width < _LEAST_WIDTH:
         click.echo(f"{encodable(title)}\n")
         _print_wrapped(screen, _OPENING)
         click.echo()
-        return PlainView(run).run
-    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}")).run
+        return play(run, until, PLAIN_FRAME_MS, PlainView(run).print_frame)
+    lines_above = _print_wrapped(screen, f"{_OPENING} {_BARS}")
+    return ScreenView(run, screen, title, lines_above).run(until)
 
 
 def _print_wrapped(screen: Console, text: str) -> int:
@@ -139,11 +140,8 @@ class PlainView:
         self._told = 0
         self._next_line_ms = 0
 
-    def run(self, until: Wait) -> bool:
-        """Play the run. Return False if it was interrupted."""
-        return play(self._simulation, until, PLAIN_FRAME_MS, self._print_frame)
-
-    def _print_frame(self) -> None:
+    def print_frame(self) -> None:
+        """Print what is new."""
         run = self._simulation
         balances = run.balances()
         for event in run.events[self._told :]:
@@ -201,8 +199,7 @@ class ScreenView:
 
 def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
     table = Table(box=None, show_header=True, header_style="grey58", padding=(0, 1, 0, 0), pad_edge=False)
-    names = tree_labels()
-    label = max(map(len, names.values()))
+    label = max(len(party.label) for party in PARTIES)
     room = width - label - _LEFT_RPM - _LEFT_TPM - 4
     rpm_width, debt_width = max(len(_REQUESTS), room // 4), room // 6
     tpm_width = room - rpm_width - debt_width - 1
@@ -214,7 +211,7 @@ def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
     for party in PARTIES:
         rpm, tpm = balances[party.id, "rpm"], balances[party.id, "tpm"]
         table.add_row(
-            Text(names[party.id], style="" if party.traffic is not None else "bold"),
+            Text(party.label, style="" if party.traffic is not None else "bold"),
             bar(rpm.available, rpm.capacity, rpm_width),
             _number(rpm),
             bar(tpm.available, tpm.capacity, tpm_width, debt_width),
