@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import enum
 import io
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -29,15 +28,6 @@ SNAPSHOT_COLUMNS = (
     *("limit_name", "consumed", "total_events"),
 )
 SUMMARY_COLUMNS = ("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start")
-
-
-class Output(enum.Enum):
-    """The form of a result."""
-
-    TABLE = "a table"
-    JSON = "--json"
-    CSV = "--csv"
-    PLOT = "--plot"
 
 
 class UsageQuery(NamedTuple):
@@ -74,12 +64,15 @@ _usage_options = combine(
 """The options of all usage commands, which `read_options` reads."""
 
 
-def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, Output]:
-    """Return which usage is requested, and in which form. Raise `UsageError` for options that do not go together."""
-    requested = {Output.JSON: shell.as_json, Output.CSV: as_csv, Output.PLOT: plot}
+def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, str]:
+    """Return which usage is requested, and the option of its form, "" for a table.
+
+    Raise `UsageError` for options that do not go together.
+    """
+    requested = {"--json": shell.as_json, "--csv": as_csv, "--plot": plot}
     forms = [form for form, given in requested.items() if given]
     if len(forms) > 1:
-        raise click.UsageError(f"{' and '.join(form.value for form in forms)} cannot be combined.")
+        raise click.UsageError(f"{' and '.join(forms)} cannot be combined.")
     if plot:
         load_plotext()
     found = UsageQuery(**query)
@@ -87,7 +80,7 @@ def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[
         raise click.UsageError("Pass --entity ID, --resource NAME or both.")
     if found.start_time is not None and found.end_time is not None and found.start_time >= found.end_time:
         raise click.UsageError("--start must be before --end.")
-    return found, forms[0] if forms else Output.TABLE
+    return found, forms[0] if forms else ""
 
 
 @click.group(cls=Group)
@@ -124,16 +117,16 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     query, form = read_options(shell, **options)
     if limit is not None and everything:
         raise click.UsageError("--limit cannot be combined with --all.")
-    most = None if everything or (limit is None and form is Output.PLOT) else limit or DEFAULT_LIMIT
+    most = None if everything or (limit is None and form == "--plot") else limit or DEFAULT_LIMIT
     repository = shell.repository()
     found, more = _read_snapshots(repository, query, most)
     nothing = _explain_nothing(repository, query)
-    if form is Output.JSON:
+    if form == "--json":
         print_json(found)
         return
-    if form is Output.CSV:
+    if form == "--csv":
         _print_csv(SNAPSHOT_COLUMNS, list(_snapshot_lines(found)), nothing)
-    elif form is Output.PLOT and found:
+    elif form == "--plot" and found:
         print_charts(load_plotext(), found, query.subject)
     else:
         print_grid(_snapshot_grid(found, nothing))
@@ -158,12 +151,12 @@ def summary(shell: Shell, **options: Any) -> None:
     query, form = read_options(shell, **options)
     repository = shell.repository()
     added = repository.get_usage_summary(*query)
-    charted = _read_snapshots(repository, query, None)[0] if form is Output.PLOT else []
+    charted = _read_snapshots(repository, query, None)[0] if form == "--plot" else []
     nothing = _explain_nothing(repository, query)
     limits = sorted(added.total)
-    if form is Output.JSON:
+    if form == "--json":
         print_json(added)
-    elif form is Output.CSV:
+    elif form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
         lines = [(name, added.total[name], added.average[name], *windows) for name in limits]
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
@@ -171,9 +164,8 @@ def summary(shell: Shell, **options: Any) -> None:
         if charted:
             print_charts(load_plotext(), charted, query.subject)
             click.echo()
-        first, last = (
-            spell_window(start or "", query.window_type) for start in (added.min_window_start, added.max_window_start)
-        )
+        starts = (added.min_window_start or "", added.max_window_start or "")
+        first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
         rows = [(name, added.total[name], added.average[name]) for name in limits]
         print_grid(Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
