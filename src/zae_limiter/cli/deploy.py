@@ -1,10 +1,11 @@
-"""Stacks on AWS: ``zae-limiter deploy``, ``delete`` and ``list``, and ``create-table`` for a table without one."""
+"""Stacks on AWS: ``zae-limiter deploy``, ``delete``, ``list``, their parts for other tools, and ``create-table``."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..aws.calls import Aws
     from ..aws.events import Event
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_force_option = click.option("--force", "-f", is_flag=True, help="Overwrite an existing file.")
 _SWITCHES = (
     ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),
     ("--alarms/--no-alarms", "enable_alarms", "CloudWatch alarms."),
@@ -194,6 +197,62 @@ def create_table(shell: Shell, deletion_protection: bool, tags: dict[str, str] |
     repository.create_table(tags=tags, deletion_protection=deletion_protection)
     name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, help="Write it to a file instead.")
+@_force_option
+def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
+    """Print the CloudFormation template.
+
+    The stack's name becomes the name of the table. The aggregator's code is not in it: see lambda-export.
+
+    Examples:
+      zae-limiter cfn-template > template.yaml
+      zae-limiter cfn-template --output template.yaml --force
+    """
+    from ..aws import template
+
+    text = template.read_template()
+    if output is None:
+        shell.show({"template": text}, text.rstrip("\n"))
+        return
+    _write(output, text.encode(), force)
+    shell.show({"path": str(output), "bytes": len(text.encode())}, f"The template is in {output}.")
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
+@_force_option
+def lambda_export(shell: Shell, output: Path, force: bool) -> None:
+    """Write the aggregator's Lambda package.
+
+    The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows.
+
+    Examples:
+      zae-limiter lambda-export --output lambda.zip
+      zae-limiter lambda-export --output lambda.zip --force --json
+    """
+    from ..aws import package
+
+    content = package.build()
+    _write(output, content, force)
+    digest = package.sha256(content)
+    shell.show(
+        {"path": str(output), "bytes": len(content), "code_sha256": digest},
+        f"The Lambda package is in {output}: {len(content):,} bytes, CodeSha256 {digest}.",
+    )
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    """Write a file. Raise `BadParameter` if it exists, unless ``force`` is True."""
+    try:
+        with path.open("wb" if force else "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise click.BadParameter(f"{path} already exists; --force overwrites it", param_hint="--output") from None
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--output") from None
 
 
 def _require_name(shell: Shell) -> str:
