@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,7 @@ from zae_limiter.cli.app import root
 from zae_limiter.cli.demo import command, results, scenario
 from zae_limiter.cli.demo.ledger import Entry, Ledger, examine
 from zae_limiter.cli.demo.simulation import EventKind, Simulation
-from zae_limiter.cli.demo.views import ScreenView, at_once, in_real_time, play
+from zae_limiter.cli.demo.views import ScreenView, play
 from zae_limiter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | No
         for entity_id, given_limits in (limits or {}).items():
             limiter.set_limits(entity_id, given_limits, scenario.RESOURCE)
         run = Simulation(limiter, clock, seed, seconds)
-        assert play(run, at_once(clock), 100, lambda: _looked(run))
+        assert play(run, clock.advance, 100, lambda: _looked(run))
         return results.judge_run(run, limiter, seed)
 
 
@@ -333,7 +334,7 @@ def test_the_live_view() -> None:
         scenario.install(limiter)
         run = Simulation(limiter, clock, 1, 12)
         view = ScreenView(run, console, "the title")
-        assert view.run(at_once(clock))
+        assert view.run(clock.advance)
         still = Console(file=io.StringIO(), width=80)
         still.print(view.picture())
     frames = out.getvalue()
@@ -376,7 +377,7 @@ def test_bars_are_as_wide_as_told(available: int, capacity: int, width: int, deb
 def test_it_runs_on_a_file_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'demo.db'}"
     clock = ManualClock()
-    monkeypatch.setattr(command, "_choose_clock", lambda fast: (clock, at_once(clock)))
+    monkeypatch.setattr(command, "_choose_clock", lambda fast: (clock, clock.advance))
     result = demo("--url", url, "--seconds", "3", "--seed", "1")
     assert result.exit_code == 0, result.output
     assert url in result.stdout
@@ -412,7 +413,7 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
                 signal.raise_signal(signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
-        assert not play(run, at_once(clock), 100, frame)
+        assert not play(run, clock.advance, 100, frame)
         assert signal.getsignal(signal.SIGINT) is before
         assert run.elapsed_ms < 12_000
         result = results.judge_run(run, limiter, 1)
@@ -426,11 +427,24 @@ def test_an_interrupted_command_shows_what_there_is(monkeypatch: pytest.MonkeyPa
     assert "books balance" in result.stdout
 
 
-def test_real_time_waits_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_waits_exactly_until_something_is_due() -> None:
+    clock = ManualClock()
     slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    clock = ManualClock(1_000)
-    in_real_time(clock)(1_250)
-    in_real_time(clock)(900)
-    assert slept == [0.25, 0.0]
-    assert command._choose_clock(False)[0].now_ms() > 1_700_000_000_000
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds)
+
+    with SyncRepository("memory://", clock=clock) as repository:
+        limiter = SyncRateLimiter(repository)
+        scenario.install(limiter)
+        assert play(Simulation(limiter, clock, 1, 3), sleep, 250, lambda: None)
+    assert min(slept) > 0
+    assert max(slept) <= 0.25
+    assert sum(slept) == pytest.approx(3)
+
+
+def test_real_time_waits_for_real() -> None:
+    clock, sleep = command._choose_clock(False)
+    assert sleep is time.sleep
+    assert clock.now_ms() > 1_700_000_000_000

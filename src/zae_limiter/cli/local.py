@@ -13,7 +13,6 @@ from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duratio
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import Cell, facts, printable
-from .output import print_json
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -203,10 +202,7 @@ def env(shell: Shell, dialect: str | None) -> None:
 
     running = lifecycle.require_running(home.find())
     settings = exports.variables(running.endpoint, shell.region or running.region)
-    if shell.as_json:
-        print_json(settings)
-        return
-    click.echo("\n".join(exports.lines(settings, dialect or exports.detect_shell())))
+    shell.show(settings, "\n".join(exports.lines(settings, dialect or exports.detect_shell())))
 
 
 def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Say) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..aws.health import Health
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..repository.compatibility import Compatibility
-    from ..stores.dynamodb.store import DynamoStore
 
 _SHOWN = 20
 """How many records that stay are named one by one."""
@@ -199,13 +198,9 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
     from ..stores.dynamodb.store import DynamoStore
 
     store = shell.repository().store
-    if isinstance(store, DynamoStore):
-        _upgrade(shell, store, lambda_only=lambda_only, force=force, dry_run=dry_run, yes=yes)
-    else:
+    if not isinstance(store, DynamoStore):
         shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
-
-
-def _upgrade(shell: Shell, store: DynamoStore, *, lambda_only: bool, force: bool, dry_run: bool, yes: bool) -> None:
+        return
     from ..aws.calls import Aws
     from ..aws.upgrade.upgrade import Upgrade
 
