@@ -16,7 +16,7 @@ from ..core.reports import LevelStatus
 from .arguments import amount_option, limit_option, spell_rate
 from .commands import Command, Shell
 from .grid import Cell, Grid
-from .output import note, print_text
+from .output import print_text
 
 if TYPE_CHECKING:
     from ..sync import SyncRateLimiter
@@ -75,12 +75,12 @@ def acquire(
     }
     answer = f"Granted to {entity_id} on {resource}."
     rows = [(name, amount, left.get(name)) for name, amount in lease.consumed.items()]
-    table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
-    shell.show(data, answer if lease.degraded else table)
-    if not shell.as_json:
+    if lease.degraded:
         unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
-        for remark in (*shell.warnings, *([unchecked] if lease.degraded else [])):
-            note(remark)
+        shell.show(data, answer, *shell.warnings, unchecked)
+    else:
+        table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
+        shell.show(data, table, *shell.warnings)
 
 
 @click.command(cls=Command)
@@ -144,10 +144,8 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
         "levels": [{**level._asdict(), "limits": [status.as_dict() for status in level.limits]} for level in levels],
         "remarks": remarks,
     }
-    shell.show(data, _grid(levels, "fits" if cost else "one more"))
+    shell.show(data, _grid(levels, "fits" if cost else "one more"), *remarks)
     if not shell.as_json:
-        for remark in remarks:
-            note(remark)
         click.echo()
         print_text(_verdict(statuses, wait, cost))
 

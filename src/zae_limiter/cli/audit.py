@@ -11,7 +11,7 @@ from ..core.values import AuditEvent
 from .arguments import spell_limit
 from .commands import Group, Shell
 from .grid import Grid
-from .output import note, to_jsonable
+from .output import to_jsonable
 
 
 @click.group(cls=Group)
@@ -64,9 +64,8 @@ def list_events(
         for e in events
     ]
     headers = ("when", "what", "who", "resource", "details")
-    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."))
-    if len(events) == most and not shell.as_json:
-        note(f"there may be more: --before {events[-1].event_id}")
+    more = [f"there may be more: --before {events[-1].event_id}"] if len(events) == most else []
+    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."), *more)
 
 
 def _spell_details(event: AuditEvent) -> str:

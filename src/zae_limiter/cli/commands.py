@@ -70,14 +70,17 @@ class Shell:
 
         return SyncRateLimiter(self.repository())
 
-    def show(self, data: object, text: Grid | str) -> None:
-        """Print a result: ``data`` as JSON if that was requested, else ``text``."""
+    def show(self, data: object, text: Grid | str, *notes: str) -> None:
+        """Print a result: ``data`` as JSON if that was requested, else ``text`` and the notes on it."""
         if self.as_json:
             print_json(data)
-        elif isinstance(text, Grid):
+            return
+        if isinstance(text, Grid):
             print_grid(text)
         else:
             click.echo(drop_double_stop(text))
+        for each in notes:
+            note(each)
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask on stderr, unless ``yes`` is the answer already. Raise `ClickException` unless it is yes."""

@@ -11,7 +11,6 @@ from ..core.values import OnUnavailable
 from .arguments import limit_option, limits_grid, spell_limit
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Cell, Grid
-from .output import note
 
 
 @click.group(cls=Group)
@@ -69,9 +68,8 @@ def delete_system_defaults(shell: Shell, yes: bool, principal: str | None) -> No
 
 def _show(shell: Shell, limits: list[Limit], policy: OnUnavailable | None) -> None:
     data = {"limits": limits, "on_unavailable": policy}
-    shell.show(data, limits_grid(limits, "There are no system defaults."))
-    if policy is not None and not shell.as_json:
-        note(f"when the store is unavailable, calls are {policy.value}ed.")
+    notes = [] if policy is None else [f"when the store is unavailable, calls are {policy.value}ed."]
+    shell.show(data, limits_grid(limits, "There are no system defaults."), *notes)
 
 
 @click.group(cls=Group)

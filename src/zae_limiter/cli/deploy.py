@@ -16,7 +16,6 @@ from ..core.reports import StackOptions
 from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
-from .output import note
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -119,14 +118,12 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     if wait:
         code = {} if done.code is None else {"aggregator code": done.code}
         stack = f"{done.name} in {done.region}, {done.stack}"
-        shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}))
-        following = f"zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+        following = f"next: zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+        shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}), following)
     else:
         state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
-        shell.show(done._asdict(), f"The stack {done.name} is {state}.")
-        following = f"zae-limiter deploy {place}  (completes the deployment)"
-    if not shell.as_json:
-        note(f"next: {following}")
+        following = f"next: zae-limiter deploy {place}  (completes the deployment)"
+        shell.show(done._asdict(), f"The stack {done.name} is {state}.", following)
 
 
 @click.command(cls=Command)

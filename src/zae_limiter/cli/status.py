@@ -14,7 +14,6 @@ from .commands import Command, Shell, yes_option
 from .deploy import stack_style
 from .errors import CODES, exit_code, message
 from .grid import Cell, Grid, facts
-from .output import note
 from .progress import show_upgrade
 
 if TYPE_CHECKING:
@@ -229,13 +228,12 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
         rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
     if plan.version:
         rows.append(("version record", "write it"))
-    shell.show(_data(plan, None), Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do.")
-    if plan.data is not None and not shell.as_json:
-        refused = plan.data.refused
-        for key, reason in list(refused.items())[:_SHOWN]:
-            note(f"{key.pk} {key.sk} stays: {reason}")
-        if len(refused) > _SHOWN:
-            note(f"... and {len(refused) - _SHOWN:,} more; --json names all")
+    refused = {} if plan.data is None else plan.data.refused
+    notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
+    if len(refused) > _SHOWN:
+        notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
+    text = Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do."
+    shell.show(_data(plan, None), text, *notes)
 
 
 def _summary(done: UpgradeResult) -> Grid:

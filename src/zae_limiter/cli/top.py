@@ -155,18 +155,15 @@ def _fit(grid: Grid, width: int) -> Table:
 
     tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
     for gap, gone in tries:
-        tried = grid if gap == GAPS[0] else _shorten_headers(grid.without(*_SPARED[:gone]))
+        tried = grid.without(*_SPARED[:gone])
+        if gap != GAPS[0]:
+            short = {"per second": "per s", "": "used" if gone else ""}
+            tried = replace(tried, headers=[short.get(header, header) for header in tried.headers])
         elastic = [header in _NAMES for header in tried.headers]
         room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
         if room is not None:
             return draw_table(_shorten_names(tried, room), gap, room)
     return draw_table(tried, gap)
-
-
-def _shorten_headers(grid: Grid) -> Grid:
-    """Return the grid with short headers; what is used needs one where its bar is gone."""
-    short = {"per second": "per s", **({} if "in use" in grid.headers else {"": "used"})}
-    return replace(grid, headers=[short.get(header, header) for header in grid.headers])
 
 
 def _shorten_names(grid: Grid, room: Sequence[int]) -> Grid:

@@ -16,7 +16,7 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
-from .output import note, print_grid, print_json
+from .output import note
 
 if TYPE_CHECKING:
     from ..sync import SyncRepository
@@ -121,16 +121,13 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     repository = shell.repository()
     found, more = _read_snapshots(repository, query, most)
     nothing = _explain_nothing(repository, query)
-    if form == "--json":
-        print_json(found)
-        return
     if form == "--csv":
         _print_csv(SNAPSHOT_COLUMNS, list(_snapshot_lines(found)), nothing)
     elif form == "--plot" and found:
         print_charts(load_plotext(), found, query.subject)
     else:
-        print_grid(_snapshot_grid(found, nothing))
-    if more:
+        shell.show(found, _snapshot_grid(found, nothing))
+    if more and not shell.as_json:
         note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
 
 
@@ -154,9 +151,7 @@ def summary(shell: Shell, **options: Any) -> None:
     charted = _read_snapshots(repository, query, None)[0] if form == "--plot" else []
     nothing = _explain_nothing(repository, query)
     limits = sorted(added.total)
-    if form == "--json":
-        print_json(added)
-    elif form == "--csv":
+    if form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
         lines = [(name, added.total[name], added.average[name], *windows) for name in limits]
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
@@ -168,7 +163,7 @@ def summary(shell: Shell, **options: Any) -> None:
         first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
         rows = [(name, added.total[name], added.average[name]) for name in limits]
-        print_grid(Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
+        shell.show(added, Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
 
 
 def _read_snapshots(
