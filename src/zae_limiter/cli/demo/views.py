@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TypeAlias
 
 import click
@@ -79,12 +78,8 @@ def play(simulation: Simulation, sleep: Sleep, frame_ms: int, frame: Callable[[]
 def _defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Defer Ctrl-C for a block, so that no call is interrupted. Yield a function that says if it was pressed."""
     pressed: list[int] = []
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-
     try:
-        before = signal.signal(signal.SIGINT, press)
+        before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
     except ValueError:  # not the main thread: there is no Ctrl-C to hold back
         yield lambda: False
         return
