@@ -89,11 +89,6 @@ def _latest_expiry(olds: Sequence[Old]) -> int | None:
     return max(known) * 1000 if known and len(known) == len(seconds) else None
 
 
-def plan_drop(kind: str, old: Old, now_ms: int) -> Move:
-    """Return the move that only deletes a record."""
-    return Move(kind, (old,), (delete_if_unchanged(old, now_ms),))
-
-
 def delete_if_unchanged(old: Old, now_ms: int) -> Write:
     """Return the write that deletes a record if it is unchanged, or unconditionally if it has expired."""
     guards = unchanged_guards(old.image) if is_live(old.image, now_ms) else ()

@@ -14,8 +14,8 @@ from ...core.errors import ZAELimiterError
 from ...core.names import DEFAULT_RESOURCE, RESERVED_NAMESPACE
 from ...records import keys
 from . import buckets, conversions
-from .configs import Scope, convert_config
-from .moves import Move, Old, Outcome, RejectedRecord, plan_drop
+from .conversions import Scope
+from .moves import Move, Old, Outcome, RejectedRecord
 
 P = ParamSpec("P")
 
@@ -128,7 +128,7 @@ def _read_entity_limits(partition: Partition) -> Iterator[Outcome]:
 def _read_config(partition: Partition, scope: Scope, whole: Old | None, parts: dict[str, Old]) -> Iterator[Outcome]:
     olds = [*parts.values(), *([] if whole is None else [whole])]
     if olds:
-        yield from attempt(olds, convert_config, scope, whole, parts, partition.now_ms)
+        yield from attempt(olds, conversions.convert_config, scope, whole, parts, partition.now_ms)
 
 
 def _read_resource(partition: Partition) -> Iterator[Outcome]:
@@ -146,10 +146,7 @@ def _read_system(partition: Partition) -> Iterator[Outcome]:
     for resource, items in grouped.items():
         yield from _read_config(partition, Scope(ns, resource), None, items)
     for old in filter(None, map(partition.find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
-        if partition.place.namespace_id is not None:
-            yield from attempt([old], conversions.convert_resources, ns, old, now_ms)
-        else:  # the moved configs recreate the list
-            yield from attempt([old], plan_drop, "registry", old, now_ms)
+        yield from attempt([old], conversions.convert_resources, partition.place.namespace_id, old, now_ms)
     stamp = partition.find(keys.VERSION)
     if stamp is not None and partition.place.namespace_id is not None:
         yield from attempt([stamp], conversions.convert_schema, stamp, now_ms)
