@@ -27,7 +27,7 @@ from zae_limiter import (
 )
 from zae_limiter.aws import deployment, package, removal, stack
 from zae_limiter.aws.events import Event
-from zae_limiter.aws.resources import log_group
+from zae_limiter.aws.template import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
 from zae_limiter.records.namespace import SCHEMA_VERSION

@@ -19,7 +19,7 @@ from tests.support.aws import engine
 from zae_limiter import StackOptions, __version__
 from zae_limiter.aws import deployment, removal
 from zae_limiter.aws.calls import Aws
-from zae_limiter.aws.resources import function_name
+from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Write
 from zae_limiter.runtime.blocking import run as drive

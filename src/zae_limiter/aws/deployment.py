@@ -24,10 +24,10 @@ from ..records.algebra import ABSENT, Committed
 from ..runtime.blocking import run
 from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from . import adoption, options as stack_options, package, removal, stack, template
+from . import adoption, package, removal, stack, template
 from .calls import Aws
-from .resources import function_name, log_group, queue_name
 from .stack import DesiredStack, FollowOptions
+from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,7 +159,7 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
 
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
-    stack_options.check(_client_options(store, options).table, options)
+    template.check_options(_client_options(store, options).table, options)
 
 
 def _client_options(store: Store, options: StackOptions) -> Options:

@@ -26,7 +26,7 @@ from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
 from . import package, stack
 from .calls import Aws
-from .resources import function_name, queue_name
+from .template import function_name, queue_name
 
 if TYPE_CHECKING:
     from ..stores.port import Store

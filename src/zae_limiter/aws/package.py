@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import StackOperationError
 from .calls import code_of, poll
-from .resources import function_name
+from .template import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

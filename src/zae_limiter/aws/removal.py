@@ -8,8 +8,8 @@ from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, StackOperationError
 from ..stores.dynamodb.answers import OTHER_REGION
 from . import stack
-from .resources import log_group
 from .stack import FollowOptions
+from .template import log_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable

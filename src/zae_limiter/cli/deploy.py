@@ -154,10 +154,10 @@ def _connect(shell: Shell) -> Aws:
 
 def _check_values(name: str, given: dict[str, Any]) -> None:
     """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
-    from ..aws.options import check
+    from ..aws.template import check_options
 
     try:
-        check(name, merge_options(StackOptions(), given))
+        check_options(name, merge_options(StackOptions(), given))
     except ValidationError as error:
         if not isinstance(given.get(error.field), bool | None):
             raise

@@ -18,7 +18,7 @@ from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.table import missing_steps, reshape
 from .. import deployment, package, stack
 from ..calls import Aws
-from ..resources import function_name
+from ..template import function_name
 from .runner import MoveReport, Runner, is_unfinished
 
 if TYPE_CHECKING:
