@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._version import __version__
 from ..core.errors import (
@@ -24,8 +24,10 @@ from ..records.algebra import ABSENT, Committed
 from ..runtime.blocking import run
 from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from . import adoption, package, removal, stack, template
-from .calls import Aws
+from ..stores.dynamodb.table import check_table
+from . import package, removal, stack, template
+from .calls import Aws, join_lines, poll
+from .events import Journal
 from .stack import DesiredStack, FollowOptions
 from .template import function_name, log_group, queue_name
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from ..stores.port import Store
     from .events import Event
     from .stack import Stack
+
+
+_CHANGE_SET = "zae-limiter-adopt"
 
 
 class Deployment(NamedTuple):
@@ -78,7 +83,7 @@ def deploy(
     wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free)
     watch = FollowOptions(progress)
     if adopt:
-        adoption.adopt(aws, name, wanted, watch)
+        import_table(aws, name, wanted, watch)
     done = stack.apply(aws, name, wanted, watch, wait=wait)
     if not wait:
         return Deployment(name, aws.region, done, None, {})
@@ -92,29 +97,22 @@ def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
     """Raise `StackAlreadyExistsError` if a name of a new stack's resources is taken."""
     function, queue, group = function_name(name), queue_name(name), log_group(name)
     fix = "Choose another name, or delete it first."
-    if _read_if_allowed(aws, "dynamodb", "describe_table", TableName=name) is not None:
+    if aws.call_if_allowed("dynamodb", "describe_table", TableName=name) is not None:
         taken, fix = f"DynamoDB table {name!r}", "Choose another name, or import it with --adopt."
     elif not options.enable_aggregator:
         return
-    elif _read_if_allowed(aws, "lambda", "get_function_configuration", FunctionName=function) is not None:
+    elif aws.call_if_allowed("lambda", "get_function_configuration", FunctionName=function) is not None:
         taken = f"Lambda function {function!r}"
-    elif _read_if_allowed(aws, "sqs", "get_queue_url", QueueName=queue) is not None:
+    elif aws.call_if_allowed("sqs", "get_queue_url", QueueName=queue) is not None:
         taken = f"SQS queue {queue!r}"
     else:
-        found = _read_if_allowed(aws, "logs", "describe_log_groups", logGroupNamePrefix=group) or {"logGroups": ()}
+        found = aws.call_if_allowed("logs", "describe_log_groups", logGroupNamePrefix=group) or {"logGroups": ()}
         if all(each["logGroupName"] != group for each in found["logGroups"]):
             return
         taken = f"log group {group!r}"
     raise StackAlreadyExistsError(
         f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
-
-
-def _read_if_allowed(aws: Aws, service: str, operation: str, **request: str) -> dict[str, Any] | None:
-    try:
-        return aws.call(service, operation, **request)
-    except (InfrastructureNotFoundError, AccessDeniedError):
-        return None
 
 
 def _check_role(aws: Aws, options: StackOptions) -> None:
@@ -130,6 +128,57 @@ def _check_role(aws: Aws, options: StackOptions) -> None:
         raise ValidationError("aggregator_role_arn", arn, reason) from error
     except (AccessDeniedError, StackOperationError):
         return
+
+
+def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
+    """Import an existing table with its data into a new stack. Do nothing if the stack exists or the table does not.
+
+    The new stack holds the table only; the usual update then adds the other resources. An import sets no tags, so until
+    that update such a stack is recognised by its parameter `ManagedBy`.
+    """
+    found = stack.describe(aws, name)
+    if found is not None and found.status != stack.REVIEWED:
+        return
+    try:
+        table = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
+    except InfrastructureNotFoundError:
+        return
+    check_table(table)
+    if found is None:
+        propose_import(aws, name, wanted)
+    journal = Journal(aws, _await_proposal(aws, name, watch))
+    journal.skip()
+    aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
+    end = stack.follow(journal, watch)
+    if end.status != "IMPORT_COMPLETE":
+        raise stack.operation_error(name, "made of the table", end)
+
+
+def propose_import(aws: Aws, name: str, wanted: DesiredStack) -> None:
+    """Create the change set that imports the table."""
+    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table"}
+    request = {
+        **stack.stack_request(name, wanted._replace(template=template.table_template(), tags={})),
+        "ChangeSetName": _CHANGE_SET,
+        "ChangeSetType": "IMPORT",
+        "ResourcesToImport": [{**table, "ResourceIdentifier": {"TableName": name}}],
+    }
+    aws.call("cloudformation", "create_change_set", **request)
+
+
+def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
+    """Wait until CloudFormation has checked the change set. Return the id of the new stack."""
+
+    def look() -> str | None:
+        found = aws.call("cloudformation", "describe_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
+        if found["Status"] == "FAILED":
+            aws.call("cloudformation", "delete_stack", StackName=name)
+            reason = join_lines(found.get("StatusReason", "CloudFormation gives no reason"))
+            raise StackOperationError(f"Table {name!r} cannot be imported into a stack: {reason}")
+        return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
+
+    busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
+    return poll(look, watch.pause, busy, first=0.5, looks=150)  # five minutes
 
 
 def stamp(aws: Aws, name: str, options: StackOptions) -> None:

@@ -36,10 +36,8 @@ def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = 
         except StackOperationError:
             if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
                 raise
-    try:  # a running invocation can recreate the log group after CloudFormation has deleted it
-        aws.call("logs", "delete_log_group", logGroupName=log_group(name))
-    except (InfrastructureNotFoundError, AccessDeniedError):
-        return
+    # a running invocation can recreate the log group after CloudFormation has deleted it
+    aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
 
 
 def require_stack(aws: Aws, name: str) -> Stack:
@@ -60,11 +58,8 @@ def check_unprotected(aws: Aws, found: Stack) -> None:
             "cloudformation update-termination-protection --no-enable-termination-protection "
             f"--stack-name {found.name}`."
         )
-    try:
-        table = aws.call("dynamodb", "describe_table", TableName=found.name)["Table"]
-    except (InfrastructureNotFoundError, AccessDeniedError):
-        return
-    if table.get("DeletionProtectionEnabled"):
+    table = aws.call_if_allowed("dynamodb", "describe_table", TableName=found.name)
+    if table is not None and table["Table"].get("DeletionProtectionEnabled"):
         raise StackOperationError(
             f"Table {found.name!r} has deletion protection; nothing was deleted. Turn it off with "
             f"`zae-limiter deploy --name {found.name} --disable-deletion-protection`."

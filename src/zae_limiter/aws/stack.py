@@ -31,14 +31,6 @@ REVIEWED = "REVIEW_IN_PROGRESS"
 """The state of a stack that somebody has proposed."""
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
-_STABLE = (
-    "CREATE_COMPLETE",
-    "UPDATE_COMPLETE",
-    "UPDATE_ROLLBACK_COMPLETE",
-    "IMPORT_COMPLETE",
-    "IMPORT_ROLLBACK_COMPLETE",
-)
-"""States that allow an update."""
 _DELETED = "DELETE_COMPLETE"
 _ROUNDS = 10
 """How often somebody else may be faster before we give up."""
@@ -265,7 +257,7 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
     if found is not None and found.status in _REMAINDERS:
         remove(aws, found, watch)
         return None
-    if found is not None and found.status not in _STABLE:
+    if found is not None and not found.status.endswith("_COMPLETE"):
         raise StackOperationError(describe_stuck(found))
     return found
 
