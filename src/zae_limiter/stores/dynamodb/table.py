@@ -21,8 +21,8 @@ from ...core.errors import (
 )
 from ...records.algebra import TTL
 from ..ranges import INDEXES
+from .access import WHOLE
 from .answers import OTHER_REGION
-from .ranges import WHOLE
 from .values import PK, SK
 
 if TYPE_CHECKING:
@@ -80,18 +80,14 @@ async def create_table(
         request = table_definition(client.table, tags=tags, deletion_protection=deletion_protection)
         with _ignore_concurrent_change():
             await client.call("CreateTable", request)
-    if found is None or found.get("TableStatus") != "ACTIVE":
-        found = await _wait_until_active(client)
-    check_table(found)
-    await _enable_expiry(client)
-
-
-async def _wait_until_active(client: Client) -> dict[str, Any]:
-    for _ in range(_CREATION_POLLS):
         found = await describe(client)
+    for _ in range(_CREATION_POLLS):
         if found is not None and found.get("TableStatus") == "ACTIVE":
-            return found
+            check_table(found)
+            await _enable_expiry(client)
+            return
         await client.pause(_CREATION_POLL_SECONDS)
+        found = await describe(client)
     raise RateLimiterUnavailable(
         f"DynamoDB table {client.table!r} is not ready after {_CREATION_POLLS} s; rerun to keep waiting."
     )
