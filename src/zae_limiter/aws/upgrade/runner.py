@@ -22,7 +22,7 @@ from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
 from .moves import Move, Old, RejectedRecord, delete_if_unchanged, merge_writes, split_batches
-from .partition import Partition, PartitionKey, attempt, plan_partition
+from .partition import Partition, PartitionKey, attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -173,7 +173,7 @@ class Runner:
 
     def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
-        return plan_partition(Partition(place, ns, olds, self._now_ms()))
+        return Partition(place, ns, olds, self._now_ms()).plan()
 
     async def _commit_moves(self, found: Sequence[Outcome]) -> bool:
         """Commit the moves and note the rejections. Return False if the records must be read again."""
