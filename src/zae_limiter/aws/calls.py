@@ -65,11 +65,8 @@ class Aws:
 
     def client(self, service: str) -> Any:
         """Return the botocore client of ``service``, created on first use."""
-        if service not in self._clients:
-            self._clients[service] = self._connect(service)
-        return self._clients[service]
-
-    def _connect(self, service: str) -> Any:
+        if service in self._clients:
+            return self._clients[service]
         from botocore.config import Config
 
         session = self._session
@@ -84,7 +81,9 @@ class Aws:
             user_agent_extra=f"zae-limiter/{__version__}",
             s3={"addressing_style": "path" if self.settings.is_local else "auto"},
         )
-        return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+        client = session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+        self._clients[service] = client
+        return client
 
     def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
         """Call ``operation`` (botocore's method name) and return its answer. Raise our errors, not botocore's."""

@@ -160,16 +160,12 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
         try:
             return _apply_once(aws, name, found, wanted, watch if wait else None)
         except StackOperationError as error:
-            if not _is_race_lost(aws, name, error):
+            lost = code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
+            if isinstance(error, StackAlreadyExistsError):  # also if only a name of its resources is taken
+                lost = describe(aws, name) is not None
+            if not lost:
                 raise
     raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
-
-
-def _is_race_lost(aws: Aws, name: str, error: StackOperationError) -> bool:
-    """Return whether somebody else created or changed the stack since it was looked at."""
-    if isinstance(error, StackAlreadyExistsError):
-        return describe(aws, name) is not None
-    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
 
 
 def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:

@@ -145,20 +145,13 @@ def _query_request(table: str, wanted: Query) -> dict[str, Any] | None:
         **({"ConsistentRead": True} if wanted.gsi is None else {"IndexName": wanted.gsi}),
     }
     if wanted.after is not None:
-        request["ExclusiveStartKey"] = _start_key(wanted, wanted.after)
+        parts = wanted.after.split("\x00")
+        if len(parts) != 3 or not all(parts) or not within(parts[0], wanted):
+            raise ValidationError("after", wanted.after, "is not a cursor of this range")
+        start, pk, sk = parts
+        own = encode_key(Key(wanted.pk, start) if wanted.gsi is None else Key(pk, sk))
+        request["ExclusiveStartKey"] = {**own, partition: {"S": wanted.pk}, sort: {"S": start}}
     return request
-
-
-def _start_key(wanted: Query, cursor: str) -> Item:
-    """Return the start key for the cursor of a query. Raise `ValidationError` if it is not a cursor of this range."""
-    parts = cursor.split("\x00")
-    if len(parts) != 3 or not all(parts) or not within(parts[0], wanted):
-        raise ValidationError("after", cursor, "is not a cursor of this range")
-    sort, pk, sk = parts
-    if wanted.gsi is None:
-        return encode_key(Key(wanted.pk, sort))
-    partition_name, sort_name = _key_names(wanted)
-    return {**encode_key(Key(pk, sk)), partition_name: {"S": wanted.pk}, sort_name: {"S": sort}}
 
 
 def _sort_condition(wanted: Query) -> tuple[str, dict[str, str]] | None:

@@ -174,20 +174,16 @@ def plan_changes(description: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if _index_differences(description, name):
             if name in _indexes(description):
                 steps[f"delete index {name}"] = {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
-            steps[f"create index {name}"] = _index_creation(description, name)
+            index = _index_definition(name)
+            if (description.get("BillingModeSummary") or {}).get("BillingMode", "PROVISIONED") == "PROVISIONED":
+                paid = description.get("ProvisionedThroughput") or {}  # the index is given as much as the table
+                units = ("ReadCapacityUnits", "WriteCapacityUnits")
+                index["ProvisionedThroughput"] = {unit: max(1, int(paid.get(unit, 1))) for unit in units}
+            update = {"AttributeDefinitions": _attributes(name), "GlobalSecondaryIndexUpdates": [{"Create": index}]}
+            steps[f"create index {name}"] = update
     if not (description.get("StreamSpecification") or {}).get("StreamEnabled"):
         steps["turn the stream on"] = {"StreamSpecification": _STREAM}
     return steps
-
-
-def _index_creation(description: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the change that creates an index, with the table's throughput if that is provisioned."""
-    index = _index_definition(name)
-    if (description.get("BillingModeSummary") or {}).get("BillingMode", "PROVISIONED") == "PROVISIONED":
-        paid = description.get("ProvisionedThroughput") or {}
-        units = ("ReadCapacityUnits", "WriteCapacityUnits")
-        index["ProvisionedThroughput"] = {unit: max(1, int(paid.get(unit, 1))) for unit in units}
-    return {"AttributeDefinitions": _attributes(name), "GlobalSecondaryIndexUpdates": [{"Create": index}]}
 
 
 async def missing_steps(client: Client) -> list[str]:
