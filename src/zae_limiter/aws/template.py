@@ -160,7 +160,11 @@ def check_options(name: str, options: StackOptions) -> None:
     for field, (_, most) in _FORMATS.items():
         _check_format(field, getattr(options, field), name, most)
     _check_log_retention(options.log_retention_days)
-    _check_windows(options.snapshot_windows)
+    windows = options.snapshot_windows
+    given = windows.split(",") if isinstance(windows, str) else []
+    if not given or not set(given) <= set(WINDOWS) or len(set(given)) < len(given):
+        reason = f'must be some of {", ".join(WINDOWS)}, each once: e.g. "hourly,daily"'
+        raise ValidationError("snapshot_windows", windows, reason)
     _check_tags(options.tags)
     _check_iam(options)
 
@@ -173,14 +177,6 @@ def _check_log_retention(value: object) -> None:
         nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
         raise ValidationError(
             "log_retention_days", days, f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
-        )
-
-
-def _check_windows(value: object) -> None:
-    given = value.split(",") if isinstance(value, str) else []
-    if not given or not set(given) <= set(WINDOWS) or len(set(given)) < len(given):
-        raise ValidationError(
-            "snapshot_windows", value, f'must be some of {", ".join(WINDOWS)}, each once: e.g. "hourly,daily"'
         )
 
 

@@ -132,7 +132,13 @@ class Process(NamedTuple):
 def birth(pid: int, proc: Path = _PROC) -> str | None:
     """Return when the process started, in the system's own format, or None if it is not running."""
     if (proc / "self" / "stat").exists():
-        return _from_proc(pid, proc)
+        try:
+            stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+        boot = (proc / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
+        return None if state in "ZX" else f"{boot}/{fields[18]}"  # with the ticks since boot
     shown = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
         env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
@@ -141,19 +147,6 @@ def birth(pid: int, proc: Path = _PROC) -> str | None:
         check=False,
     ).stdout.split(maxsplit=1)
     return None if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
-
-
-def _from_proc(pid: int, proc: Path) -> str | None:
-    """Return the boot id and the ticks since boot."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    if state in "ZX":
-        return None
-    boot = (proc / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{fields[18]}"
 
 
 class RunningEngine(NamedTuple):

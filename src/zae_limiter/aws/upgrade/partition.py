@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, TypeVarTuple
 
 from ...core.errors import ZAELimiterError
 from ...core.names import DEFAULT_RESOURCE, RESERVED_NAMESPACE
@@ -17,19 +17,17 @@ from . import buckets, conversions
 from .conversions import Scope
 from .moves import Move, Old, Outcome, RejectedRecord
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
-def attempt(
-    olds: Sequence[Old], work: Callable[P, Move | None], *args: P.args, **options: P.kwargs
-) -> Iterator[Outcome]:
+def attempt(olds: Sequence[Old], work: Callable[[*Ts], Move | None], *args: *Ts) -> Iterator[Outcome]:
     """Yield the move that ``work`` returns, or rejections of ``olds`` if it fails."""
     try:
-        move = work(*args, **options)
+        move = work(*args)
     except (ZAELimiterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         yield from (RejectedRecord(old.key, reason) for old in olds)

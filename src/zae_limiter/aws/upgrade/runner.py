@@ -220,21 +220,16 @@ class Runner:
             return move
         image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
-            await self._move_parent_first(move)
-            image = (await self._store.read([move.parent]))[0]
+            here = PartitionKey.of(move.olds[0].key.pk)
+            pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
+            place = PartitionKey.of(pk)
+            if place is not None and pk not in self._trail:  # else it waits for this one: a cycle is left uncounted
+                await self._move_partition(pk, place)
+                image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
             return move
         counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -(2**62)),), add={entity.CHILDREN: 1})
         return move._replace(writes=(*move.writes, counted))
-
-    async def _move_parent_first(self, move: Move) -> None:
-        """Move the parent's partition, unless that is waiting for this one: a cycle is left uncounted."""
-        assert move.parent is not None  # whoever calls has one
-        here = PartitionKey.of(move.olds[0].key.pk)
-        pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
-        place = PartitionKey.of(pk)
-        if place is not None and pk not in self._trail:
-            await self._move_partition(pk, place)
 
     async def _commit_one(self, move: Move) -> bool:
         """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
