@@ -120,7 +120,7 @@ class Aws:
 def poll(
     look: Callable[[], T | None],
     pause: Callable[[float], object],
-    busy: StackOperationError,
+    busy: Exception,
     first: float = 0.05,
     looks: int = 100,
 ) -> T:

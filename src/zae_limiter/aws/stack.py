@@ -177,7 +177,7 @@ def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, 
         done, journal = CREATED, Journal(aws, answer["StackId"])
     else:
         done, journal = UPDATED, Journal(aws, found.id)
-        journal.skip()
+        journal.new()  # skips those of earlier operations
         try:
             aws.call("cloudformation", "update_stack", **request)
         except StackOperationError as error:
@@ -197,7 +197,7 @@ def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
     if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
         return
     journal = Journal(aws, found.id)
-    journal.skip()
+    journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "delete_stack", StackName=found.id)
     end = follow(journal, watch)
     if end.status != _DELETED:

@@ -77,15 +77,15 @@ def delete(shell: Shell, yes: bool) -> None:
     Example:
       zae-limiter delete --name my-app --region us-east-1
     """
-    from ..aws import removal
+    from ..aws import deployment
 
     name = _require_name(shell)
     with _connect(shell) as aws:
-        removal.check_unprotected(aws, removal.require_stack(aws, name))
+        deployment.check_unprotected(aws, deployment.require_stack(aws, name))
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
-            removal.delete(aws, name, progress=_event_printer(tell))
+            deployment.delete(aws, name, progress=_event_printer(tell))
     shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
 
 
