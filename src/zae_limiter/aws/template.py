@@ -1,7 +1,7 @@
 """The template, the names of its resources, and the options of a stack: checked, and converted to parameters and back.
 
-Every option except the tags is one parameter or two; one is called as the option is, in camel case. A parameter that a
-stack lacks, because an older template made it, has its default.
+Every option except the tags is one parameter, named after it (``lambda_memory`` is ``LambdaMemory``), or a few that are
+derived from it. A parameter that a stack lacks, because an older template made it, has its default.
 """
 
 from __future__ import annotations

@@ -73,23 +73,19 @@ def hold_lock(home: Home, say: Say) -> Iterator[None]:
     The lock is released when its process ends.
     """
     while True:
-        lock = _open_lock_file(home)
+        try:
+            home.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:  # purged between the two
+            continue
+        except OSError as error:
+            raise ValidationError(HOME, str(home.folder), f"cannot be written to: {error.strerror}") from error
         try:
             if _lock(lock, home, say):
                 yield
                 return
         finally:
             os.close(lock)
-
-
-def _open_lock_file(home: Home) -> int:
-    try:
-        home.folder.mkdir(parents=True, exist_ok=True)
-        return os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError:  # purged between the two
-        return _open_lock_file(home)
-    except OSError as error:
-        raise ValidationError(HOME, str(home.folder), f"cannot be written to: {error.strerror}") from error
 
 
 def _lock(lock: int, home: Home, say: Say) -> bool:
