@@ -29,14 +29,19 @@ class Reading(NamedTuple):
 
         A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
         """
-        balances, need = self.balances[limit.name], cost_milli or 0
-        held = balance(balances, now_ms)
-        exceeded = cost_milli is not None and held < need
-        retry: float | None = 0.0
-        if exceeded:
-            retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
-        whose = (self.entity_id, self.resource, limit.name, limit)
-        return LimitStatus(*whose, held // MILLI, need // MILLI, exceeded, retry)
+        balances = self.balances[limit.name]
+        wait = wait_ms(balances, cost_milli or 0, now_ms)
+        return make_status(self.entity_id, self.resource, limit, balance(balances, now_ms), cost_milli, wait)
+
+
+def make_status(
+    entity_id: str, resource: str, limit: Limit, held_milli: int, cost_milli: int | None, wait: int
+) -> LimitStatus:
+    """Return the status of a limit that holds ``held_milli``; ``wait`` is how many milliseconds later the cost fits."""
+    need = cost_milli or 0
+    exceeded = cost_milli is not None and held_milli < need
+    retry = 0.0 if not exceeded else None if need > limit.capacity * MILLI else wait / MILLI
+    return LimitStatus(entity_id, resource, limit.name, limit, held_milli // MILLI, need // MILLI, exceeded, retry)
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:

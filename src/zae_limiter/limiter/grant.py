@@ -54,8 +54,12 @@ class Grant(NamedTuple):
                 balances = shards.reading(now_ms, images).balances
                 held = {name: balance(each, now_ms) for name, each in balances.items()}
             else:
-                held = {name: each.level(image[each.tk], now_ms) for name, each in limits.by_name.items()}
-            found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
+                held = {}
+                for name, anchored in limits.by_name.items():
+                    held[name] = anchored.level(image[anchored.tk], now_ms)
+            for limit in level.limits:
+                name = limit.name
+                found.append((level, limit, (held[name] + later.get(name, 0)) // MILLI))
         return found
 
 

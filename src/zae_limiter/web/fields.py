@@ -129,11 +129,8 @@ class Fields:
         for status in statuses:
             if status.entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, status.entity_id
-            name = self.policy_name(depth, status.limit_name)
-            if name is not None:
-                seconds = status.retry_after_seconds if status.exceeded else None
-                retry_in_ms = None if seconds is None else round(seconds * MILLI)
-                views.append(_view(name, status.limit, status.available, retry_in_ms))
+            seconds = status.retry_after_seconds if status.exceeded else None
+            self._add_view(views, depth, status.limit, status.available, seconds)
         return views
 
     def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
@@ -144,10 +141,21 @@ class Fields:
             for level, limit, left in lease.left():
                 if level is not owner:
                     depth, owner = depth + 1, level
-                name = self.policy_name(depth, limit.name)
-                if name is not None:
-                    views.append(_view(name, limit, left, None))
+                self._add_view(views, depth, limit, left)
         return views
+
+    def _add_view(
+        self, views: list[LimitView], depth: int, limit: Limit, left: int, retry_in_s: float | None = None
+    ) -> None:
+        """Add the view of a limit, if clients are told of its level."""
+        if depth < len(self.levels):
+            name, capacity = limit.name, limit.capacity
+            if self.levels[depth] or "." in name:
+                name = self.policy_name(depth, name) or name
+            missing = capacity - left if left < capacity else 0
+            full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+            retry_in_ms = None if retry_in_s is None else round(retry_in_s * MILLI)
+            views.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
 
     def lines(
         self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
@@ -185,12 +193,6 @@ class Fields:
             self._writers.clear()
         chosen = write if repeated or self.expose or len(writers) != 1 else writers[0]
         return self._writers.setdefault(policies, chosen)
-
-
-def _view(name: str, limit: Limit, left: int, retry_in_ms: int | None) -> LimitView:
-    missing = limit.capacity - left if left < limit.capacity else 0
-    full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
-    return new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms))
 
 
 def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:
