@@ -63,7 +63,7 @@ class Middleware(Generic[AppT, LimiterT]):
         self._opened_here = isinstance(limiter, str)
         self._clock = self.limiter.repository.store.clock
         self._key = key
-        self._respond = respond
+        self.responder = respond
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """The limits that rules give to resources."""
         bound = [self.bind(rule) for rule in every]
@@ -151,12 +151,9 @@ class Middleware(Generic[AppT, LimiterT]):
             return answers.several_keys()
         return answers.unavailable(fields=self.fields)
 
-    async def respond(self, request: Request, error: Exception) -> Any:
-        """Return the answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
-        answer = self.answer(error)
-        if self._respond is None:
-            return answer
-        made = self._respond(request, answer, error)
+    async def respond(self, request: Request, answer: Answer, error: Exception) -> Any:
+        """Return what the app's own responder makes of an answer: another `Answer`, or an app of its kind."""
+        made = answer if self.responder is None else self.responder(request, answer, error)
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made
