@@ -129,8 +129,8 @@ class Fields:
         for status in statuses:
             if status.entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, status.entity_id
-            seconds = status.retry_after_seconds if status.exceeded else None
-            self._add_view(views, depth, status.limit, status.available, seconds)
+            wait = status.retry_after_seconds if status.exceeded else None
+            self._add_view(views, depth, status.limit, status.available, wait)
         return views
 
     def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
@@ -144,9 +144,7 @@ class Fields:
                 self._add_view(views, depth, limit, left)
         return views
 
-    def _add_view(
-        self, views: list[LimitView], depth: int, limit: Limit, left: int, retry_in_s: float | None = None
-    ) -> None:
+    def _add_view(self, to: list[LimitView], depth: int, limit: Limit, left: int, wait: float | None = None) -> None:
         """Add the view of a limit, if clients are told of its level."""
         if depth < len(self.levels):
             name, capacity = limit.name, limit.capacity
@@ -154,8 +152,8 @@ class Fields:
                 name = self.policy_name(depth, name) or name
             missing = capacity - left if left < capacity else 0
             full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
-            retry_in_ms = None if retry_in_s is None else round(retry_in_s * MILLI)
-            views.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
+            retry_in_ms = None if wait is None else round(wait * MILLI)
+            to.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
 
     def lines(
         self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
@@ -222,9 +220,8 @@ def _check_profiles(value: object) -> tuple[str, ...]:
 
 def _check_levels(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValidationError(
-            "levels", value, "must be a list of names, the client's own level first, e.g. ['', 'team']"
-        )
+        reason = "must be a list of names, the client's own level first, e.g. ['', 'team']"
+        raise ValidationError("levels", value, reason)
     for name in value:
         if not isinstance(name, str) or (name and not _LEVEL.match(name)):
             raise ValidationError("levels", name, "must be empty or a letter, then letters, digits, '_' and '-'")
