@@ -280,6 +280,8 @@ MUTATIONS = [
     Mutation("limiter.in_place.InPlace._look", "hour_end - 1", "_FOR_EVER", TURN, "memory"),
     Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
+    Mutation("limiter.in_place._describe", "+ 1 - now_ms", "- now_ms", PROMISE, "memory"),
+    Mutation("limiter.in_place._describe", "+ 1 - now_ms", "+ 2 - now_ms", PROMISE, "memory"),
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
     Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
