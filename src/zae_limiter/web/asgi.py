@@ -88,7 +88,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
             answer = self.answer(error)
-            response = answer if self.responder is None else await self.respond(request, answer, error)
+            response = answer if self._respond is None else await self.respond(request, answer, error)
             if isinstance(response, Answer):
                 await send_answer(response, send, bodiless=scope["method"] == "HEAD")
             else:
@@ -237,7 +237,7 @@ async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kin
 
 @lru_cache(1024)
 def _encode_line(line: Line) -> tuple[bytes, bytes]:
-    """Return a header line as ASGI has it; responses of one rule say much the same."""
+    """Return a line of an answer as ASGI has it; refusals of one rule say much the same."""
     name, value = line
     return encode_name(name), value.encode("latin-1")
 
@@ -248,7 +248,7 @@ def add_lines(message: Message, lines: list[Line]) -> Message:
     # every field that could be there already has this in its name
     if b"ratelimit" in b" ".join(map(_name_of, headers)).lower():
         lines = omit_present(lines, {bytes(name).lower().decode("latin-1") for name, _ in headers})
-    headers += map(_encode_line, lines)
+    headers += [(encode_name(name), value.encode("latin-1")) for name, value in lines]
     return {**message, "headers": headers}
 
 

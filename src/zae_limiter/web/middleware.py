@@ -63,7 +63,7 @@ class Middleware(Generic[AppT, LimiterT]):
         self._opened_here = isinstance(limiter, str)
         self._clock = self.limiter.repository.store.clock
         self._key = key
-        self.responder = respond
+        self._respond = respond
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """The limits that rules give to resources."""
         bound = [self.bind(rule) for rule in every]
@@ -153,7 +153,7 @@ class Middleware(Generic[AppT, LimiterT]):
 
     async def respond(self, request: Request, answer: Answer, error: Exception) -> Any:
         """Return what the app's own responder makes of an answer: another `Answer`, or an app of its kind."""
-        made = answer if self.responder is None else self.responder(request, answer, error)
+        made = answer if self._respond is None else self._respond(request, answer, error)
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made

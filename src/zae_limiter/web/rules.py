@@ -91,9 +91,6 @@ class Rule:
         if not isinstance(self.exempt, bool):
             raise ValidationError("exempt", self.exempt, "must be True or False")
         object.__setattr__(self, "refund", _check_statuses("refund", self.refund))
-        self._check_count()
-
-    def _check_count(self) -> None:
         if self.count not in ("requests", "failures"):
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
