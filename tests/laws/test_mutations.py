@@ -151,7 +151,7 @@ MUTATIONS = [
     Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
     Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
     Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.decide.make_status", "held_milli < need", "held_milli <= need", "leases.refusal_tells_which"),
+    Mutation("core.decide.describe_limit", "held_milli < need", "held_milli <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.bucket.level",

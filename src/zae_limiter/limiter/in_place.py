@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.bucket import MILLI, full_instant
-from ..core.decide import make_status
+from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.draw import AnchoredLimit
-    from ..core.values import LimitStatus
+    from ..core.errors import StatusFields
     from ..records.algebra import Image
     from ..records.level import Level
     from ..repository.backend import Backend
@@ -178,13 +178,13 @@ def _refuse(
 
 def _describe(
     level: Level, limits: Mapping[str, AnchoredLimit], image: Image, cost: Mapping[str, int], now_ms: int
-) -> list[LimitStatus]:
-    """Return the statuses of a refusal."""
+) -> list[StatusFields]:
+    """Return the fields of the statuses of a refusal."""
     found = []
     for limit in level.limits:
         anchored, need = limits[limit.name], cost.get(limit.name)
         tokens = image[anchored.tk]
         wait_ms = anchored.reaches((need or 0) - tokens - 1) + 1 - now_ms
         held = anchored.level(tokens, now_ms)
-        found.append(make_status(level.entity_id, level.resource, limit, held, need, wait_ms))
+        found.append(describe_limit(level.entity_id, level.resource, limit, held, need, wait_ms))
     return found

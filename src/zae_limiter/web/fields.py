@@ -26,7 +26,7 @@ from .profiles import (
 )
 
 if TYPE_CHECKING:
-    from ..core.values import LimitStatus
+    from ..core.errors import StatusFields
     from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")
@@ -122,15 +122,14 @@ class Fields:
         """Return `wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
         return round_up_seconds(self.wait(ms))
 
-    def view_statuses(self, statuses: Iterable[LimitStatus]) -> list[LimitView]:
+    def view_statuses(self, statuses: Iterable[StatusFields]) -> list[LimitView]:
         """Return the views of a refusal: each limit of each level that clients are told of."""
         views: list[LimitView] = []
         depth, owner = -1, None
-        for status in statuses:
-            if status.entity_id != owner:  # the limits of a level stand together
-                depth, owner = depth + 1, status.entity_id
-            wait = status.retry_after_seconds if status.exceeded else None
-            self._add_view(views, depth, status.limit, status.available, wait)
+        for entity_id, _, _, limit, available, _, exceeded, wait in statuses:
+            if entity_id != owner:  # the limits of a level stand together
+                depth, owner = depth + 1, entity_id
+            self._add_view(views, depth, limit, available, wait if exceeded else None)
         return views
 
     def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
