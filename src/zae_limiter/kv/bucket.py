@@ -81,9 +81,10 @@ class TokenBucket:
     carry: int = 0
 
     def __post_init__(self) -> None:
+        capacity = whole("capacity", self.capacity, 1, MAX_AMOUNT, "tokens")
         for field, least, most, unit in (
             ("capacity", 1, MAX_AMOUNT, "tokens"),
-            ("tokens", 0, self.capacity, "tokens"),
+            ("tokens", 0, capacity, "tokens"),
             ("last_refill_ms", 0, LAST_INSTANT_MS, "milliseconds"),
             ("carry", 0, MINUTE_MS - 1, "60,000ths of a token"),
         ):
