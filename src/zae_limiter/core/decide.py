@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .bucket import ShardBalance
+    from .errors import StatusFields
     from .limit import Limit
 
 
@@ -29,20 +30,34 @@ class Reading(NamedTuple):
 
         A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
         """
-        balances, need = self.balances[limit.name], cost_milli or 0
-        held = balance(balances, now_ms)
-        exceeded = cost_milli is not None and held < need
-        retry: float | None = 0.0
-        if exceeded:
-            retry = None if need > limit.capacity * MILLI else wait_ms(balances, need, now_ms) / MILLI
-        whose = (self.entity_id, self.resource, limit.name, limit)
-        return LimitStatus(*whose, held // MILLI, need // MILLI, exceeded, retry)
+        return LimitStatus(*self.describe(limit, cost_milli, now_ms))
+
+    def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
+        """Return the fields of `status`."""
+        balances = self.balances[limit.name]
+        wait = wait_ms(balances, cost_milli or 0, now_ms)
+        return describe_limit(self.entity_id, self.resource, limit, balance(balances, now_ms), cost_milli, wait)
+
+
+def describe_limit(
+    entity_id: str, resource: str, limit: Limit, held_milli: int, cost_milli: int | None, wait: int
+) -> StatusFields:
+    """Return the fields of a status; ``wait`` is how many milliseconds later the cost fits, if it does not now."""
+    need = cost_milli or 0
+    exceeded = cost_milli is not None and held_milli < need
+    retry = 0.0 if not exceeded else None if need > limit.capacity * MILLI else wait / MILLI
+    return entity_id, resource, limit.name, limit, held_milli // MILLI, need // MILLI, exceeded, retry
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
     """Return the status of every limit of every level for a request of ``cost_milli``."""
+    return [LimitStatus(*fields) for fields in describe(readings, cost_milli, now_ms)]
+
+
+def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[StatusFields]:
+    """Return the fields of `statuses`."""
     return [
-        reading.status(limit, cost_milli.get(limit.name), now_ms) for reading in readings for limit in reading.limits
+        reading.describe(limit, cost_milli.get(limit.name), now_ms) for reading in readings for limit in reading.limits
     ]
 
 
@@ -61,7 +76,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded
-    return kind(partial(statuses, readings, cost_milli, now_ms))
+    return kind(partial(describe, readings, cost_milli, now_ms))
 
 
 def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:

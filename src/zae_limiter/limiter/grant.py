@@ -42,22 +42,6 @@ class Grant(NamedTuple):
         for (shard, cost), image in zip(taken, self.images, strict=True):
             yield shard, cost, image
 
-    def left(self) -> list[tuple[Level, Limit, int]]:
-        """Return what was left of every limit of every level, in whole tokens."""
-        now_ms, later, found = self.now_ms, self.later, []
-        for place, shards in enumerate(self.chain.levels):
-            level, seen = shards.home
-            image = self.images[place] if self.parts is None and len(shards.shards) == 1 else None
-            limits = None if image is None else seen.limits(level, image)
-            if image is None or limits is None:
-                images = {shard.level.key: image for shard, _, image in self.portions()}
-                balances = shards.reading(now_ms, images).balances
-                held = {name: balance(each, now_ms) for name, each in balances.items()}
-            else:
-                held = {name: each.level(image[each.tk], now_ms) for name, each in limits.by_name.items()}
-            found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
-        return found
-
 
 GrantFields: TypeAlias = (
     "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, bool]"
@@ -65,3 +49,27 @@ GrantFields: TypeAlias = (
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
+
+
+def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
+    """Return what a grant has left of every limit of every level, in whole tokens."""
+    chain, _, images, now_ms, later, parts, _ = granted
+    found = []
+    for place, shards in enumerate(chain.levels):
+        level, seen = shards.home
+        image = images[place] if parts is None and len(shards.shards) == 1 else None
+        known_level, limits, _, _ = seen.spendable
+        if image is None or image is not seen.image or level is not known_level:
+            checked = None if image is None else seen.limits(level, image)
+            limits = {} if checked is None else checked.by_name
+        if image is None or not limits:
+            known = {shard.level.key: image for shard, _, image in new_grant(granted).portions()}
+            balances = shards.reading(now_ms, known).balances
+        for limit in level.limits:
+            if image is None or not limits:
+                held = balance(balances[limit.name], now_ms)
+            else:
+                anchored = limits[limit.name]
+                held = anchored.level(image[anchored.tk], now_ms)
+            found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
+    return found
