@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from zae_limiter.core.bucket import Rule
 from zae_limiter.core import draw as drawing
+from zae_limiter.core.bucket import Rule
 from zae_limiter.core.draw import AnchoredLimit, Draw, draw_all, owe, upper_mark
 
 CEILINGS = st.integers(1, 10**6)

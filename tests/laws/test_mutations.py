@@ -237,7 +237,7 @@ MUTATIONS = [
     Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.reshaping.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.reshaping._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
+    Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
     Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"

@@ -64,7 +64,7 @@ class Draft(NamedTuple):
 def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | None:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
-    Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was any more.
+    Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
     """
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:

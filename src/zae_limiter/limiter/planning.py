@@ -27,7 +27,7 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """The cost that is taken from one shard, for how many grants; the write that does it, and the usage that it books."""
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
 
     shard: LevelShard
     cost: Mapping[str, int]

@@ -68,9 +68,9 @@ def _reshape_limit(
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
         return need <= rule.capacity
-    since = between(old, image[ANCHOR], now_ms)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi))
+    since = limit.since(now_ms)
     taken = draw(limit, image[slot.tk], cost, now_ms, after)
     if taken is None:
         return False
