@@ -20,7 +20,7 @@ and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .bucket import between
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .bucket import Rule
+
+Guard: TypeAlias = tuple[str, str, Any]
+"""An attribute, how it must compare, and with what."""
+
+
+_NO_MARK = -(2**62)
+"""Lower than any balance."""
 
 
 class AnchoredLimit(NamedTuple):
@@ -62,6 +69,10 @@ class AnchoredLimit(NamedTuple):
         """Return the limit as if it had produced ``since`` by ``now_ms``."""
         return self._replace(anchor_ms=now_ms, rest=since * self.period)
 
+    def counting_all(self) -> AnchoredLimit:
+        """Return the limit for a draw that may meet more than was seen: it is counted as an upper one in any case."""
+        return self._replace(mark=_NO_MARK)
+
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
         return min(self.capacity, tokens + self.since(now_ms))
@@ -69,33 +80,6 @@ class AnchoredLimit(NamedTuple):
     def reaches(self, milli: int) -> int:
         """Return the last instant by which no more than ``milli`` has been produced since the anchor."""
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
-
-
-class Draw(NamedTuple):
-    """A guarded change of ``tk``.
-
-    Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
-    Full: ``tk > high``, then ``tk = change``; ``low`` is not needed. ``upper`` draws are counted in the bucket.
-    """
-
-    full: bool
-    low: int | None
-    high: int
-    change: int
-    upper: bool
-
-
-def apply_draw(
-    drawn: Draw, tk: str, upper_draws: str, put: dict[str, Any], add: dict[str, int]
-) -> tuple[str, str, Any]:
-    """Add what a draw does to two attributes to a write's ``put`` and ``add``; return the guard that it needs."""
-    if drawn.upper:
-        add[upper_draws] = 1
-    if drawn.full:
-        put[tk] = drawn.change
-        return (tk, ">", drawn.high)
-    add[tk] = drawn.change
-    return (tk, "<=", drawn.high) if drawn.low is None else (tk, "between", (drawn.low, drawn.high))
 
 
 def upper_mark(capacity: int) -> int:
@@ -130,50 +114,83 @@ def draw_all(
     return after
 
 
-def draw(limit: AnchoredLimit, tokens: int, cost: int | None, now_ms: int, after: int | None = None) -> Draw | None:
-    """Return the draw of ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
+def draw(
+    limit: AnchoredLimit,
+    tokens: int,
+    cost: int | None,
+    now_ms: int,
+    put: dict[str, Any],
+    add: dict[str, int],
+    after: int | None = None,
+) -> Guard | None:
+    """Draw ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
-    Return None if it does not fit. A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so
-    it always fits.
+    Add the change to what a write puts and adds, and return the guard that it needs; None, with nothing added, if it
+    does not fit. A cost of 0 changes nothing, and fits unless the limit is in debt. A cost of None asks for nothing, so
+    it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
-    capacity, amount, period, anchor_ms, rest, mark, _, _, _ = limit
+    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
     low = need - since
-    if tokens >= room:
-        return Draw(True, low, room - 1, room + shift - need, need > 0) if need <= capacity else None
-    if cost is None:
-        return Draw(False, None, room - 1, shift, False)
-    if tokens < low:
+    if need > capacity or (cost is not None and tokens < low):
         return None
+    if cost == 0 and after is None:
+        return (tk, ">=", low)
     upper = need > 0 and tokens >= mark - since
-    high = mark - since - 1 if need and not upper else room - 1
-    return Draw(False, low, high, shift - need, upper)
+    if need:
+        add[tc] = need
+    if upper:
+        add[hi] = 1
+    if tokens >= room:
+        put[tk] = room + shift - need
+        return (tk, ">", room - 1)
+    add[tk] = shift - need
+    if cost is None:
+        return (tk, "<=", room - 1)
+    return (tk, "between", (low, room - 1 if upper or not need else mark - since - 1))
 
 
-def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
-    """Return the draw of a cost that cannot be refused any more: the same forms, without a lower bound."""
-    room = ceiling - since
-    if tk >= room:
-        return Draw(True, None, room - 1, room - cost, True)
-    mark = upper_mark(ceiling) - since
-    upper = tk >= mark
-    return Draw(False, None, room - 1 if upper else mark - 1, -cost, upper)
+def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: dict[str, Any], add: dict[str, int]) -> Guard:
+    """Draw a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound."""
+    since, tk = limit.since(now_ms), limit.tk
+    room, mark = limit.capacity - since, limit.mark - since
+    if tokens >= mark:
+        add[limit.hi] = 1
+    if tokens >= room:
+        put[tk] = room - cost
+        return (tk, ">", room - 1)
+    add[tk] = -cost
+    return (tk, "<=", room - 1 if tokens >= mark else mark - 1)
 
 
-def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
-    """Return the draw that leaves a shard of ``count`` half of its balance and moves it to a new anchor, and the
-    ``tk`` of the new shard that gets the other half: together they are what the one was, now and for ever.
+class Half(NamedTuple):
+    """Half of a shard: the condition on its tokens under which it is taken, how these change, and what is taken.
 
-    The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.
+    The shard was ``full`` if the change is what they are set to, not what is added.
+    """
+
+    condition: tuple[str, Any]
+    full: bool
+    change: int
+    gift: int
+
+
+def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> Half:
+    """Return what leaves a shard of ``count`` half of its balance and moves it to a new anchor.
+
+    The ``gift`` is the ``tk`` of the new shard that gets the other half: together they are what the one was, now and
+    for ever. The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not
+    pay it.
     """
     old = whole.share(shard, count)
     mine, other = (whole.share(index, 2 * count) for index in (shard, shard + count))
     since = between(old, rf, now_ms)
     room = old.capacity - since
-    gift = (min(old.capacity, tk + since) + 1) // 2
+    half = (min(old.capacity, tk + since) + 1) // 2
     full = tk >= room
-    change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
-    low = None if full else gift - since if gift > 0 else tk
-    return Draw(full, low, room - 1, change, True), gift - between(other, anchor_ms, now_ms)
+    change = (old.capacity if full else since) - half - between(mine, anchor_ms, now_ms)
+    low = half - since if half > 0 else tk
+    condition = (">", room - 1) if full else ("between", (low, room - 1))
+    return Half(condition, full, change, half - between(other, anchor_ms, now_ms))
