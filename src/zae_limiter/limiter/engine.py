@@ -238,6 +238,8 @@ class Engine:
             self._learn(chain, chosen, outcome, now_ms)
             if self._splits:
                 chain = await self._spread_load(chain, chosen, now_ms, deadline)
+            if len(chosen.charges) == len(pending):
+                return
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
 
