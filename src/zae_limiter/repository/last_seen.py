@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..forks import protect
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -39,6 +41,9 @@ _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
+_RETURNING = threading.RLock()  # as that of `BoundedMap`
+"""Held while what is given back is noted: buckets that nobody gives anything back to have no such lists."""
+protect(_RETURNING)
 
 
 class LastSeen:
@@ -131,9 +136,23 @@ class LastSeen:
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
-        if self.returns is None:
-            self.returns = deque(maxlen=_MOST_RETURNS)
-        self.returns.append(given)
+        with _RETURNING:
+            if self.returns is None:
+                self.returns = deque(maxlen=_MOST_RETURNS)
+            self.returns.append(given)
+
+    def begin_return(self, settlement: object) -> None:
+        """Note a settlement that is on its way to the bucket, until `end_return`."""
+        with _RETURNING:
+            if self.returning is None:
+                self.returning = set()
+            self.returning.add(settlement)
+
+    def end_return(self, settlement: object) -> None:
+        """Note that a settlement has ended."""
+        with _RETURNING:
+            if self.returning is not None:
+                self.returning.discard(settlement)
 
     def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
         """Sum up what this process has given back of charges after the one of ``order``.
