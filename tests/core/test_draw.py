@@ -39,7 +39,7 @@ def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None 
     """The draw from a limit that has produced ``since``: one a millisecond, or at any rate up to some instant."""
     forms = []
     steady = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
-    for limit, now_ms in ((steady, since), (steady._replace(amount=7, period=3).as_produced(since, 11), 11)):
+    for limit, now_ms in ((steady, since), (steady._replace(amount=7, period=3, anchor_ms=11, rest=3 * since), 11)):
         put: dict[str, Any] = {}
         add: dict[str, int] = {}
         guard = drawing.draw(limit, tk, cost, now_ms, put, add, after)

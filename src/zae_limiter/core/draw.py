@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 Guard: TypeAlias = tuple[str, str, Any]
 """An attribute, how it must compare, and with what."""
-
-
-_NO_MARK = -(2**62)
-"""Lower than any balance."""
+Changes: TypeAlias = dict[str, Any]
+"""What a write puts into attributes, or adds to them."""
 
 
 class AnchoredLimit(NamedTuple):
@@ -65,13 +63,12 @@ class AnchoredLimit(NamedTuple):
         """Return what the rate has produced from the anchor to ``now_ms``."""
         return ((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period
 
-    def as_produced(self, since: int, now_ms: int) -> AnchoredLimit:
-        """Return the limit as if it had produced ``since`` by ``now_ms``."""
-        return self._replace(anchor_ms=now_ms, rest=since * self.period)
+    def crowded(self, since: int, now_ms: int) -> AnchoredLimit:
+        """Return the limit as if it had produced ``since`` by ``now_ms``, for a draw that may meet more than was seen.
 
-    def counting_all(self) -> AnchoredLimit:
-        """Return the limit for a draw that may meet more than was seen: it is counted as an upper one in any case."""
-        return self._replace(mark=_NO_MARK)
+        Such a draw is counted as an upper one in any case.
+        """
+        return self._replace(anchor_ms=now_ms, rest=since * self.period, mark=-(2**62))
 
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
@@ -119,13 +116,13 @@ def draw(
     tokens: int,
     cost: int | None,
     now_ms: int,
-    put: dict[str, Any],
-    add: dict[str, int],
+    put: Changes,
+    add: Changes,
     after: int | None = None,
 ) -> Guard | None:
     """Draw ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
-    Add the change to what a write puts and adds, and return the guard that it needs; None, with nothing added, if it
+    Note the change in what a write puts and adds, and return the guard that it needs; None, with nothing noted, if it
     does not fit. A cost of 0 changes nothing, and fits unless the limit is in debt. A cost of None asks for nothing, so
     it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
@@ -152,7 +149,7 @@ def draw(
     return (tk, "between", (low, room - 1 if upper or not need else mark - since - 1))
 
 
-def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: dict[str, Any], add: dict[str, int]) -> Guard:
+def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: Changes, add: Changes) -> Guard:
     """Draw a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound."""
     since, tk = limit.since(now_ms), limit.tk
     room, mark = limit.capacity - since, limit.mark - since
@@ -165,32 +162,21 @@ def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: dict[str
     return (tk, "<=", room - 1 if tokens >= mark else mark - 1)
 
 
-class Half(NamedTuple):
-    """Half of a shard: the condition on its tokens under which it is taken, how these change, and what is taken.
+def halve(
+    whole: Rule, shard: int, count: int, tokens: int, rf: int, now_ms: int, anchor_ms: int
+) -> tuple[tuple[str, Any], int, int]:
+    """Leave a shard of ``count`` half of its balance and move it to a new anchor: the same forms as those of `draw`.
 
-    The shard was ``full`` if the change is what they are set to, not what is added.
-    """
-
-    condition: tuple[str, Any]
-    full: bool
-    change: int
-    gift: int
-
-
-def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> Half:
-    """Return what leaves a shard of ``count`` half of its balance and moves it to a new anchor.
-
-    The ``gift`` is the ``tk`` of the new shard that gets the other half: together they are what the one was, now and
-    for ever. The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not
-    pay it.
+    Return how its tokens must compare, and with what; how they change (where they must be ``>``, what they are set
+    to); and the tokens of the new shard that gets the other half: together they are what the one was, now and for ever.
+    The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.
     """
     old = whole.share(shard, count)
     mine, other = (whole.share(index, 2 * count) for index in (shard, shard + count))
     since = between(old, rf, now_ms)
     room = old.capacity - since
-    half = (min(old.capacity, tk + since) + 1) // 2
-    full = tk >= room
-    change = (old.capacity if full else since) - half - between(mine, anchor_ms, now_ms)
-    low = half - since if half > 0 else tk
-    condition = (">", room - 1) if full else ("between", (low, room - 1))
-    return Half(condition, full, change, half - between(other, anchor_ms, now_ms))
+    gift = (min(old.capacity, tokens + since) + 1) // 2
+    full = tokens >= room
+    change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
+    bounds = (gift - since if gift > 0 else tokens, room - 1)
+    return (">", room - 1) if full else ("between", bounds), change, gift - between(other, anchor_ms, now_ms)

@@ -109,7 +109,7 @@ class SettlementInFlight:
 
     def end(self) -> None:
         """Let those go on who wait for it."""
-        self.part.shard.seen.end_return(self)
+        (self.part.shard.seen.returning or set()).discard(self)
         self.ended = True
         for signal in self.signals:
             signal.set()

@@ -195,7 +195,7 @@ def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -
     if limit.capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
         return limit, tokens
     since = max(limit.capacity - tokens - 1, earliest)
-    return limit.as_produced(since, now_ms).counting_all(), min(tokens, limit.capacity - since - 1)
+    return limit.crowded(since, now_ms), min(tokens, limit.capacity - since - 1)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

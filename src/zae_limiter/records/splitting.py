@@ -61,9 +61,9 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         if whole is None:
             continue
         tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
-        condition, full, change, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
+        condition, change, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
         guards.append((tk, *condition))
-        (put if full else add)[tk] = change
+        (put if condition[0] == ">" else add)[tk] = change
         add[hi] = 1
         credited, upper_draws = image.get(cr, 0), image.get(hi, 0)
         if cr in image:

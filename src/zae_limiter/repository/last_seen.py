@@ -42,7 +42,6 @@ _CALM = 16
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
 _RETURNING = threading.RLock()  # as that of `BoundedMap`
-"""Held while what is given back is noted: buckets that nobody gives anything back to have no such lists."""
 protect(_RETURNING)
 
 
@@ -137,22 +136,14 @@ class LastSeen:
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
         with _RETURNING:
-            if self.returns is None:
-                self.returns = deque(maxlen=_MOST_RETURNS)
+            self.returns = self.returns or deque(maxlen=_MOST_RETURNS)
             self.returns.append(given)
 
     def begin_return(self, settlement: object) -> None:
-        """Note a settlement that is on its way to the bucket, until `end_return`."""
+        """Note a settlement that is on its way to the bucket; whoever sees its end takes it out of ``returning``."""
         with _RETURNING:
-            if self.returning is None:
-                self.returning = set()
+            self.returning = self.returning or set()
             self.returning.add(settlement)
-
-    def end_return(self, settlement: object) -> None:
-        """Note that a settlement has ended."""
-        with _RETURNING:
-            if self.returning is not None:
-                self.returning.discard(settlement)
 
     def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
         """Sum up what this process has given back of charges after the one of ``order``.
