@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
+from ..records.charging import ALONE
+from ..records.level import SHARDS
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import Part, plan, plan_across_shards
+from .planning import Outdated, Part, add_up, plan_across_shards, plan_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +39,10 @@ class Knowledge(enum.Enum):
 
 
 class Draft(NamedTuple):
-    """Who is to be served by one commit, and what it writes; ``wide`` if not by the home shards alone."""
+    """Who is to be served by one commit, what they cost together, and its parts; ``wide`` if not home shards alone."""
 
     charges: list[PendingCharge[Grant]]
+    cost: Mapping[str, int]
     parts: list[Part]
     wide: bool = False
 
@@ -55,20 +58,30 @@ class Draft(NamedTuple):
 def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | None:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
-    Return None where nobody can be served by what is known.
+    Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
     """
-    charges = pending
+    charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
-    parts = plan(chain, [charge.cost for charge in charges], now_ms) if charges else None
-    if parts is not None:
-        return Draft(charges, parts)
-    return (
-        _draft_across_shards(chain, pending, now_ms)
-        if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge)
-        else None
-    )
+        cost = add_up([charge.cost for charge in charges])
+    parts: list[Part] = []
+    for home in chain.homes if charges else ():
+        level, seen = home
+        image = seen.image
+        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        grants = sum([level.charges(charge.cost) for charge in charges]) if len(charges) > 1 else 1
+        contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
+        part = plan_part(home, image, cost, now_ms, contention, grants)
+        if part is None:
+            break
+        parts.append(part)
+    if len(parts) == len(chain.homes):
+        return Draft(charges, cost, parts)
+    if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
+        return _draft_across_shards(chain, pending, now_ms)
+    return None
 
 
 def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
@@ -83,7 +96,7 @@ def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, charge.cost, now_ms)
         if parts is not None:
-            return Draft([charge], parts, wide=True)
+            return Draft([charge], charge.cost, parts, wide=True)
     return None
 
 
