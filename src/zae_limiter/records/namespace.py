@@ -19,14 +19,8 @@ PURGING = "purging"
 
 
 def _attributes(namespace: Namespace) -> dict[str, Any]:
-    put = {
-        "name": namespace.name,
-        "namespace_id": namespace.id,
-        "status": namespace.status,
-        "created_at": namespace.created_at,
-        "deleted_at": namespace.deleted_at,
-    }
-    return drop_none(put)
+    texts = {attr: getattr(namespace, attr) for attr in ("name", "status", "created_at", "deleted_at")}
+    return drop_none({"namespace_id": namespace.id, **texts})
 
 
 def is_present(record: Image) -> bool:

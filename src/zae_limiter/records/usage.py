@@ -113,11 +113,6 @@ def accrue(
     return Write(keys.usage(*whose, window.type, window.start), guards, put, add, expires_at_ms=expires_at_ms)
 
 
-def is_present(image: Image) -> bool:
-    """Return whether a record has the present layout; one that an upgrade could not move counts in whole tokens."""
-    return "window_end" in image
-
-
 def counters_milli(image: Image) -> dict[str, int]:
     """Return the consumed millitokens by limit, sorted by name."""
     counters = ((attr.removeprefix("_"), image[attr]) for attr in image if attr not in OWN and attr[0] != _MARK)

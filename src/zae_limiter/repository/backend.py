@@ -258,7 +258,7 @@ class Operations:
     _backend: Backend
 
     def _deadline(self) -> Deadline:
-        """Return the deadline of a call that starts now."""
+        """Return the deadline of a call that starts now. A limiter with a time of its own replaces this."""
         return self._backend.deadline()
 
     async def _begin(self) -> tuple[Deadline, str]:

@@ -102,15 +102,9 @@ class ServerClock:
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
-            tell(
-                CLOCK_SKEWED,
-                "The clock of this host is %+.1f s off %s's; decisions follow %s's.",
-                self.skew_ms / 1000,
-                self._service,
-                self._service,
-                zae_backend=self._backend,
-                zae_skew_ms=self.skew_ms,
-            )
+            skew_ms, whose = self.skew_ms, f"{self._service}'s"
+            message = "The clock of this host is %+.1f s off %s; decisions follow %s."
+            tell(CLOCK_SKEWED, message, skew_ms / 1000, whose, whose, zae_backend=self._backend, zae_skew_ms=skew_ms)
 
 
 def _estimate(interval: Interval) -> int:

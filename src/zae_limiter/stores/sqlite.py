@@ -22,7 +22,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
+from ..core.errors import CorruptRecordError, IncompatibleSchemaError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
@@ -51,7 +51,6 @@ _LAYOUT = 1
 _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
-_DAMAGED = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
 _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database; choose another path",
     sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup or move it away",
@@ -173,7 +172,11 @@ class SqliteStore:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise self._translate(error) from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
+            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise CorruptRecordError(message) from error
+            raise RateLimiterUnavailable(message, error) from error
         finally:
             self._lock.release()
 
@@ -248,11 +251,6 @@ class SqliteStore:
             "DELETE FROM items WHERE (pk, sk) IN (SELECT pk, sk FROM items WHERE ttl <= ? LIMIT ?)",
             (now_ms // 1000, _SWEEP_ROWS),
         )
-
-    def _translate(self, error: sqlite3.Error) -> InfrastructureError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
-        return CorruptRecordError(message) if code in _DAMAGED else RateLimiterUnavailable(message, error)
 
 
 class AsyncSqliteStore(SqliteStore):
