@@ -8,8 +8,9 @@ from ..core.values import AuditEvent
 from . import keys
 from .algebra import ABSENT, Image, Write, drop_none
 
-_TEXTS = ("event_id", "timestamp", "action", "entity_id", "principal", "resource")
-"""The attributes that are the fields of an event as they are."""
+_REQUIRED = ("event_id", "timestamp", "action", "entity_id")
+_OPTIONAL = ("principal", "resource")
+"""Attributes that are fields of an event as they are."""
 
 
 def event_id(now_ms: int, token: str) -> str:
@@ -20,12 +21,12 @@ def event_id(now_ms: int, token: str) -> str:
 def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
     """Return the write that stores an event."""
     key = keys.audit(ns, event.entity_id, event.event_id)
-    put = {attr: getattr(event, attr) for attr in _TEXTS} | {"GSI4PK": ns, "GSI4SK": key.pk}
+    put = {attr: getattr(event, attr) for attr in (*_REQUIRED, *_OPTIONAL)} | {"GSI4PK": ns, "GSI4SK": key.pk}
     put["details"] = deepcopy(dict(event.details))
     return Write(key, (ABSENT,), drop_none(put), expires_at_ms=expires_at_ms)
 
 
 def decode(image: Image) -> AuditEvent:
-    """Return the event that a record describes."""
-    texts = {attr: image[attr] for attr in _TEXTS if attr in image}
+    """Return the event that a record describes. Raise KeyError if a required attribute is missing."""
+    texts = {attr: image[attr] for attr in _REQUIRED} | {attr: image.get(attr) for attr in _OPTIONAL}
     return AuditEvent(**texts, details=deepcopy(image.get("details") or {}))

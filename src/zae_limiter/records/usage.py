@@ -123,12 +123,6 @@ def decode(image: Image) -> UsageSnapshot:
     """Return the snapshot that a record describes, in whole tokens."""
     from ..core.reports import UsageSnapshot
 
-    return UsageSnapshot(
-        entity_id=image["entity_id"],
-        resource=image["resource"],
-        window_start=image["window_start"],
-        window_end=image["window_end"],
-        window_type=image["window"],
-        counters={name: amount // MILLI for name, amount in counters_milli(image).items()},
-        total_events=image.get(EVENTS, 0),
-    )
+    said = {attr: image[attr] for attr in ("entity_id", "resource", "window_start", "window_end")}
+    counters = {name: amount // MILLI for name, amount in counters_milli(image).items()}
+    return UsageSnapshot(**said, window_type=image["window"], counters=counters, total_events=image.get(EVENTS, 0))

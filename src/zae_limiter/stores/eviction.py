@@ -43,9 +43,7 @@ class EvictionQueue:
             heapify(self._notes)
 
     def choose(self, count: int, kept: Container[object]) -> dict[str, tuple[int, Image]]:
-        """Take out the ``count`` buckets that are full first, each with that instant and what it is now.
-
-        Passes over those in ``kept``.
+        """Take out the ``count`` buckets outside of ``kept`` that are full first, with that instant and what they are.
 
         Returns fewer if it has looked at `MOST_LOOKS` before it knows: the next call goes on from there.
         """

@@ -34,7 +34,6 @@ from .unbooked import Unbooked
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
 
-
 CAPABILITIES = BackendCapabilities(
     name="memory",
     instant=True,

@@ -23,6 +23,8 @@ SKEW_MS = 1000
 
 _MS_PER_DRIFT = 5_000
 """Every 5 s the interval widens by 1 ms on each side: 200 ppm."""
+_NARROW_MS = 100
+"""From here on an interval says more about the offset than about the second in which the answers came."""
 
 
 class HostClock:
@@ -36,10 +38,6 @@ class HostClock:
     def now_ms(self) -> int:
         """Return the present instant."""
         return (self.start_ns + time.monotonic_ns()) // 1_000_000
-
-
-_NARROW_MS = 100
-"""From here on an interval says more about the offset than about the second in which the answers came."""
 
 
 class Interval(NamedTuple):

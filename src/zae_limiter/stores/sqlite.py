@@ -139,9 +139,8 @@ class SqliteStore:
         with self._connect(timeout) as db:
             found = db.execute(sql, values).fetchall()
         page = found[: query.limit]
-        more = len(found) > len(page)
         items = tuple((Key(pk, sk), _parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
-        return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
+        return Page(items, cursor_of(page[-1][0], items[-1][0]) if len(found) > len(page) else None)
 
     def _close(self) -> None:
         with self._lock:
@@ -232,7 +231,14 @@ class SqliteStore:
         return db
 
     def _create_schema(self, db: sqlite3.Connection, deadline: float) -> None:
-        _switch_to_wal(db, deadline)
+        while True:  # SQLite does not wait itself if another process is switching the journal too
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
         schema = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
         self._limit_waiting(db, deadline)
         db.execute("BEGIN IMMEDIATE")
@@ -286,18 +292,6 @@ class AsyncSqliteStore(SqliteStore):
             self._pid = os.getpid()
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
-    """Switch the journal to WAL. SQLite does not wait itself if another process is doing the same."""
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
 
 
 def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:

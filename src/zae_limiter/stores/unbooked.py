@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Write
     from .packing import Packer
 
-
 State: TypeAlias = tuple[str, bytes]
 """The name of a bucket, and what it was at last, packed."""
 
@@ -70,11 +69,12 @@ class Unbooked:
         """Return the writes that take in what an entity has used, and forget it here."""
         states = _listed(self._states.pop(owner_of_entity(entity), []))
         self.windows -= len(states) * len(WINDOWS)
-        images = ((name, self._packer.unpack(packed)) for name, packed in states)
-        changes = (
-            ledger.book(key_of(name), image, self._usage_days) for name, image in images if _is_open(name, image)
-        )
-        return [write for change in changes for write in change.accruals]
+        writes: list[Write] = []
+        for name, packed in states:
+            image = self._packer.unpack(packed)
+            if _is_open(name, image):
+                writes += ledger.book(key_of(name), image, self._usage_days).accruals
+        return writes
 
     def entities(self) -> list[str]:
         """Return whose usage is kept here."""
