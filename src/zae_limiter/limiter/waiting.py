@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..clock import Clock
-    from ..core.decide import Reading
     from ..records.algebra import Key
     from ..runtime.port import Runtime, Signal
     from .chain import Chain
@@ -70,8 +69,11 @@ class Lines:
             ahead = [_sum_ahead(lines[key], before) if key in lines else {} for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
-            readings = [_serve(*each, now_ms) for each in zip(chain.readings(now_ms), ahead, strict=True)]
-            error = refusal(readings, wanted, now_ms)
+            served = []  # every level as it will be when those ahead have been served
+            for reading, taken in zip(chain.readings(now_ms), ahead, strict=True):
+                balances = {name: debit(each, taken.get(name, 0), now_ms) for name, each in reading.balances.items()}
+                served.append(reading._replace(balances=balances))
+            error = refusal(served, wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
@@ -206,9 +208,3 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
     """Return whether it will fit by then; what never fits does not."""
     seconds = error.retry_after_seconds
     return seconds is not None and round(seconds * 1000) <= left_ms
-
-
-def _serve(reading: Reading, ahead: Mapping[str, int], now_ms: int) -> Reading:
-    """Return a level as it will be when those in line have been served."""
-    balances = {name: debit(each, ahead.get(name, 0), now_ms) for name, each in reading.balances.items()}
-    return reading._replace(balances=balances)
