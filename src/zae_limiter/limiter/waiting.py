@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.bucket import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import protect
-from ..runtime.port import has_ended
+from ..runtime.port import Runtime, Signal, has_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-    from typing import Any
-
     from ..clock import Clock
     from ..records.algebra import Key
-    from ..runtime.port import Runtime, Signal
     from .chain import Chain
     from .grant import Grant
 

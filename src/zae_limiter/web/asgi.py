@@ -7,7 +7,7 @@ inside of the app, or when the rule refunds the status; an exception that nobody
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,8 +23,6 @@ from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
 from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from .profiles import Line

@@ -9,28 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
-from ..kv.enforce import check_expiry, warn_unavailable
+from ..kv.enforce import RateLimitResult, check_expiry, warn_unavailable
 from ..kv.repositories import TTL_SECONDS, check_ttl
-from . import answers
+from . import answers, asgi, wsgi
 from .asgi import add_lines, send_answer
 from .fields import Fields, omit_present
 from .profiles import LimitView
 from .proxies import Proxies
-from .request import AsgiRequest, WsgiRequest
+from .request import AsgiRequest, Request, WsgiRequest
 from .wsgi import start_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..kv import RateLimitResult
-    from . import asgi, wsgi
-    from .answers import Answer
-    from .request import Request
 
 AppT = TypeVar("AppT")
 EnforceT = TypeVar("EnforceT", EnforceRateLimit, SyncEnforceRateLimit)
@@ -93,7 +85,7 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         """Return the header lines for a client whose request was granted."""
         return [] if result.degraded else self._fields.lines(*self._view(enforce, result))
 
-    def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
+    def _answer(self, enforce: EnforceT, result: RateLimitResult) -> answers.Answer:
         """Return the answer to a refused client."""
         return answers.quota_exceeded(*self._view(enforce, result), self._fields, result.retry_after_ms)
 
