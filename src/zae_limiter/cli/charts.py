@@ -92,9 +92,8 @@ def _draw(plotext: Any, series: Series, width: int) -> str:
     count = len(series.starts)
     places = [place for place, amount in enumerate(series.consumed) if amount]
     if places:
-        share = (
-            0.8 if count < width // 4 else 1.0
-        )  # of the width of a window; plotext scales by the bars' mean distance
+        # A bar takes ``share`` of the width of its window; plotext scales by the mean distance of bars.
+        share = 0.8 if count < width // 4 else 1.0
         distance = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1
         heights = [series.consumed[place] for place in places]
         plotext.bar(places, heights, color="cyan", marker="sd", width=share / distance, reset_ticks=False)

@@ -12,6 +12,7 @@ from .grid import printable
 from .output import open_console
 
 if TYPE_CHECKING:
+    from ..aws.events import Event
     from ..aws.upgrade.upgrade import UpgradeProgress
 
 _LINE_EVERY = 1000
@@ -68,6 +69,9 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
         if not screen.is_terminal:
             click.echo(f"{printable(text)} ...", err=True)
 
+    def say_event(event: Event) -> None:
+        say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
+
     def count(done: int, total: int) -> None:
         nonlocal next_line
         bar.update(task, completed=done, total=total)
@@ -76,6 +80,4 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
             next_line = done + _UPGRADE_LINE_EVERY
 
     with bar if screen.is_terminal else nullcontext():
-        yield UpgradeProgress(
-            say, lambda event: say(f"{event.resource}: {event.status.lower().replace('_', ' ')}"), count
-        )
+        yield UpgradeProgress(say, say_event, count)

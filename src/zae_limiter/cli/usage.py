@@ -217,8 +217,7 @@ def _snapshot_lines(found: Iterable[UsageSnapshot]) -> Iterable[Sequence[object]
 def _print_csv(columns: Sequence[str], lines: Sequence[Sequence[object]], nothing: str) -> None:
     """Print the lines below their columns, and note ``nothing`` if there are none."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *lines])
+    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
     click.echo(text.getvalue(), nl=False)
     if not lines:
         note(nothing)

@@ -99,16 +99,16 @@ class EnforceRateLimit:
         policy, limit = self.policy, self.policy.bucket_capacity
         try:
             found = await self.repository.get(key)
-            if found is not None and found.last_refill_ms > self.clock.now_ms() + _LARGEST_SKEW_MS:
+            now_ms = self.clock.now_ms()
+            if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
                 raise CorruptStateError("lastRefill is more than a day ahead", repr(found))
         except CorruptStateError as error:
             reason, fields = error.reason, {"kv_key": key, "reason": error.reason, "state": error.excerpt}
             tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **fields)
-            found = None
+            found, now_ms = None, self.clock.now_ms()
         except Exception as error:
             warn_unavailable("reading", key, error)
             return RateLimitResult(True, 0, 0, limit, self.clock.now_ms(), degraded=True)
-        now_ms = self.clock.now_ms()
         bucket = TokenBucket.create(limit, now_ms) if found is None else found.refill(policy, now_ms)
         left = bucket.consume()
         if left is None:

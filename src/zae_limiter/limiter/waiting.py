@@ -19,6 +19,7 @@ from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import protect
 from ..runtime.port import Runtime, Signal, has_ended
+from .planning import add_up
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -183,10 +184,7 @@ def _sum_ahead(line: Line, before: Ticket | None) -> Mapping[str, int]:
     """Return what those in a line want together: all of them, or those up to ``before``."""
     if before is None:
         return dict(line.wanted)
-    wanted: Counter[str] = Counter()
-    for ticket in takewhile(lambda each: each is not before, line.tickets):
-        wanted.update(ticket.cost)
-    return wanted
+    return add_up(ticket.cost for ticket in takewhile(lambda each: each is not before, line.tickets))
 
 
 def _choose_pause(seconds: float, overtaken: int, left: float) -> float:

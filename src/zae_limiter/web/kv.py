@@ -93,9 +93,8 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         """Return what a client is told of its limit, and the present instant."""
         limit, now_ms = enforce.policy.to_limit(), enforce.clock.now_ms()
         retry_in_ms = None if result.allowed else result.retry_after_ms
-        return [
-            LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
-        ], now_ms
+        view = LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
+        return [view], now_ms
 
 
 class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):

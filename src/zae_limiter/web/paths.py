@@ -44,11 +44,6 @@ class Prefix(NamedTuple):
     anywhere: bool = False
     sure: bool = True
 
-    def is_in(self, path: str) -> bool:
-        """Return whether it stands in ``path`` where an app may take it off."""
-        text = self.text.rstrip("/")
-        return text in path if self.anywhere else path.startswith(text)
-
     def cut(self, path: str) -> Iterator[str]:
         """Yield what is left of ``path`` without the prefix, with and without its own slash at the end."""
         for text in dict.fromkeys((self.text, self.text.rstrip("/"))):
@@ -81,7 +76,7 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     ``prefixes``: what the app may take off, the server's prefix first. ``more``: further texts that it may route by.
     """
     plain = not more and is_plain(path)
-    standing = [prefix for prefix in prefixes if prefix.is_in(path)]
+    standing = [prefix for prefix in prefixes if any(prefix.cut(path))]
     if plain and not standing:
         return Paths(path)
     rest = standing[0].cut_plainly(path) if standing else None

@@ -1,7 +1,7 @@
 """The log of grants and returns, per entity and limit, and its check, without any code of the limiter.
 
 The law: in **every** window that ends with a grant, what was charged, less what was given back, is at most ``capacity +
-rate x length``. A window starts at any entry; windows that start or end elsewhere are no harder to satisfy. What a call
+rate x length``. A window starts with a grant; windows that start or end elsewhere are no harder to satisfy. What a call
 used beyond its estimate could not be refused, so no window ends with it; from then on it counts as if it had been
 charged with its grant, and later grants must have room beside it: that is what debt means.
 
@@ -99,16 +99,16 @@ class Ledger:
 
 @dataclass(slots=True)
 class _Start:
-    """A grant as the start of a window: its instant, what had been charged before it, and the lowest start until it.
+    """A grant as the start of a window: its instant, and what had been charged before it.
 
-    The height of a start is what had been charged by then, less what had been refilled, times the period, so that it is
-    whole. The window with the largest excess starts where the height is lowest.
+    Its height is that, less what had been refilled by then, times the period, so that it is whole. The window with the
+    largest excess starts where the height is lowest.
     """
 
     at_ms: int
     charged: int
     lowest: tuple[int, int, int] = (0, 0, 0)
-    """Its height, its instant, and what had been charged before it."""
+    """The lowest start until here: its height, its instant, and what had been charged before it."""
 
 
 def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
@@ -123,10 +123,10 @@ def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
         if is_grant:
             starts.append(_Start(entry.before_ms, charged))
         charged += entry.tokens
-        first = place if is_grant else place + 1
+        first, more = (place, 0) if is_grant else (place + 1, max(0, entry.tokens))
         before = starts[first - 1].lowest if first else None
-        for start in starts[first:]:
-            start.charged += 0 if is_grant else max(0, entry.tokens)
+        for start in starts[first:]:  # what was used beyond an estimate counts as if it had been charged with its grant
+            start.charged += more
             here = (start.charged * period - amount * start.at_ms, start.at_ms, start.charged)
             start.lowest = before = here if before is None or here[0] <= before[0] else before
         if is_grant:
