@@ -99,7 +99,7 @@ class Machine(RuleBasedStateMachine):
     def moved_pots(self) -> dict[str, ExactBucket]:
         """The pots as they are once the bucket is moved to the limits in force."""
         pots = {name: replace(pot) for name, pot in self.pots.items()}
-        for limit in self.limits:
+        for limit in self.limits if pots else ():
             pots[limit.name].change(limit, self.bucket_now_ms)
         return pots
 
@@ -155,14 +155,14 @@ class Machine(RuleBasedStateMachine):
         cost = data.draw(costs(self.limits, spare=1), label="cost")
         limiter = self.limiters[client % len(self.limiters)]
         lease = limiter.acquire("key", RESOURCE, cost)
+        levels, found = self.levels(), self.pots_in_force()
         decided_ms = self.move_to_new_limits()
-        levels = self.levels()
         try:
             run(lease.__aenter__())
         except CapacityExceeded:
             assert any(cost.get(limit.name, 0) > limit.capacity for limit in self.limits)
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels)
+            self.expect_refusal(refusal, cost, levels, found)
         else:
             decided_ms = self.granted_as_of(decided_ms)
             levels = {name: pot.level(decided_ms) for name, pot in self.pots.items()} or levels
@@ -170,13 +170,16 @@ class Machine(RuleBasedStateMachine):
             self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters))]))
             assert lease.available == {name: milli // 1000 for name, milli in self.levels().items()}
 
-    def expect_refusal(self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int]) -> None:
+    def expect_refusal(
+        self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int], found: dict[str, ExactBucket]
+    ) -> None:
+        """A refusal tells of the pots as they were found, before the bucket is moved to changed limits."""
         short = {name for name, need in cost.items() if levels[name] < need * 1000}
         assert {status.limit_name for status in refusal.violations} == short
         assert {status.limit_name: status.available for status in refusal.statuses} == {
             name: milli // 1000 for name, milli in levels.items()
         }
-        wait_ms = max(self.pots[name].missing_ms(cost[name], self.now_ms) for name in short)
+        wait_ms = max(found[name].missing_ms(cost[name], self.now_ms) for name in short)
         assert refusal.retry_after_seconds == wait_ms / 1000
 
     def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
@@ -194,12 +197,12 @@ class Machine(RuleBasedStateMachine):
     def consume_more(self, data: st.DataObject, place: int) -> None:
         lease, taken = self.leases[place % len(self.leases)]
         cost = data.draw(costs(self.limits), label="cost")
+        levels, found = self.levels(), self.pots_in_force()
         decided_ms = self.move_to_new_limits()
-        levels = self.levels()
         try:
             run(lease.consume(cost))
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels)
+            self.expect_refusal(refusal, cost, levels, found)
         else:
             decided_ms = self.granted_as_of(decided_ms)
             taken.append(self.take(cost, decided_ms, taken[0].client))
