@@ -73,3 +73,17 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
     assert title == "memory, blocking, refused: refused"
     assert first == "  sync/facade.py:SyncRateLimiter.acquire"
     assert len(rest) + 1 == counted["memory, blocking, refused"]["calls"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "most"),
+    [
+        (Scenario("memory", "blocking", "steady"), 12),
+        (Scenario("memory", "async", "steady"), 12),
+        (Scenario("redis", "blocking", "steady"), 30),
+        (Scenario("dynamodb", "blocking", "cold"), 270),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scenario) else None,
+)
+def test_the_way_of_an_acquire_does_not_grow(scenario: Scenario, most: int) -> None:
+    assert len(follow(scenario).calls) <= most
