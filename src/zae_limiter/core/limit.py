@@ -1,13 +1,18 @@
-"""A limit: a ceiling and a sustained rate."""
+"""A limit: a ceiling and a sustained rate, or an allowance per window of a calendar."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import names
 from .validation import ValidationError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from .calendar import Calendar
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
@@ -60,6 +65,7 @@ def seconds(field: str, value: object, *, zero: bool) -> float:
     return number
 
 
+_REQUIRED = ("name", "capacity", "refill_amount", "refill_period_seconds")
 _NUMBERS = (
     ("capacity", MAX_AMOUNT, "tokens"),
     ("refill_amount", MAX_AMOUNT, "tokens"),
@@ -68,7 +74,7 @@ _NUMBERS = (
 """The fields of a limit that are numbers: the most of each, and what it counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Limit:
     """At most ``capacity`` at once, and ``refill_amount`` every ``refill_period_seconds`` in the long run.
 
@@ -79,13 +85,15 @@ class Limit:
         name: The name: a letter, then letters, digits, ``_``, ``-`` and ``.``.
         capacity: The most tokens that can be taken at once.
         refill_amount: The tokens that are added per period.
-        refill_period_seconds: The length of the period.
+        refill_period_seconds: The length of the period; of a quota the longest that a window can be.
+        calendar: The windows of a quota, at the start of which ``refill_amount`` is added at once. None for a rate.
     """
 
     name: str
     capacity: int
     refill_amount: int
     refill_period_seconds: int
+    calendar: Calendar | None = None
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
@@ -117,6 +125,60 @@ class Limit:
         """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once."""
         return cls(name, capacity, refill_amount, refill_period_seconds)
 
+    @classmethod
+    def quota(
+        cls,
+        name: str,
+        amount: int,
+        *,
+        every: str | timedelta = "day",
+        tz: str = "UTC",
+        at: str | None = None,
+        on: str | int | None = None,
+        rollover: int = 0,
+    ) -> Limit:
+        """Return an allowance of ``amount`` tokens per window of a calendar, all of it back when the next one begins.
+
+        What was used beyond it is paid by the allowances that follow.
+
+        >>> Limit.quota("tpd", 1_000_000, every="day", tz="Europe/Berlin")
+        Limit.quota('tpd', 1000000, every='day@Europe/Berlin')
+
+        Args:
+            name: The name of the limit.
+            amount: The tokens of one window.
+            every: ``hour``, ``day``, ``week``, ``month`` or ``year``; or a `timedelta`, for windows of that length.
+            tz: The time zone in which windows begin.
+            at: The local time ``HH:MM`` at which a day, week, month or year begins.
+            on: The day on which it begins: of a week ``monday`` to ``sunday`` or 0 to 6, of a month 1 to 31 (the last
+                day where it is shorter), of a year ``MM-DD``.
+            rollover: How many tokens that were not used are kept for later windows, at most. An entity that was not
+                seen before counts as one that has used nothing.
+        """
+        from .calendar import Calendar
+
+        calendar = Calendar.of(every, tz, at, on)
+        amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
+        capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
+        return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar)
+
+    def __repr__(self) -> str:
+        if self.calendar is None:
+            shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self)[:4])
+            return f"Limit({shown})"
+        rollover = f", rollover={self.rollover}" if self.rollover else ""
+        return f"Limit.quota({self.name!r}, {self.refill_amount}, every={self.calendar.text!r}{rollover})"
+
+    @property
+    def kind(self) -> str:
+        """``rate`` or ``quota``."""
+        return "rate" if self.calendar is None else "quota"
+
+    @property
+    def rollover(self) -> int:
+        """How many tokens a quota keeps beyond the allowance of one window; 0 for a rate."""
+        return 0 if self.calendar is None else self.capacity - self.refill_amount
+
     @property
     def refill_rate(self) -> float:
         """Tokens a second, for display."""
@@ -128,17 +190,22 @@ class Limit:
         return -(-self.capacity * self.refill_period_seconds * 1000 // self.refill_amount)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
+        """Return the fields by name; ``calendar`` as a text, and only for a quota."""
+        data = {field: getattr(self, field) for field in _REQUIRED}
+        return data if self.calendar is None else {**data, "calendar": self.calendar.text}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Limit:
         """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
-        fields = cls.__slots__
-        missing = set(fields) - data.keys()
+        missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        return cls(*(data[field] for field in fields))
+        text = data.get("calendar")
+        if text is None:
+            return cls(*(data[field] for field in _REQUIRED))
+        from .calendar import Calendar
+
+        return cls(*(data[field] for field in _REQUIRED), Calendar.parse(text))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:

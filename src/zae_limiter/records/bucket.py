@@ -6,6 +6,7 @@
     b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
+    b_{limit}_ca          the calendar of a quota, of which rp counts the windows
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
@@ -28,7 +29,7 @@ from ..core.errors import CorruptRecordError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys
 from .algebra import TTL, Image, Key
-from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute, parse_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,16 +130,18 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 def full_at(image: Image) -> int:
     """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
-    anchor, count, limits = image[ANCHOR], image.get(SHARDS, 1), _limit_attributes(tuple(image))
-    instants = [full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count) for tk, cp, ra, rp in limits]
-    return max(instants, default=0)
+    anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
+    for tk, cp, ra, rp, ca in _limit_attributes(tuple(image)):
+        calendar = parse_calendar(image[ca]) if ca in image else None
+        latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
+    return latest
 
 
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp")) for name in stored_names(attrs)]
-    return [each for each in found if set(each) <= set(attrs)]
+    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp", "ca")) for name in stored_names(attrs)]
+    return [each for each in found if set(each[:4]) <= set(attrs)]
 
 
 def inspect(key: Key, image: Image) -> Image:
@@ -188,7 +191,8 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
-    return Rule(capacity, amount, period)
+    calendar = image.get(attribute(name, "ca"))
+    return Rule(capacity, amount, period, 0, None if calendar is None else parse_calendar(calendar))
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """The config record of the three stored levels: system, resource and entity.
 
 l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole tokens
+l_{limit}_ca          the calendar, of a quota only
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 """
@@ -13,6 +14,7 @@ from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
 from ..core.values import OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
+from .level import parse_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,13 +36,21 @@ def attribute(limit_name: str, field: str) -> str:
     return f"l_{limit_name}_{field}"
 
 
-def encode(limits: tuple[Limit, ...]) -> dict[str, int]:
+def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
     """Return the attributes that state the limits."""
-    put = {}
+    put: dict[str, int | str] = {}
     for limit in limits:
         numbers = (limit.capacity, limit.refill_amount, limit.refill_period_seconds)
-        put.update({attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)})
+        put |= {attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)}
+        if limit.calendar is not None:
+            put[attribute(limit.name, "ca")] = limit.calendar.text
     return put
+
+
+def _decode_limit(name: str, image: Image) -> Limit:
+    capacity, amount, period = (image[attribute(name, field)] for field in _FIELDS)
+    calendar = image.get(attribute(name, "ca"))
+    return Limit(name, capacity, amount, period, None if calendar is None else parse_calendar(calendar))
 
 
 def decode(key: Key, image: Image | None) -> Config:
@@ -49,7 +59,7 @@ def decode(key: Key, image: Image | None) -> Config:
         return Config()
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:
-        limits = tuple(Limit(name, *(image[attribute(name, field)] for field in _FIELDS)) for name in names)
+        limits = tuple([_decode_limit(name, image) for name in names])
         policy = image.get("on_unavailable")
         version = whole(VERSION, image[VERSION], 0, 2**62)
         return Config(limits or None, OnUnavailable(policy) if policy else None, version)

@@ -11,6 +11,7 @@ from . import keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.calendar import Calendar
     from ..core.limit import Limit
     from .algebra import Image, Key
 
@@ -30,14 +31,18 @@ MIGRATED_FROM = "migrated_from"
 
 
 class Slot(NamedTuple):
-    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored."""
+    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
+
+    ``ca`` names the attribute that only a quota has.
+    """
 
     rule: Rule
     tk: str
     tc: str
     cr: str
     hi: str
-    shape: tuple[tuple[str, int], ...]
+    ca: str
+    shape: tuple[tuple[str, int | str], ...]
 
 
 Slots: TypeAlias = dict[str, Slot]
@@ -91,6 +96,17 @@ class Level(NamedTuple):
         return self.slots if count == 1 else _shares(self.limits, self.shard, count)
 
 
+_FIELDS = ("tk", "tc", "cr", "hi", "ca", "cp", "ra", "rp")
+
+
+@lru_cache(maxsize=1024)
+def parse_calendar(text: str) -> Calendar:
+    """Return a stored calendar: one object for all records that have the same. Raise `ValidationError`."""
+    from ..core.calendar import Calendar
+
+    return Calendar.parse(text)
+
+
 def attribute(limit_name: str, field: str) -> str:
     """Return the attribute of a limit's field; injective, as a field has two letters and no underscore."""
     return f"b_{limit_name}_{field}"
@@ -102,8 +118,11 @@ def slots_for(limits: tuple[Limit, ...]) -> Slots:
     slots = {}
     for limit in limits:
         rule = Rule.of(limit)
-        tk, tc, cr, hi, *shape = (attribute(limit.name, field) for field in ("tk", "tc", "cr", "hi", "cp", "ra", "rp"))
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, tuple(zip(shape, rule, strict=False)))
+        tk, tc, cr, hi, ca, *numbers = (attribute(limit.name, field) for field in _FIELDS)
+        shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
+        if rule.calendar is not None:
+            shape.append((ca, rule.calendar.text))
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape))
     return slots
 
 
