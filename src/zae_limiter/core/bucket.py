@@ -10,7 +10,7 @@ Differences of ``produced`` telescope, so refill is exact for every rate however
 at, and an acquire need not move the anchor.
 
 A quota is a bucket whose production is a staircase: time is counted in windows of a calendar instead of milliseconds,
-``produced(t) = index(t) * amount``, and the first instant of something is the start of its window. All else is as it was.
+``produced(t) = index(t) * amount``, and the first instant of something is the start of its window. All else stays.
 
 A bucket may be split over several shards. Shard ``i`` of ``n`` has produced ``(produced(t) + i) // n`` by ``t`` and
 holds ``(capacity + i) // n`` at most; over all shards these sum to the whole, exactly. Shard ``i`` of ``n`` is in turn

@@ -11,9 +11,10 @@ A day that a zone has skipped as a whole (Samoa had no 30 December 2011) is a wi
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .validation import ValidationError
 
@@ -35,7 +36,8 @@ _ISO_AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
 _MONTH_DAY = re.compile(r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 
 
-class Calendar(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Calendar:
     """Windows of one ``unit`` of local time, or of ``period_ms`` each, counted from 1970.
 
     Args:

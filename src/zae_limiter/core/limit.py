@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -200,12 +200,12 @@ class Limit:
         missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        text = data.get("calendar")
+        limit, text = cls(*(data[field] for field in _REQUIRED)), data.get("calendar")
         if text is None:
-            return cls(*(data[field] for field in _REQUIRED))
+            return limit
         from .calendar import Calendar
 
-        return cls(*(data[field] for field in _REQUIRED), Calendar.parse(text))
+        return replace(limit, calendar=Calendar.parse(text))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
