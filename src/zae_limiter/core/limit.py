@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,9 @@ class Limit:
         refill_amount: The tokens that are added per period.
         refill_period_seconds: The length of the period; of a quota the longest that a window can be.
         calendar: The windows of a quota, at the start of which ``refill_amount`` is added at once. None for a rate.
+        soft: Whether it only counts: what is taken beyond it is granted, and told apart. So a new limit is rolled out.
+        floors: By priority, the part of the capacity that requests of this priority leave for others, e.g.
+            ``{"batch": 0.3}``. Kept as sorted pairs.
     """
 
     name: str
@@ -94,36 +98,97 @@ class Limit:
     refill_amount: int
     refill_period_seconds: int
     calendar: Calendar | None = None
+    soft: bool = False
+    floors: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
+        if type(self.soft) is not bool:
+            raise ValidationError("soft", self.soft, "must be True or False")
+        object.__setattr__(self, "floors", check_floors(self.floors))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
 
     @classmethod
-    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 1)
+    def per_second(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 1, None, soft, check_floors(floors))
 
     @classmethod
-    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 60)
+    def per_minute(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 60, None, soft, check_floors(floors))
 
     @classmethod
-    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 3_600)
+    def per_hour(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 3_600, None, soft, check_floors(floors))
 
     @classmethod
-    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 86_400)
+    def per_day(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 86_400, None, soft, check_floors(floors))
 
     @classmethod
-    def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Limit:
-        """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once."""
-        return cls(name, capacity, refill_amount, refill_period_seconds)
+    def custom(
+        cls,
+        name: str,
+        capacity: int,
+        refill_amount: int,
+        refill_period_seconds: int,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once.
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, capacity, refill_amount, refill_period_seconds, None, soft, check_floors(floors))
 
     @classmethod
     def quota(
@@ -136,13 +201,15 @@ class Limit:
         at: str | None = None,
         on: str | int | None = None,
         rollover: int = 0,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
     ) -> Limit:
         """Return an allowance of ``amount`` tokens per window of a calendar, all of it back when the next one begins.
 
         What was used beyond it is paid by the allowances that follow.
 
         >>> Limit.quota("tpd", 1_000_000, every="day", tz="Europe/Berlin")
-        Limit.quota('tpd', 1000000, every='day@Europe/Berlin')
+        Limit.quota(name='tpd', amount=1000000, every='day@Europe/Berlin')
 
         Args:
             name: The name of the limit.
@@ -154,20 +221,28 @@ class Limit:
                 day where it is shorter), of a year ``MM-DD``.
             rollover: How many tokens that were not used are kept for later windows, at most. An entity that was not
                 seen before counts as one that has used nothing.
+            soft: Whether it only counts, and never refuses.
+            floors: By priority, the part that requests of it leave untouched.
         """
         from .calendar import Calendar
 
         calendar = Calendar.of(every, tz, at, on)
         amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
-        return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar)
+        return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))
 
     def __repr__(self) -> str:
-        if self.calendar is None:
-            shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self)[:4])
-            return f"Limit({shown})"
-        rollover = f", rollover={self.rollover}" if self.rollover else ""
-        return f"Limit.quota({self.name!r}, {self.refill_amount}, every={self.calendar.text!r}{rollover})"
+        hidden = _REQUIRED[:0] if self.calendar is None else _REQUIRED[1:]
+        shown = {field: getattr(self, field) for field in _REQUIRED if field not in hidden}
+        if self.calendar is not None:
+            shown |= {"amount": self.refill_amount, "every": self.calendar.text, "rollover": self.rollover}
+        shown |= {"soft": self.soft, "floors": dict(self.floors)}
+        fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
+        return f"Limit{'' if self.calendar is None else '.quota'}({fields})"
+
+    def floor(self, priority: str | None) -> float:
+        """Return the part of the capacity that requests of a priority leave untouched; 0 for one without a floor."""
+        return next((part for name, part in self.floors if name == priority), 0.0)
 
     @property
     def kind(self) -> str:
@@ -190,22 +265,47 @@ class Limit:
         return -(-self.capacity * self.refill_period_seconds * 1000 // self.refill_amount)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name; ``calendar`` as a text, and only for a quota."""
+        """Return the fields by name; those that only some limits have are left out of the others."""
         data = {field: getattr(self, field) for field in _REQUIRED}
-        return data if self.calendar is None else {**data, "calendar": self.calendar.text}
+        if self.calendar is not None:
+            data["calendar"] = self.calendar.text
+        if self.soft:
+            data["soft"] = True
+        if self.floors:
+            data["floors"] = dict(self.floors)
+        return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Limit:
+    def from_dict(cls, data: Mapping[str, Any]) -> Limit:
         """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
         missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        limit, text = cls(*(data[field] for field in _REQUIRED)), data.get("calendar")
-        if text is None:
-            return limit
-        from .calendar import Calendar
+        calendar = None
+        if data.get("calendar") is not None:
+            from .calendar import Calendar
 
-        return replace(limit, calendar=Calendar.parse(text))
+            calendar = Calendar.parse(data["calendar"])
+        name, capacity, amount, period = (data[field] for field in _REQUIRED)
+        floors = check_floors(data.get("floors"))
+        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors)
+
+
+def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
+    """Return the floors as pairs sorted by priority. Raise `ValidationError` unless they are parts between 0 and 1."""
+    if not floors:
+        return ()
+    try:
+        pairs = dict(floors)  # type: ignore[call-overload]  # what the except is for
+    except (TypeError, ValueError):
+        raise ValidationError(
+            "floors", floors, "must map priorities to parts of the capacity: {'batch': 0.3}"
+        ) from None
+    for priority, part in pairs.items():
+        names.limit_name(priority, "floors")
+        if type(part) not in (int, float) or not 0 < part < 1:
+            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity between 0 and 1")
+    return tuple(sorted(pairs.items()))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
