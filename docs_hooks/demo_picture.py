@@ -12,7 +12,7 @@ from rich.text import Text
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.cli.demo import results, scenario
 from zae_limiter.cli.demo.simulation import Simulation
-from zae_limiter.cli.demo.views import FRAME_MS, ScreenView, at_once, play
+from zae_limiter.cli.demo.views import FRAME_MS, ScreenView, play
 from zae_limiter.testing import ManualClock
 
 PICTURE = Path(__file__).parents[1] / "docs" / "plots" / "demo.svg"
@@ -40,7 +40,7 @@ def _screen(console: Console) -> RenderableType:
             if not shown and run.elapsed_ms >= SHOWN_MS:
                 shown.append(view.picture())
 
-        play(run, at_once(clock), FRAME_MS, frame)
+        play(run, clock.advance, FRAME_MS, frame)
         result = results.judge_run(run, limiter, SEED)
     mark = {True: ("✓ ", "bold green"), False: ("✗ ", "bold red")}
     verdicts = [Text.assemble(mark[good], text) for good, text in results.verdicts(result)]

@@ -16,7 +16,7 @@ from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import deployment
-from zae_limiter.cli.stack_flags import merge_options
+from zae_limiter.cli.deploy import merge_options
 
 FLAGS: dict[str, tuple[str, Any]] = {
     "--no-aggregator": ("enable_aggregator", False),
@@ -86,8 +86,8 @@ def test_every_flag_sets_its_option(without: str, monkeypatch: pytest.MonkeyPatc
 def test_nothing_is_said_as_0_or_an_empty_text() -> None:
     present = StackOptions(pitr_recovery_days=3, alarm_sns_topic="arn", tags={"a": "b"})
     given = dict.fromkeys((field.name for field in fields(StackOptions)), None)
-    assert merge_options(present, given | {"tags": ()}) == present
-    cleared = merge_options(present, given | {"tags": (), "pitr_recovery_days": 0, "alarm_sns_topic": ""})
+    assert merge_options(present, given) == present
+    cleared = merge_options(present, given | {"pitr_recovery_days": 0, "alarm_sns_topic": ""})
     assert cleared == StackOptions(tags={"a": "b"})
 
 

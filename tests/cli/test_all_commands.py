@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from tests.cli.terminal import Terminal, fresh, populated
+from zae_limiter import SyncRepository
 from zae_limiter.cli.app import SECTIONS, root
 from zae_limiter.cli.commands import StoreOption
 
@@ -91,6 +93,27 @@ def test_a_new_file_and_memory_are_remarked_on(terminal: Terminal, tmp_path: Pat
     assert "new.db is created." in new.stderr
     assert "keeps nothing" in terminal.raw("entity", "create", "k", "--url", "memory://").stderr
     assert terminal.raw("entity", "create", "k", "--url", "memory://", "--json").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("entity show acme", 0), ("entity show nobody", 6), ("available acme x", 2)]
+)
+def test_a_command_closes_its_store_and_listens_to_the_log_no_longer(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+) -> None:
+    terminal.text("entity", "create", "acme")
+    closed: list[SyncRepository] = []
+    close = SyncRepository.close
+
+    def closing(repository: SyncRepository) -> None:
+        closed.append(repository)
+        close(repository)
+
+    monkeypatch.setattr(SyncRepository, "close", closing)
+    handlers = list(logging.getLogger("zae_limiter").handlers)
+    assert terminal.run(*line.split()).exit_code == code
+    assert len(closed) == 1
+    assert logging.getLogger("zae_limiter").handlers == handlers
 
 
 def test_stored_text_does_not_drive_the_terminal(terminal: Terminal) -> None:

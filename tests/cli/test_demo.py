@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,11 +20,12 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.cli import tables
 from zae_limiter.cli.app import root
-from zae_limiter.cli.demo import bars, command, results, scenario
+from zae_limiter.cli.demo import command, results, scenario
 from zae_limiter.cli.demo.ledger import Entry, Ledger, examine
 from zae_limiter.cli.demo.simulation import EventKind, Simulation
-from zae_limiter.cli.demo.views import ScreenView, at_once, in_real_time, play
+from zae_limiter.cli.demo.views import ScreenView, play
 from zae_limiter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | No
         for entity_id, given_limits in (limits or {}).items():
             limiter.set_limits(entity_id, given_limits, scenario.RESOURCE)
         run = Simulation(limiter, clock, seed, seconds)
-        assert play(run, at_once(clock), 100, lambda: _looked(run))
+        assert play(run, clock.advance, 100, lambda: _looked(run))
         return results.judge_run(run, limiter, seed)
 
 
@@ -332,7 +334,7 @@ def test_the_live_view() -> None:
         scenario.install(limiter)
         run = Simulation(limiter, clock, 1, 12)
         view = ScreenView(run, console, "the title")
-        assert view.run(at_once(clock))
+        assert view.run(clock.advance)
         still = Console(file=io.StringIO(), width=80)
         still.print(view.picture())
     frames = out.getvalue()
@@ -360,12 +362,12 @@ def test_the_live_view() -> None:
     ],
 )
 def test_bars(available: int, drawn: str) -> None:
-    assert bars.bar(available, 100, 10, 4).plain == drawn
+    assert tables.bar(available, 100, 10, 4).plain == drawn
 
 
 @given(st.integers(-(10**6), 10**4), st.integers(1, 10**4), st.integers(5, 60), st.integers(0, 20))
 def test_bars_are_as_wide_as_told(available: int, capacity: int, width: int, debt: int) -> None:
-    drawn = bars.bar(min(available, capacity), capacity, width, debt)
+    drawn = tables.bar(min(available, capacity), capacity, width, debt)
     assert len(drawn.plain) == width + (debt + 1 if debt else 0)
 
 
@@ -375,7 +377,7 @@ def test_bars_are_as_wide_as_told(available: int, capacity: int, width: int, deb
 def test_it_runs_on_a_file_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'demo.db'}"
     clock = ManualClock()
-    monkeypatch.setattr(command, "_choose_clock", lambda fast: (clock, at_once(clock)))
+    monkeypatch.setattr(command, "_choose_clock", lambda fast: (clock, clock.advance))
     result = demo("--url", url, "--seconds", "3", "--seed", "1")
     assert result.exit_code == 0, result.output
     assert url in result.stdout
@@ -411,7 +413,7 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
                 signal.raise_signal(signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
-        assert not play(run, at_once(clock), 100, frame)
+        assert not play(run, clock.advance, 100, frame)
         assert signal.getsignal(signal.SIGINT) is before
         assert run.elapsed_ms < 12_000
         result = results.judge_run(run, limiter, 1)
@@ -419,17 +421,30 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
 
 
 def test_an_interrupted_command_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zae_limiter.cli.demo.views.PlainView.run", lambda view, until: False)
+    monkeypatch.setattr("zae_limiter.cli.demo.views.play", lambda *run: False)
     result = demo("--fast", "--seed", "1")
     assert result.exit_code == 130
     assert "books balance" in result.stdout
 
 
-def test_real_time_waits_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_waits_exactly_until_something_is_due() -> None:
+    clock = ManualClock()
     slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    clock = ManualClock(1_000)
-    in_real_time(clock)(1_250)
-    in_real_time(clock)(900)
-    assert slept == [0.25, 0.0]
-    assert command._choose_clock(False)[0].now_ms() > 1_700_000_000_000
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds)
+
+    with SyncRepository("memory://", clock=clock) as repository:
+        limiter = SyncRateLimiter(repository)
+        scenario.install(limiter)
+        assert play(Simulation(limiter, clock, 1, 3), sleep, 250, lambda: None)
+    assert min(slept) > 0
+    assert max(slept) <= 0.25
+    assert sum(slept) == pytest.approx(3)
+
+
+def test_real_time_waits_for_real() -> None:
+    clock, sleep = command._choose_clock(False)
+    assert sleep is time.sleep
+    assert clock.now_ms() > 1_700_000_000_000

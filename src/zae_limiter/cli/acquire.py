@@ -1,19 +1,25 @@
-"""``zae-limiter acquire`` and ``available``: try a limit from the shell."""
+"""``zae-limiter acquire``, ``available`` and ``explain``: try a limit, and see which limits decide and why."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ..core.config import SOURCES
+from ..core.errors import spell_duration
 from ..core.limit import Limit
-from .arguments import amount_option, limit_option
+from ..core.names import DEFAULT_RESOURCE
+from ..core.reports import LevelStatus
+from .arguments import amount_option, limit_option, spell_rate
 from .commands import Command, Shell
 from .grid import Cell, Grid
-from .output import note
+from .output import print_text
 
 if TYPE_CHECKING:
-    from ..sync import SyncLease
+    from ..sync import SyncRateLimiter
 
 
 @click.command(cls=Command)
@@ -45,24 +51,19 @@ def acquire(
     Exit codes: 0 granted, 3 not yet (the message says when), 4 never (above the capacity),
     5 the store is unavailable, 2 invalid input.
 
-    \b
     Examples:
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500 --adjust tpm:+1500
       zae-limiter acquire key-1 gpt-4 -c rpm:1 --max-wait 10 && ./call-the-model
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
     """
-    with shell.limiter() as limiter:
-        with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait) as lease:
-            if adjustment:
-                lease.adjust(adjustment)
-        left = lease.available
-        if adjustment and not lease.degraded:
-            left = limiter.available(entity_id, resource, limits or None)
-    _show_result(shell, entity_id, resource, lease, left)
-
-
-def _show_result(shell: Shell, entity_id: str, resource: str, lease: SyncLease, left: dict[str, int]) -> None:
+    limiter = shell.limiter()
+    with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait) as lease:
+        if adjustment:
+            lease.adjust(adjustment)
+    left = lease.available
+    if adjustment and not lease.degraded:
+        left = limiter.available(entity_id, resource, limits or None)
     data = {
         "granted": True,
         "degraded": lease.degraded,
@@ -74,14 +75,12 @@ def _show_result(shell: Shell, entity_id: str, resource: str, lease: SyncLease, 
     }
     answer = f"Granted to {entity_id} on {resource}."
     rows = [(name, amount, left.get(name)) for name, amount in lease.consumed.items()]
-    table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
-    shell.show(data, answer if lease.degraded else table)
-    if shell.as_json:
-        return
-    for warning in shell.warnings:
-        note(warning)
     if lease.degraded:
-        note("granted without checking limits, because the store is unavailable and the policy is allow.")
+        unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
+        shell.show(data, answer, *shell.warnings, unchecked)
+    else:
+        table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
+        shell.show(data, table, *shell.warnings)
 
 
 @click.command(cls=Command)
@@ -93,11 +92,121 @@ def available(shell: Shell, entity_id: str, resource: str, limits: list[Limit]) 
 
     Of each limit the least over all levels that an acquire would charge.
 
-    \b
     Example:
       zae-limiter available key-1 gpt-4
     """
-    with shell.limiter() as limiter:
-        left = limiter.available(entity_id, resource, limits or None)
+    left = shell.limiter().available(entity_id, resource, limits or None)
     data = {"entity_id": entity_id, "resource": resource, "available": left}
     shell.show(data, Grid(("limit", "left"), list(left.items())))
+
+
+class ExplainedLevel(NamedTuple):
+    """One entity of the chain: its limits in force, their source, and the sources that they hide."""
+
+    entity_id: str
+    source: str
+    hides: list[str]
+    limits: list[LevelStatus]
+
+
+@click.command(cls=Command)
+@click.argument("entity_id")
+@click.argument("resource")
+@amount_option("--consume", "-c", "cost", help="What a call would cost; may be repeated.")
+@limit_option()
+def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit]) -> None:
+    """Show which limits decide, and why.
+
+    Level by level: where the limits come from, what is left, and when a cost fits.
+
+    Limits come from the most specific level that has any: entity (for this resource), entity_default (the entity,
+    for all resources), resource, system. With cascade the entities above are charged too. Without a cost it says when
+    one more of each limit fits.
+
+    Examples:
+      zae-limiter explain key-1 gpt-4
+      zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
+    """
+    limiter = shell.limiter()
+    statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None)
+    levels = [
+        ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
+        for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
+    ]
+    remarks = _find_remarks(limiter, entity_id, {level.entity_id for level in levels})
+    waits = [status.retry_after_seconds for status in statuses]
+    wait = None if None in waits else max(filter(None, waits), default=0.0)
+    data = {
+        "entity_id": entity_id,
+        "resource": resource,
+        "cost": cost,
+        "fits_in_seconds": wait,
+        "levels": [{**level._asdict(), "limits": [status.as_dict() for status in level.limits]} for level in levels],
+        "remarks": remarks,
+    }
+    shell.show(data, _grid(levels, "fits" if cost else "one more"), *remarks)
+    if not shell.as_json:
+        click.echo()
+        print_text(_verdict(statuses, wait, cost))
+
+
+def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[str, int]) -> str:
+    """Return the answer in one sentence; ``wait`` is None for a cost that never fits."""
+    asked = ", ".join(f"{name} {amount:,}" for name, amount in cost.items()) or "One more of each limit"
+    if wait == 0:
+        return f"{asked} fits now."
+    late = next(status for status in statuses if status.retry_after_seconds == wait)
+    where = f"{late.limit_name} of {late.entity_id}"
+    if wait is None:
+        return f"{asked} never fits: above the maximum {late.limit.capacity:,} of {where}."
+    return f"{asked} fits in {spell_duration(wait)}, when {where} has refilled."
+
+
+def _hidden_sources(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
+    """Return the less specific levels that also have limits, which do not apply."""
+    stored = {
+        "entity": limiter.get_limits(entity_id, resource),
+        "entity_default": limiter.get_limits(entity_id, DEFAULT_RESOURCE),
+        "resource": limiter.get_resource_defaults(resource),
+        "system": limiter.get_system_defaults()[0],
+    }
+    below = SOURCES[SOURCES.index(source) + 1 :] if source in SOURCES else SOURCES
+    return [name for name in below if stored[name]]
+
+
+def _find_remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> list[str]:
+    """Return remarks on unknown entities and on parents that are not charged."""
+    entity = limiter.get_entity(entity_id)
+    if entity is None:
+        return [f"{entity_id} was never created: defaults apply, and no parent is charged."]
+    remarks = []
+    while entity is not None and entity.parent_id is not None:
+        if not entity.cascade:
+            remarks.append(f"{entity.parent_id} is not charged: {entity.id} does not cascade.")
+            break
+        if entity.parent_id not in charged:
+            remarks.append(f"{entity.parent_id} is not charged: no limits are stored for it at any level.")
+        entity = limiter.get_entity(entity.parent_id)
+    return remarks
+
+
+def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
+    rows: list[tuple[object, ...]] = []
+    for level in levels:
+        over = f" (over {', '.join(level.hides)})" if level.hides else ""
+        names: tuple[object, object] = (Cell(level.entity_id, "bold"), f"{level.source}{over}")
+        for status in level.limits:
+            limit = (status.limit_name, spell_rate(status.limit), status.limit.capacity)
+            rows.append((*names, *limit, status.available, _fit_cell(status)))
+            names = ("", "")
+    return Grid(("level", "limits from", "limit", "rate", "burst", "left", fitting), rows)
+
+
+def _fit_cell(status: LevelStatus) -> Cell:
+    if not status.requested:
+        return Cell("-", "dim")
+    if status.retry_after_seconds is None:
+        return Cell("never", "bold red")
+    if status.exceeded:
+        return Cell(f"in {spell_duration(status.retry_after_seconds)}", "yellow")
+    return Cell("now", "green")

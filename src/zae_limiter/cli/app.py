@@ -19,7 +19,7 @@ from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
     "See it work": {"demo": "demo.command:demo"},
-    "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "explain:explain"},
+    "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "acquire:explain"},
     "Set limits": {"entity": "entity:entity", "resource": "defaults:resource", "system": "defaults:system"},
     "Manage the store": {
         "create-table": "deploy:create_table",
@@ -28,16 +28,16 @@ SECTIONS: dict[str, dict[str, str]] = {
         "top": "top:top",
         "audit": "audit:audit",
         "status": "status:status",
-        "check": "versions:check",
-        "version": "versions:version",
+        "check": "status:check",
+        "version": "status:version",
     },
     "Run it on AWS": {
         "deploy": "deploy:deploy",
         "list": "deploy:list_limiters",
-        "upgrade": "versions:upgrade",
+        "upgrade": "status:upgrade",
         "delete": "deploy:delete",
-        "cfn-template": "template:cfn_template",
-        "lambda-export": "template:lambda_export",
+        "cfn-template": "deploy:cfn_template",
+        "lambda-export": "deploy:lambda_export",
     },
     "A local AWS": {"local": "local:local"},
     "Shell completion": {"completion": "app:completion"},
@@ -115,7 +115,6 @@ def completion(shell: Shell, shell_name: str) -> None:
     Load it where the shell starts: in ~/.bashrc, in ~/.zshrc after compinit, or as a file of fish. It needs bash 4.4 or
     newer.
 
-    \b
     Examples:
       eval "$(zae-limiter completion bash)"
       eval "$(zae-limiter completion zsh)"

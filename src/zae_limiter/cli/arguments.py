@@ -4,6 +4,7 @@ NAME:RATE             tpm:100000              100000 a minute
 NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
 NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
+KEY=VALUE             plan=pro                metadata and tags
 2026-11-16T12:00:00Z  RFC 3339, with its time zone
 2026-11-16            midnight UTC
 24h, 7d, 30min        so long ago
@@ -14,13 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 import click
 
 from ..core.errors import ValidationError
 from ..core.limit import Limit
 from .grid import Grid
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _LIMIT_FORMS = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
@@ -62,6 +66,14 @@ def parse_amount(text: str) -> tuple[str, int]:
     if not name or not re.fullmatch(f"[+-]?{_WHOLE}", amount):
         raise ValueError(f"{text!r} is not an amount; write NAME:NUMBER, e.g. rpm:1 or tpm:500")
     return name, int(amount)
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Return a key and its value. Raise `ValueError` for anything but ``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r} is not KEY=VALUE, e.g. plan=pro")
+    return key, value
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
@@ -106,51 +118,54 @@ def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
     return Grid(("limit", "rate", "burst"), rows, empty)
 
 
-class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """What ``parse`` makes of a text. Its `ValueError` is the message of a usage error."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(f"{error}.", param, ctx)
-
-
-def limit_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def limit_option(*, required: bool = False) -> Decorator:
     """Return the option ``-l``, which takes limits."""
-    return click.option(
-        "--limit",
-        "-l",
-        "limits",
-        type=_Parsed("limit", parse_limit),
-        multiple=True,
-        required=required,
-        metavar="LIMIT",
-        help="NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
-        "tpm:10000/min:15000, jobs:10/30s.",
+    help = (
+        "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
+        "tpm:10000/min:15000, jobs:10/30s."
+    )
+    return _parsed_option(
+        parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help
     )
 
 
-def amount_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def amount_option(*names: str, **settings: Any) -> Decorator:
     """Return an option that collects ``NAME:AMOUNT`` in a dict."""
-    kind = _Parsed("amount", parse_amount)
-    return click.option(*names, type=kind, multiple=True, metavar="NAME:AMOUNT", callback=_collect, **settings)
+
+    def collect(ctx: click.Context, param: click.Parameter, amounts: Sequence[tuple[str, int]]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, amount in amounts:
+            if name in found:
+                raise click.BadParameter(f"{name!r} is passed twice.", ctx, param)
+            found[name] = amount
+        return found
+
+    return _parsed_option(parse_amount, *names, multiple=True, metavar="NAME:AMOUNT", callback=collect, **settings)
 
 
-def _collect(ctx: click.Context, param: click.Parameter, amounts: Sequence[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, amount in amounts:
-        if name in found:
-            raise click.BadParameter(f"{name!r} is passed twice.", ctx, param)
-        found[name] = amount
-    return found
+def pairs_option(*names: str, help: str) -> Decorator:
+    """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
+    settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}
+    return _parsed_option(parse_pair, *names, callback=lambda ctx, param, pairs: dict(pairs) or None, **settings)
 
 
-def moment_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def moment_option(*names: str, help: str) -> Decorator:
     """Return an option that takes a moment."""
-    kind = _Parsed("moment", lambda text: parse_moment(text, datetime.now(UTC)))
-    return click.option(*names, type=kind, metavar="WHEN", **settings)
+    return _parsed_option(lambda text: parse_moment(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
+
+
+def _parsed_option(parse: Callable[[str], object], *names: str, **settings: Any) -> Decorator:
+    """Return an option that takes what ``parse`` makes of a text; its `ValueError` becomes a usage error."""
+
+    def convert(text: str) -> object:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.") from None
+
+    return click.option(*names, type=convert, **settings)
+
+
+def combine(*options: Decorator) -> Decorator:
+    """Return a decorator that adds all the options to a command, in this order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)

@@ -11,14 +11,13 @@ from ..core.values import AuditEvent
 from .arguments import spell_limit
 from .commands import Group, Shell
 from .grid import Grid
-from .output import note, to_jsonable
+from .output import to_jsonable
 
 
 @click.group(cls=Group)
 def audit() -> None:
     """The log of changes to entities, limits and namespaces.
 
-    \b
     Examples:
       zae-limiter audit list key-1
       zae-limiter audit list --system
@@ -45,7 +44,6 @@ def list_events(
 
     Of an entity, or of the system, a resource or a namespace.
 
-    \b
     Examples:
       zae-limiter audit list key-1
       zae-limiter audit list --resource gpt-4 --most 10
@@ -60,16 +58,14 @@ def list_events(
     subjects = [subject for subject in named if subject is not None]
     if len(subjects) != 1:
         raise click.UsageError("Pass one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
-    with shell.repository() as repository:
-        events = repository.get_audit_events(subjects[0], most, before)
+    events = shell.repository().get_audit_events(subjects[0], most, before)
     rows = [
         (e.timestamp.replace("T", " ").removesuffix("Z")[:19], e.action, e.principal, e.resource, _spell_details(e))
         for e in events
     ]
     headers = ("when", "what", "who", "resource", "details")
-    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."))
-    if len(events) == most and not shell.as_json:
-        note(f"there may be more: --before {events[-1].event_id}")
+    more = [f"there may be more: --before {events[-1].event_id}"] if len(events) == most else []
+    shell.show(events, Grid(headers, rows, f"No changes of {subjects[0]} have been recorded."), *more)
 
 
 def _spell_details(event: AuditEvent) -> str:

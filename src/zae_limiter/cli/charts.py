@@ -74,17 +74,14 @@ def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str)
     for number, series in enumerate(group_series(snapshots)):
         if number:
             click.echo()
-        print_text(_title(series, subject), "bold" if coloured else "")
+        first, last = (spell_window(start, series.window_type) for start in (series.starts[0], series.starts[-1]))
+        when = first if first == last else f"{first} to {last}"
+        title = f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {sum(series.consumed):,}"
+        print_text(title, "bold" if coloured else "")
         drawn = _draw(plotext, series, width)
         text = drawn if coloured else plotext.uncolorize(drawn)
         for line in text.splitlines():
             click.echo(encodable(line.rstrip()))
-
-
-def _title(series: Series, subject: str) -> str:
-    first, last = (spell_window(start, series.window_type) for start in (series.starts[0], series.starts[-1]))
-    when = first if first == last else f"{first} to {last}"
-    return f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {sum(series.consumed):,}"
 
 
 def _draw(plotext: Any, series: Series, width: int) -> str:

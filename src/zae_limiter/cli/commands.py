@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import inspect
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -40,9 +40,8 @@ class Shell:
     warnings: list[str] = field(default_factory=list)
     """What the library has logged, for the command to tell where it matters."""
 
-    @contextmanager
-    def repository(self) -> Iterator[SyncRepository]:
-        """Open the store for the length of a block. Raise `UsageError` if none was given."""
+    def repository(self) -> SyncRepository:
+        """Open the store until the command ends. Raise `UsageError` if none was given."""
         from ..sync import SyncRepository
 
         url = self.url
@@ -59,29 +58,29 @@ class Shell:
         if url is not None and not self.as_json:
             _note_store(url)
         logger, collector = logging.getLogger("zae_limiter"), _Collector(self.warnings)
-        with repository:
-            logger.addHandler(collector)
-            try:
-                yield repository
-            finally:
-                logger.removeHandler(collector)
+        context = click.get_current_context()
+        context.with_resource(repository)
+        context.call_on_close(lambda: logger.removeHandler(collector))
+        logger.addHandler(collector)
+        return repository
 
-    @contextmanager
-    def limiter(self) -> Iterator[SyncRateLimiter]:
-        """Open a limiter over the store for the length of a block."""
+    def limiter(self) -> SyncRateLimiter:
+        """Open a limiter over the store until the command ends."""
         from ..sync import SyncRateLimiter
 
-        with self.repository() as repository:
-            yield SyncRateLimiter(repository)
+        return SyncRateLimiter(self.repository())
 
-    def show(self, data: object, text: Grid | str) -> None:
-        """Print a result: ``data`` as JSON if that was requested, else ``text``."""
+    def show(self, data: object, text: Grid | str, *notes: str) -> None:
+        """Print a result: ``data`` as JSON if that was requested, else ``text`` and the notes on it."""
         if self.as_json:
             print_json(data)
-        elif isinstance(text, Grid):
+            return
+        if isinstance(text, Grid):
             print_grid(text)
         else:
             click.echo(drop_double_stop(text))
+        for each in notes:
+            note(each)
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask on stderr, unless ``yes`` is the answer already. Raise `ClickException` unless it is yes."""
@@ -148,6 +147,8 @@ class _WithStoreOptions(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += _STORE_OPTIONS
+        # \b keeps click from wrapping the lines of examples.
+        self.help = inspect.cleandoc(self.help or "").replace("\n\nExample", "\n\n\b\nExample")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options first."""

@@ -11,14 +11,12 @@ from ..core.values import OnUnavailable
 from .arguments import limit_option, limits_grid, spell_limit
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Cell, Grid
-from .output import note
 
 
 @click.group(cls=Group)
 def system() -> None:
     """Default limits for all entities and resources without limits of their own.
 
-    \b
     Examples:
       zae-limiter system set-defaults -l rpm:1000/min -l tpm:100000 --on-unavailable block
       zae-limiter system get-defaults
@@ -36,25 +34,22 @@ def system() -> None:
 def set_system_defaults(shell: Shell, limits: list[Limit], on_unavailable: str | None, principal: str | None) -> None:
     """Set the system defaults, in place of those before.
 
-    \b
     Example:
       zae-limiter system set-defaults -l rpm:1000/min -l tpm:100000/min --on-unavailable allow
     """
-    with shell.repository() as repository:
-        repository.set_system_defaults(limits, on_unavailable, principal)
-        _show(shell, *repository.get_system_defaults())
+    repository = shell.repository()
+    repository.set_system_defaults(limits, on_unavailable, principal)
+    _show(shell, *repository.get_system_defaults())
 
 
 @system.command("get-defaults")
 def get_system_defaults(shell: Shell) -> None:
     """Show the system defaults.
 
-    \b
     Example:
       zae-limiter system get-defaults
     """
-    with shell.repository() as repository:
-        _show(shell, *repository.get_system_defaults())
+    _show(shell, *shell.repository().get_system_defaults())
 
 
 @system.command("delete-defaults")
@@ -63,28 +58,24 @@ def get_system_defaults(shell: Shell) -> None:
 def delete_system_defaults(shell: Shell, yes: bool, principal: str | None) -> None:
     """Delete the system defaults.
 
-    \b
     Example:
       zae-limiter system delete-defaults --yes
     """
     shell.confirm("Delete the system defaults?", yes)
-    with shell.repository() as repository:
-        repository.delete_system_defaults(principal)
+    shell.repository().delete_system_defaults(principal)
     shell.show({"limits": [], "on_unavailable": None}, "Deleted the system defaults.")
 
 
 def _show(shell: Shell, limits: list[Limit], policy: OnUnavailable | None) -> None:
     data = {"limits": limits, "on_unavailable": policy}
-    shell.show(data, limits_grid(limits, "There are no system defaults."))
-    if policy is not None and not shell.as_json:
-        note(f"when the store is unavailable, calls are {policy.value}ed.")
+    notes = [] if policy is None else [f"when the store is unavailable, calls are {policy.value}ed."]
+    shell.show(data, limits_grid(limits, "There are no system defaults."), *notes)
 
 
 @click.group(cls=Group)
 def resource() -> None:
     """Resources (models, endpoints) and their default limits.
 
-    \b
     Examples:
       zae-limiter resource set-defaults gpt-4 -l rpm:500/min -l tpm:50000/min
       zae-limiter resource list
@@ -101,12 +92,10 @@ def set_resource_defaults(shell: Shell, name: str, limits: list[Limit], principa
 
     They hold for every entity that has none of its own.
 
-    \b
     Example:
       zae-limiter resource set-defaults gpt-4 -l rpm:500/min -l tpm:50000/min:80000
     """
-    with shell.repository() as repository:
-        repository.set_resource_defaults(name, limits, principal)
+    shell.repository().set_resource_defaults(name, limits, principal)
     shell.show({"resource": name, "limits": limits}, limits_grid(limits))
 
 
@@ -115,12 +104,10 @@ def set_resource_defaults(shell: Shell, name: str, limits: list[Limit], principa
 def get_resource_defaults(shell: Shell, name: str) -> None:
     """Show the limits stored for a resource.
 
-    \b
     Example:
       zae-limiter resource get-defaults gpt-4
     """
-    with shell.repository() as repository:
-        limits = repository.get_resource_defaults(name)
+    limits = shell.repository().get_resource_defaults(name)
     shell.show({"resource": name, "limits": limits}, limits_grid(limits, f"{name} has no limits of its own."))
 
 
@@ -131,13 +118,11 @@ def get_resource_defaults(shell: Shell, name: str) -> None:
 def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     """Let the system defaults apply to a resource again.
 
-    \b
     Example:
       zae-limiter resource delete-defaults gpt-4 --yes
     """
     shell.confirm(f"Delete the limits of resource {name!r}?", yes)
-    with shell.repository() as repository:
-        repository.delete_resource_defaults(name, principal)
+    shell.repository().delete_resource_defaults(name, principal)
     shell.show({"resource": name, "limits": []}, f"Deleted the limits of {name}.")
 
 
@@ -145,13 +130,12 @@ def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str 
 def list_resources(shell: Shell) -> None:
     """List resources with limits of their own.
 
-    \b
     Example:
       zae-limiter resource list
     """
-    with shell.repository() as repository:
-        names = repository.list_resources_with_defaults()
-        limits = {name: repository.get_resource_defaults(name) for name in names}
+    repository = shell.repository()
+    names = repository.list_resources_with_defaults()
+    limits = {name: repository.get_resource_defaults(name) for name in names}
     rows = [(name, ", ".join(map(spell_limit, limits[name]))) for name in names]
     found = [{"resource": name, "limits": limits[name]} for name in names]
     shell.show(found, Grid(("resource", "limits"), rows, "No resource has limits of its own."))
@@ -167,7 +151,6 @@ def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: 
 
     Every entity with a bucket for the resource is a line, the busiest first; the last line is all of them together.
 
-    \b
     Examples:
       zae-limiter resource capacity gpt-4 --limit tpm
       zae-limiter resource capacity gpt-4 --limit tpm --parents-only
@@ -175,8 +158,7 @@ def capacity(shell: Shell, name: str, limit_argument: str | None, limit_option: 
     given = [limit for limit in (limit_argument, limit_option) if limit is not None]
     if len(given) != 1:
         raise click.UsageError("Pass the limit once, e.g. --limit tpm.")
-    with shell.limiter() as limiter:
-        found = limiter.get_resource_capacity(name, given[0], parents_only)
+    found = shell.limiter().get_resource_capacity(name, given[0], parents_only)
     busiest_first = sorted(found.entities, key=lambda each: (-each.utilization_pct, each.entity_id))
     rows: list[tuple[object, ...]] = [
         (each.entity_id, each.available, each.capacity, f"{each.utilization_pct:.1f} %") for each in busiest_first

@@ -1,9 +1,11 @@
-"""Stacks on AWS: ``zae-limiter deploy``, ``delete`` and ``list``, and ``create-table`` for a table without one."""
+"""Stacks on AWS: ``zae-limiter deploy``, ``delete``, ``list``, their parts for other tools, and ``create-table``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,19 +13,78 @@ import click
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.reports import StackOptions
+from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
-from .output import note
 from .progress import show_events
-from .stack_flags import merge_options, parse_tags, stack_flags
 
 if TYPE_CHECKING:
     from ..aws.calls import Aws
     from ..aws.events import Event
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_force_option = click.option("--force", "-f", is_flag=True, help="Overwrite an existing file.")
+_SWITCHES = (
+    ("--aggregator/--no-aggregator", "enable_aggregator", "Count usage in a Lambda function."),
+    ("--alarms/--no-alarms", "enable_alarms", "CloudWatch alarms."),
+    ("--audit-archival/--no-audit-archival", "enable_audit_archival", "Keep expired audit events in S3."),
+    ("--enable-tracing/--disable-tracing", "enable_tracing", "Trace the function with X-Ray."),
+    ("--iam/--no-iam", "create_iam", "Create IAM policies, and the role of the function."),
+    ("--create-iam-roles/--no-iam-roles", "create_iam_roles", "Create roles for apps, admins and readers."),
+    (
+        "--enable-deletion-protection/--disable-deletion-protection",
+        "enable_deletion_protection",
+        "Protect the table against deletion.",
+    ),
+)
+_NUMBERS = (
+    ("--usage-retention-days", "Days for which usage snapshots are kept."),
+    ("--audit-retention-days", "Days for which audit events stay in the table."),
+    ("--pitr-recovery-days", "Days of point-in-time recovery, 0 for none."),
+    ("--log-retention-days", "Days for which the function's log is kept."),
+    ("--lambda-timeout", "Seconds the function may take for a batch."),
+    ("--lambda-memory", "Its memory in MB."),
+    ("--lambda-duration-threshold-pct", "Alarm when it takes this percentage of its timeout."),
+    ("--audit-archive-glacier-days", "Days until archived events move to Glacier."),
+)
+_TEXTS = (
+    ("--snapshot-windows", "LIST", "Windows of usage: hourly, daily, monthly."),
+    ("--alarm-sns-topic", "ARN", "The SNS topic for alarms; '' for none."),
+    ("--permission-boundary", "ARN", "The permission boundary of all roles; '' for none."),
+    ("--role-name-format", "FORMAT", "Name format of roles, e.g. 'team-{}'; '' for the plain names."),
+    ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
+    ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
+)
+_USUAL = {field.name: field.default for field in fields(StackOptions)}
+"""The values of a new stack. Options whose value is None can be nothing, which the command line says as 0 or ''."""
+
+
+def _help(flag: str, text: str) -> str:
+    """Return the help of an option, with the default of a new stack."""
+    usual = _USUAL[flag.removeprefix("--").replace("-", "_")]
+    if usual is None:
+        return text
+    return f"{text}  [{('off', 'on')[usual] if isinstance(usual, bool) else usual}]"
+
+
+_stack_flags = combine(
+    *(click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES),
+    *(click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS),
+    *(click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS),
+    pairs_option("--tag", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."),
+)
+"""An option per field of `StackOptions`; those that are not passed are None and keep their values."""
+
+
+def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
+    """Return the options with those that were passed. 0 and '' clear optional ones."""
+    passed = {field: value for field, value in given.items() if value is not None}
+    cleared = {field: None for field, value in passed.items() if not value and _USUAL[field] is None}
+    return replace(present, **passed | cleared)
+
 
 @click.command(cls=Command)
-@stack_flags
+@_stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
@@ -32,7 +93,6 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     It holds the table, the function that counts usage, alarms and policies. On an existing stack, options that you do
     not pass keep their values. Repeating a deployment changes nothing, and an interrupted one can be rerun.
 
-    \b
     Examples:
       zae-limiter deploy --name my-app --region us-east-1
       zae-limiter deploy --name my-app --no-aggregator --no-alarms
@@ -41,6 +101,7 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
       zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1
     """
     from ..aws import deployment
+    from ..sync import SyncRepository
 
     name = _require_name(shell)
     names.namespace(shell.namespace)
@@ -50,20 +111,19 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
         with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
             done = deployment.deploy(aws, name, options, progress=_event_printer(tell), wait=wait, adopt=adopt)
             if wait:
-                _register(shell, aws.region)
+                with SyncRepository(name=name, region=aws.region, endpoint_url=shell.endpoint_url) as repository:
+                    repository.register_namespace(shell.namespace)
     endpoint = f" --endpoint-url {shlex.quote(shell.endpoint_url)}" if shell.endpoint_url else ""
     place = f"--name {done.name} --region {done.region}{endpoint}"
     if wait:
         code = {} if done.code is None else {"aggregator code": done.code}
         stack = f"{done.name} in {done.region}, {done.stack}"
-        shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}))
-        following = f"zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+        following = f"next: zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
+        shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}), following)
     else:
         state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
-        shell.show(done._asdict(), f"The stack {done.name} is {state}.")
-        following = f"zae-limiter deploy {place}  (completes the deployment)"
-    if not shell.as_json:
-        note(f"next: {following}")
+        following = f"next: zae-limiter deploy {place}  (completes the deployment)"
+        shell.show(done._asdict(), f"The stack {done.name} is {state}.", following)
 
 
 @click.command(cls=Command)
@@ -73,7 +133,6 @@ def delete(shell: Shell, yes: bool) -> None:
 
     Table, limits, usage, audit events and their archive are lost for good. A protected table is refused.
 
-    \b
     Example:
       zae-limiter delete --name my-app --region us-east-1
     """
@@ -93,7 +152,6 @@ def delete(shell: Shell, yes: bool) -> None:
 def list_limiters(shell: Shell) -> None:
     """List the stacks of zae-limiter in a region.
 
-    \b
     Examples:
       zae-limiter list --region us-east-1
       zae-limiter list --json
@@ -122,21 +180,76 @@ def stack_style(status: str) -> str:
 
 @click.command(cls=Command)
 @click.option("--deletion-protection", is_flag=True, help="Protect the table against deletion.")
-@click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, help="A tag; may be repeated.")
-def create_table(shell: Shell, deletion_protection: bool, tags: tuple[str, ...]) -> None:
+@pairs_option("--tag", "tags", help="A tag; may be repeated.")
+def create_table(shell: Shell, deletion_protection: bool, tags: dict[str, str] | None) -> None:
     """Create the DynamoDB table of a store.
 
     An existing zae-limiter table is left as it is; any other table of that name is an error. Other stores need none.
 
-    \b
     Examples:
       zae-limiter create-table --name my-app --region us-east-1
       zae-limiter create-table --url "dynamodb://my-app?region=us-east-1" --tag team=ml
     """
-    with shell.repository() as repository:
-        repository.create_table(tags=parse_tags(tags), deletion_protection=deletion_protection)
-        name = repository.capabilities.name
+    repository = shell.repository()
+    repository.create_table(tags=tags, deletion_protection=deletion_protection)
+    name = repository.capabilities.name
     shell.show({"store": name, "ready": True}, f"The {name} store is ready.")
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, help="Write it to a file instead.")
+@_force_option
+def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
+    """Print the CloudFormation template.
+
+    The stack's name becomes the name of the table. The aggregator's code is not in it: see lambda-export.
+
+    Examples:
+      zae-limiter cfn-template > template.yaml
+      zae-limiter cfn-template --output template.yaml --force
+    """
+    from ..aws import template
+
+    text = template.read_template()
+    if output is None:
+        shell.show({"template": text}, text.rstrip("\n"))
+        return
+    _write(output, text.encode(), force)
+    shell.show({"path": str(output), "bytes": len(text.encode())}, f"The template is in {output}.")
+
+
+@click.command(cls=Command)
+@click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
+@_force_option
+def lambda_export(shell: Shell, output: Path, force: bool) -> None:
+    """Write the aggregator's Lambda package.
+
+    The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows.
+
+    Examples:
+      zae-limiter lambda-export --output lambda.zip
+      zae-limiter lambda-export --output lambda.zip --force --json
+    """
+    from ..aws import package
+
+    content = package.build()
+    _write(output, content, force)
+    digest = package.sha256(content)
+    shell.show(
+        {"path": str(output), "bytes": len(content), "code_sha256": digest},
+        f"The Lambda package is in {output}: {len(content):,} bytes, CodeSha256 {digest}.",
+    )
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    """Write a file. Raise `BadParameter` if it exists, unless ``force`` is True."""
+    try:
+        with path.open("wb" if force else "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise click.BadParameter(f"{path} already exists; --force overwrites it", param_hint="--output") from None
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--output") from None
 
 
 def _require_name(shell: Shell) -> str:
@@ -169,11 +282,3 @@ def _event_printer(tell: Callable[[str], object]) -> Callable[[Event], object]:
         tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
 
     return print_event
-
-
-def _register(shell: Shell, region: str) -> None:
-    """Register the namespace of the store options."""
-    from ..sync import SyncRepository
-
-    with SyncRepository(name=shell.stack_name, region=region, endpoint_url=shell.endpoint_url) as repository:
-        repository.register_namespace(shell.namespace)

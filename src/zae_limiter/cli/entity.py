@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import BucketState
 from ..core.values import Entity
-from .arguments import limit_option, limits_grid, spell_limit, spell_rate
+from .arguments import limit_option, limits_grid, pairs_option, spell_limit, spell_rate
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
 from .output import note
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 def entity() -> None:
     """Entities (API keys, projects, tenants), their limits and buckets.
 
-    \b
     Examples:
       zae-limiter entity create acme
       zae-limiter entity create key-1 --parent acme --cascade
@@ -35,17 +34,7 @@ def entity() -> None:
     """
 
 
-def _metadata(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str] | None:
-    pairs = [text.partition("=") for text in texts]
-    for text, (name, equals, _) in zip(texts, pairs, strict=True):
-        if not name or not equals:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE, e.g. plan=pro.", ctx, param)
-    return {name: value for name, _, value in pairs} or None
-
-
-metadata_option = click.option(
-    "--metadata", "-m", multiple=True, metavar="KEY=VALUE", callback=_metadata, help="Stored with it; may be repeated."
-)
+metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be repeated.")
 
 
 @entity.command()
@@ -58,13 +47,11 @@ metadata_option = click.option(
 def create(shell: Shell, **fields: Any) -> None:
     """Create an entity.
 
-    \b
     Examples:
       zae-limiter entity create acme --display-name "Acme Inc." -m plan=pro
       zae-limiter entity create key-1 --parent acme --cascade
     """
-    with shell.repository() as repository:
-        made = repository.create_entity(**fields)
+    made = shell.repository().create_entity(**fields)
     shell.show(made, _entity_facts(made))
 
 
@@ -80,7 +67,6 @@ def create(shell: Shell, **fields: Any) -> None:
 def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> None:
     """Change an entity; what is not given stays as it is.
 
-    \b
     Examples:
       zae-limiter entity update key-1 --parent other-project
       zae-limiter entity update key-1 --no-cascade --expected-version 3
@@ -94,8 +80,7 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
         given["name"] = None
     if not given.keys() - {"expected_version", "principal"}:
         raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
-    with shell.repository() as repository:
-        new = repository.update_entity(entity_id, **given)
+    new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
 
@@ -104,19 +89,18 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
 def show(shell: Shell, entity_id: str) -> None:
     """Show an entity and its place in the hierarchy.
 
-    \b
     Example:
       zae-limiter entity show key-1
     """
-    with shell.repository() as repository:
-        found = repository.get_entity(entity_id)
-        if found is None:
-            raise EntityNotFoundError(entity_id)
-        path, step = [found.id], found.parent_id
-        while step is not None:
-            path.append(step)
-            parent = repository.get_entity(step)
-            step = None if parent is None else parent.parent_id
+    repository = shell.repository()
+    found = repository.get_entity(entity_id)
+    if found is None:
+        raise EntityNotFoundError(entity_id)
+    path, step = [found.id], found.parent_id
+    while step is not None:
+        path.append(step)
+        parent = repository.get_entity(step)
+        step = None if parent is None else parent.parent_id
     grid = _entity_facts(found)
     if len(path) > 2:
         grid = Grid((), [*grid.rows, ("path", " < ".join(path))])
@@ -130,13 +114,11 @@ def show(shell: Shell, entity_id: str) -> None:
 def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its limits and buckets.
 
-    \b
     Example:
       zae-limiter entity delete key-1 --yes
     """
     shell.confirm(f"Delete entity {entity_id!r} with its limits and buckets?", yes)
-    with shell.repository() as repository:
-        repository.delete_entity(entity_id, principal)
+    shell.repository().delete_entity(entity_id, principal)
     shell.show({"deleted": entity_id}, f"Deleted {entity_id}.")
 
 
@@ -145,12 +127,10 @@ def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> No
 def children(shell: Shell, entity_id: str) -> None:
     """List the entities right below one.
 
-    \b
     Example:
       zae-limiter entity children acme
     """
-    with shell.repository() as repository:
-        found = repository.get_children(entity_id)
+    found = shell.repository().get_children(entity_id)
     rows = [(child.id, child.name, child.cascade, child.version, child.created_at) for child in found]
     headers = ("entity", "name", "cascade", "version", "created")
     shell.show(found, Grid(headers, rows, f"{entity_id} has no children."))
@@ -176,13 +156,11 @@ def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit],
 
     They replace those it had for the same resource, and hide the defaults.
 
-    \b
     Examples:
       zae-limiter entity set-limits key-1 -l rpm:60/min
       zae-limiter entity set-limits key-1 -r gpt-4 -l rpm:60/min -l tpm:10000/min:15000
     """
-    with shell.repository() as repository:
-        repository.set_limits(entity_id, limits, resource, principal)
+    shell.repository().set_limits(entity_id, limits, resource, principal)
     shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
 
 
@@ -194,12 +172,10 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
 
     `explain` shows those in force, wherever they come from.
 
-    \b
     Example:
       zae-limiter entity get-limits key-1 -r gpt-4
     """
-    with shell.repository() as repository:
-        limits = repository.get_limits(entity_id, resource)
+    limits = shell.repository().get_limits(entity_id, resource)
     where = "all resources" if resource == DEFAULT_RESOURCE else resource
     data = {"entity_id": entity_id, "resource": resource, "limits": limits}
     shell.show(data, limits_grid(limits, f"{entity_id} has no limits of its own for {where}."))
@@ -213,13 +189,11 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
 def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
     """Let the defaults apply to an entity again.
 
-    \b
     Example:
       zae-limiter entity delete-limits key-1 -r gpt-4 --yes
     """
     shell.confirm(f"Delete the limits of {entity_id!r} for {resource}?", yes)
-    with shell.repository() as repository:
-        repository.delete_limits(entity_id, resource, principal)
+    shell.repository().delete_limits(entity_id, resource, principal)
     shell.show({"entity_id": entity_id, "resource": resource, "limits": []}, f"Deleted the limits of {entity_id}.")
 
 
@@ -231,16 +205,15 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """List entities with limits of their own.
 
-    \b
     Examples:
       zae-limiter entity list
       zae-limiter entity list -r gpt-4 --json
     """
-    with shell.repository() as repository:
-        resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
-        named = ((who, name) for name in resources for who in _entities(repository, name))
-        first = list(islice(named, most + 1))
-        found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
+    repository = shell.repository()
+    resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
+    named = ((who, name) for name in resources for who in _entities(repository, name))
+    first = list(islice(named, most + 1))
+    found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
     data = [{"entity_id": who, "resource": name, "limits": limits} for who, name, limits in found]
     rows = [(who, name, ", ".join(map(spell_limit, limits))) for who, name, limits in found]
     shell.show(data, Grid(("entity", "resource", "limits"), rows, "No entity has limits of its own."))
@@ -252,12 +225,10 @@ def list_entities(shell: Shell, resource: str | None, most: int) -> None:
 def list_resources(shell: Shell) -> None:
     """List resources that entities have limits for.
 
-    \b
     Example:
       zae-limiter entity list-resources
     """
-    with shell.repository() as repository:
-        found = repository.list_resources_with_entity_configs()
+    found = shell.repository().list_resources_with_entity_configs()
     rows = [(name, "every resource" if name == DEFAULT_RESOURCE else None) for name in found]
     shell.show(found, Grid(("resource", "meaning"), rows, "No entity has limits of its own."))
 
@@ -270,12 +241,10 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
 
     They are not refilled to now: `available` shows what is left.
 
-    \b
     Example:
       zae-limiter entity buckets key-1 -r gpt-4
     """
-    with shell.repository() as repository:
-        found = repository.get_buckets(entity_id, resource)
+    found = shell.repository().get_buckets(entity_id, resource)
     headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
     shell.show(found, Grid(headers, list(map(_bucket_row, found)), f"{entity_id} has not used anything yet."))
 
@@ -290,13 +259,11 @@ def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, princip
 
     This also repairs a damaged bucket.
 
-    \b
     Example:
       zae-limiter entity reset-bucket key-1 gpt-4 --yes
     """
     shell.confirm(f"Reset the bucket of {entity_id!r} on {resource} to full?", yes)
-    with shell.repository() as repository:
-        repository.reset_bucket(entity_id, resource, principal)
+    shell.repository().reset_bucket(entity_id, resource, principal)
     shell.show({"reset": {"entity_id": entity_id, "resource": resource}}, f"Reset {entity_id} on {resource}.")
 
 

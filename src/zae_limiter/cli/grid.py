@@ -30,11 +30,11 @@ class Grid:
     empty: str = "Nothing there."
     title: Cell | None = None
 
-    def without(self, header: str) -> Grid:
-        """Return the grid without a column."""
-        gone = self.headers.index(header)
-        headers, *rows = ((*row[:gone], *row[gone + 1 :]) for row in (self.headers, *self.rows))
-        return dataclasses.replace(self, headers=[str(each) for each in headers], rows=rows)
+    def without(self, *headers: str) -> Grid:
+        """Return the grid without some columns."""
+        kept = [place for place, header in enumerate(self.headers) if header not in headers]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return dataclasses.replace(self, headers=[self.headers[place] for place in kept], rows=rows)
 
 
 def facts(pairs: Mapping[str, object]) -> Grid:

@@ -13,7 +13,6 @@ from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duratio
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import Cell, facts, printable
-from .output import print_json
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ def local() -> None:
     It is ministack, installed once into an environment of its own. Every other command reaches it with
     --endpoint-url, or without any flag after `eval "$(zae-limiter local env)"`.
 
-    \b
     Examples:
       zae-limiter local up --name my-app
       eval "$(zae-limiter local env)"
@@ -60,7 +58,6 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
     With --name the limiter of that name is deployed there too, ready to be used. The first time, ministack is
     installed; to use an installed one, set $ZAE_LIMITER_MINISTACK.
 
-    \b
     Examples:
       zae-limiter local up
       zae-limiter local up --name my-app
@@ -107,7 +104,6 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
 def down(shell: Shell, purge: bool) -> None:
     """Stop it and discard everything in it.
 
-    \b
     Examples:
       zae-limiter local down
       zae-limiter local down --purge
@@ -129,7 +125,6 @@ def status(shell: Shell) -> None:
 
     The exit code is 5 if it is not running or does not answer.
 
-    \b
     Example:
       zae-limiter local status --json
     """
@@ -174,7 +169,6 @@ def status(shell: Shell) -> None:
 def logs(shell: Shell, follow: bool, count: int) -> None:
     """Show its log, of this run or of the last one.
 
-    \b
     Examples:
       zae-limiter local logs --lines 100
       zae-limiter local logs --follow
@@ -199,7 +193,6 @@ def env(shell: Shell, dialect: str | None) -> None:
 
     Then every command and every AWS SDK in that shell talks to the local AWS.
 
-    \b
     Examples:
       eval "$(zae-limiter local env)"
       zae-limiter local env --shell fish | source
@@ -209,10 +202,7 @@ def env(shell: Shell, dialect: str | None) -> None:
 
     running = lifecycle.require_running(home.find())
     settings = exports.variables(running.endpoint, shell.region or running.region)
-    if shell.as_json:
-        print_json(settings)
-        return
-    click.echo("\n".join(exports.lines(settings, dialect or exports.detect_shell())))
+    shell.show(settings, "\n".join(exports.lines(settings, dialect or exports.detect_shell())))
 
 
 def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Say) -> None:

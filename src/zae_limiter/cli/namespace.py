@@ -21,7 +21,6 @@ def namespace() -> None:
 
     A deleted namespace frees its name; its data stay until they are purged and can be recovered until then.
 
-    \b
     Examples:
       zae-limiter namespace register staging
       zae-limiter -N staging entity create key-1
@@ -36,12 +35,10 @@ def namespace() -> None:
 def register(shell: Shell, names: tuple[str, ...], principal: str | None) -> None:
     """Register namespaces; one that exists stays as it is.
 
-    \b
     Example:
       zae-limiter namespace register staging production
     """
-    with shell.repository() as repository:
-        found = repository.register_namespaces(names, principal)
+    found = shell.repository().register_namespaces(names, principal)
     shell.show(found, _grid(found))
 
 
@@ -49,12 +46,10 @@ def register(shell: Shell, names: tuple[str, ...], principal: str | None) -> Non
 def list_namespaces(shell: Shell) -> None:
     """List the namespaces in use.
 
-    \b
     Example:
       zae-limiter namespace list
     """
-    with shell.repository() as repository:
-        found = repository.list_namespaces()
+    found = shell.repository().list_namespaces()
     shell.show(found, _grid(found, "No namespace is registered yet."))
 
 
@@ -63,12 +58,10 @@ def list_namespaces(shell: Shell) -> None:
 def show(shell: Shell, name: str) -> None:
     """Show one namespace.
 
-    \b
     Example:
       zae-limiter namespace show staging
     """
-    with shell.repository() as repository:
-        found = repository.get_namespace(name)
+    found = shell.repository().get_namespace(name)
     shell.show(found, _facts(found))
 
 
@@ -81,13 +74,11 @@ def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
 
     It can be recovered until it is purged.
 
-    \b
     Example:
       zae-limiter namespace delete staging --yes
     """
     shell.confirm(f"Delete namespace {name!r}? It cannot be used until it is recovered.", yes)
-    with shell.repository() as repository:
-        found = repository.delete_namespace(name, principal)
+    found = shell.repository().delete_namespace(name, principal)
     shell.show(found, f"Deleted {name}. Its data are kept under the id {found.id}, to be recovered or purged.")
 
 
@@ -101,12 +92,10 @@ def recover(shell: Shell, namespace_id: str, principal: str | None) -> None:
 
     An id that starts with a hyphen goes after two hyphens: recover -- -2fK...
 
-    \b
     Example:
       zae-limiter namespace recover 4fJ2kQx0aZc
     """
-    with shell.repository() as repository:
-        found = repository.recover_namespace(namespace_id, principal)
+    found = shell.repository().recover_namespace(namespace_id, principal)
     shell.show(found, _facts(found))
 
 
@@ -119,12 +108,12 @@ def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> 
 
     An id that starts with a hyphen goes after two hyphens: purge --yes -- -2fK...
 
-    \b
     Example:
       zae-limiter namespace purge 4fJ2kQx0aZc
     """
     shell.confirm(f"Delete all data of {namespace_id} for good? This cannot be undone.", yes)
-    with shell.repository() as repository, show_count("purging", "records", quiet=shell.as_json) as progress:
+    repository = shell.repository()
+    with show_count("purging", "records", quiet=shell.as_json) as progress:
         count = repository.purge_namespace(namespace_id, principal, progress)
     done = f"Purged {namespace_id}, {spell_count(count, 'record')}."
     shell.show({"namespace_id": namespace_id, "purged": count}, done)
@@ -134,12 +123,10 @@ def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> 
 def orphans(shell: Shell) -> None:
     """List deleted namespaces whose data are still there.
 
-    \b
     Example:
       zae-limiter namespace orphans
     """
-    with shell.repository() as repository:
-        found = repository.list_orphan_namespaces()
+    found = shell.repository().list_orphan_namespaces()
     shell.show(found, _grid(found, "No deleted namespace has data left."))
 
 

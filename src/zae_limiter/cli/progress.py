@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -37,20 +37,15 @@ def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Yield a function that shows a growing count."""
-    if quiet:
-        yield lambda done: None
-        return
-    screen = open_console(err=True)
-    if screen.is_terminal:
-        with screen.status(f"{doing} ...") as status:
-            yield lambda done: status.update(f"{doing} ... {done:,} {things}")
-        return
+    in_place = not quiet and open_console(err=True).is_terminal
+    with show_events(doing, quiet=not in_place) as tell:
 
-    def print_count(done: int) -> None:
-        if done % _LINE_EVERY == 0:
-            click.echo(f"{doing} ... {done:,} {things}", err=True)
+        def show(done: int) -> None:
+            tell(f"{done:,} {things}")
+            if not quiet and not in_place and done % _LINE_EVERY == 0:
+                click.echo(f"{doing} ... {done:,} {things}", err=True)
 
-    yield print_count
+        yield show
 
 
 @contextmanager
@@ -58,45 +53,31 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
     """Yield callbacks that show the steps, the stack events and the record count of an upgrade."""
     from ..aws.upgrade.upgrade import UpgradeProgress
 
-    screen = open_console(err=True)
     if quiet:
         yield UpgradeProgress()
         return
-    if not screen.is_terminal:
-        yield _print_upgrade()
-        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    screen = open_console(err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def say(text: str) -> None:
-            bar.update(task, description=printable(text), completed=0, total=None)
-
-        def count(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield UpgradeProgress(say, _event_teller(say), count)
-
-
-def _print_upgrade() -> UpgradeProgress:
-    """Return callbacks that print a line per step and event, and every so many records."""
-    from ..aws.upgrade.upgrade import UpgradeProgress
-
+    bar = Progress(*columns, console=screen, transient=True)
+    task = bar.add_task("", total=None)
     next_line = _UPGRADE_LINE_EVERY
 
     def say(text: str) -> None:
-        click.echo(f"{printable(text)} ...", err=True)
+        bar.update(task, description=printable(text), completed=0, total=None)
+        if not screen.is_terminal:
+            click.echo(f"{printable(text)} ...", err=True)
+
+    def say_event(event: Event) -> None:
+        say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
 
     def count(done: int, total: int) -> None:
         nonlocal next_line
-        if done >= next_line:
+        bar.update(task, completed=done, total=total)
+        if done >= next_line and not screen.is_terminal:
             click.echo(f"{done:,} of about {total:,} records", err=True)
             next_line = done + _UPGRADE_LINE_EVERY
 
-    return UpgradeProgress(say, _event_teller(say), count)
-
-
-def _event_teller(say: Callable[[str], None]) -> Callable[[Event], None]:
-    return lambda event: say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
+    with bar if screen.is_terminal else nullcontext():
+        yield UpgradeProgress(say, say_event, count)

@@ -1,20 +1,28 @@
-"""``zae-limiter status``: the health of a store."""
+"""``zae-limiter status``, ``version``, ``check`` and ``upgrade``: how a store is, and whether it fits this version."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import platform
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .._version import __version__
 from ..core.errors import RateLimiterUnavailable
 from ..core.reports import Status
-from .commands import Command, Shell
+from .commands import Command, Shell, yes_option
 from .deploy import stack_style
-from .errors import CODES
-from .grid import Cell, facts
+from .errors import CODES, exit_code, message
+from .grid import Cell, Grid, facts
+from .progress import show_upgrade
 
 if TYPE_CHECKING:
     from ..aws.health import Health
+    from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
+    from ..repository.compatibility import Compatibility
+
+_SHOWN = 20
+"""How many records that stay are named one by one."""
 
 
 @click.command(cls=Command)
@@ -23,22 +31,21 @@ def status(shell: Shell) -> None:
 
     On DynamoDB also its stack, table, stream and aggregator. The exit code is 5 if the store is unavailable.
 
-    \b
     Examples:
       zae-limiter status --url sqlite:///limits.db
       zae-limiter status --name my-app --region us-east-1
       zae-limiter status --json
     """
     found: Status | Health
-    with shell.repository() as repository:
-        if repository.capabilities.name == "dynamodb":
-            from ..aws import health
+    repository = shell.repository()
+    if repository.capabilities.name == "dynamodb":
+        from ..aws import health
 
-            found = health.check_health(repository.store)
-            lines = _describe_health(found)
-        else:
-            found = repository.status()
-            lines = _describe_status(found)
+        found = health.check_health(repository.store)
+        lines = _describe_health(found)
+    else:
+        found = repository.status()
+        lines = _describe_status(found)
     shell.show(found, facts(lines))
     if not found.available:
         raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
@@ -105,4 +112,160 @@ def _describe_aggregator(found: Health) -> dict[str, object]:
         "aggregator": Cell(f"{function.state}, {code}{version}", "green" if fine else "yellow"),
         "stream mapping": found.stream_mapping,
         "dead letters": Cell(f"{letters:,}", "red") if letters else letters,
+    }
+
+
+@click.command(cls=Command)
+def version(shell: Shell) -> None:
+    """Show the versions of this client and of the store.
+
+    Of the store only where --name or --url names one.
+
+    Examples:
+      zae-limiter version --json
+      zae-limiter version --name my-app --region us-east-1
+    """
+    data: dict[str, Any] = {
+        "zae_limiter": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    text: Grid | str = f"zae-limiter {__version__} (Python {data['python']}, {data['platform']})"
+    if shell.url is not None or shell.stack_name is not None:
+        _, versions, lines = _check_store(shell)
+        data |= versions
+        text = facts({"zae-limiter": __version__, "python": f"{data['python']}, {data['platform']}", **lines})
+    shell.show(data, text)
+
+
+@click.command(cls=Command)
+def check(shell: Shell) -> None:
+    """Check whether client, data and aggregator are compatible.
+
+    Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them.
+
+    Examples:
+      zae-limiter check --name my-app --region us-east-1
+      zae-limiter check --url sqlite:///limits.db --json
+    """
+    from ..repository.compatibility import aggregator_warning
+
+    found, versions, lines = _check_store(shell)
+    problem = None if found.problem is None else message(found.problem)
+    warning = aggregator_warning(found.deployed)
+    data = {
+        "compatible": found.problem is None,
+        "problem": problem,
+        "warning": warning,
+        "client_version": __version__,
+        **versions,
+    }
+    compatible = Cell("yes", "green") if found.problem is None else Cell("no", "bold red")
+    remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
+    shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **remarks}))
+    if found.problem is not None:
+        raise click.exceptions.Exit(exit_code(found.problem))
+
+
+def _check_store(shell: Shell) -> tuple[Compatibility, dict[str, str | None], dict[str, str | None]]:
+    """Return whether this client is compatible with the store, and its versions for JSON and for people."""
+    from ..repository.compatibility import check_compatibility
+    from ..runtime.blocking import run
+
+    found = run(check_compatibility(shell.repository().store.read, shell.namespace))
+    schema, client_min, aggregator, _ = found.deployed
+    versions = {"schema_version": schema, "client_min_version": client_min, "lambda_version": aggregator}
+    return found, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
+
+
+@click.command(cls=Command)
+@click.option("--lambda-only", is_flag=True, help="Only update the aggregator's code.")
+@click.option("--force", is_flag=True, help="Check everything, even if the versions match.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
+@yes_option
+def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bool) -> None:
+    """Upgrade an older table to this version: shape, stack, aggregator, data.
+
+    Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
+    can open the table. Data from before namespaces are moved to --namespace.
+
+    Examples:
+      zae-limiter upgrade --name my-app --dry-run
+      zae-limiter upgrade --name my-app --region us-east-1 --yes
+      zae-limiter upgrade --name my-app --lambda-only
+    """
+    from ..stores.dynamodb.store import DynamoStore
+
+    store = shell.repository().store
+    if not isinstance(store, DynamoStore):
+        shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
+        return
+    from ..aws.calls import Aws
+    from ..aws.upgrade.upgrade import Upgrade
+
+    options = store.client.options
+    with Aws(options.region, options.endpoint_url, options.profile) as aws:
+        work = Upgrade(aws, store, shell.namespace)
+        with show_upgrade(quiet=shell.as_json) as watch:
+            plan = work.plan(force=force, lambda_only=lambda_only, watch=watch)
+        if dry_run or plan.is_empty or not shell.as_json:
+            _show_plan(shell, plan)
+        if dry_run or plan.is_empty:
+            return
+        shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
+        with show_upgrade(quiet=shell.as_json) as watch:
+            done = work.run(plan, lambda_only=lambda_only, watch=watch)
+    shell.show(_data(plan, done), _summary(done))
+
+
+def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
+    rows = [("table", step) for step in plan.table]
+    if plan.stack:
+        rows.append(("stack", "update its template"))
+    if plan.code:
+        rows.append(("aggregator", "update its code"))
+    if plan.data is not None:
+        rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
+    if plan.version:
+        rows.append(("version record", "write it"))
+    refused = {} if plan.data is None else plan.data.refused
+    notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
+    if len(refused) > _SHOWN:
+        notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
+    text = Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do."
+    shell.show(_data(plan, None), text, *notes)
+
+
+def _summary(done: UpgradeResult) -> Grid:
+    rows = [("table", step) for step in done.table]
+    rows += [(what, state) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state]
+    refused = 0
+    if done.data is not None:
+        rows += [(kind, f"{count:,} moved") for kind, count in done.data.moved.items()]
+        if done.data.merged:
+            rows.append(("bucket", f"{done.data.merged:,} merged with one in use"))
+        if done.data.superseded:
+            rows.append(("record", f"{done.data.superseded:,} replaced by newer ones"))
+        refused = len(done.data.refused)
+    cells = [(what, Cell(text, "green")) for what, text in rows]
+    if refused:
+        cells.append(("record", Cell(f"{refused:,} left where they are", "yellow")))
+    return Grid(("what", "done"), [*cells, ("version", Cell("up to date", "green"))])
+
+
+def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
+    """Return what an upgrade has done, or else would do; both None for a store that needs none."""
+    state = plan if done is None else done
+    report = None if state is None else state.data
+    refused = {} if report is None else report.refused
+    return {
+        "up_to_date": plan is None or plan.is_empty or done is not None,
+        "changed": done is not None,
+        "table": [] if state is None else list(state.table),
+        "stack": state is not None and state.stack,
+        "aggregator": state is not None and state.code,
+        "records": {} if report is None else report.moved,
+        "merged": 0 if report is None else report.merged,
+        "superseded": 0 if report is None else report.superseded,
+        "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
     }

@@ -1,4 +1,4 @@
-"""Tables drawn by rich, fitted to the width of a terminal.
+"""Tables drawn by rich, fitted to the width of a terminal, and the bars of buckets in them.
 
 Nothing is left out: if a table is too wide, its columns move together, then its texts are folded, and as a last resort
 every row becomes a block with a line per field.
@@ -22,6 +22,9 @@ GAPS = (3, 2, 1)
 _LEAST_TEXT = {2: 14, 1: 12}
 """By the gap between columns, how far texts are folded: what is narrower is easier to read on a line of its own."""
 _UNBOUND = 10_000
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_TRACK = "grey23"
+_DEBT = "bright_red"
 
 
 def fit_table(grid: Grid, width: int) -> Table:
@@ -151,11 +154,52 @@ def _headers(grid: Grid) -> list[str]:
 
 
 def _are_numbers(cells: Sequence[object]) -> bool:
+    """Return whether a column holds numbers, or texts that are aligned like numbers."""
     given = [cell for cell in cells if cell is not None]
-    return bool(given) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in given)
+    kinds = [type(cell) for cell in given if not isinstance(cell, Text) or cell.justify != "right"]
+    return bool(given) and all(kind in (int, float) for kind in kinds)
 
 
 def _begin_with_digits(cells: Sequence[object]) -> bool:
     """Return whether a column holds numbers, rates or moments, which must not be folded."""
     texts = [show_value(cell).plain.lstrip("-") for cell in cells]
     return all(text[:1].isdigit() for text in texts if text.strip())
+
+
+def bar(available: int, capacity: int, width: int, debt_width: int = 0) -> Text:
+    """Return a bar of what is left in a bucket, with debt to the left of zero on the same scale."""
+    scale = width / capacity
+    text = Text()
+    if debt_width:
+        text.append_text(_debt(max(0, -available) * scale, debt_width))
+        text.append("│", style=_DEBT if available < 0 else "grey50")
+    return text.append_text(_balance(max(0, available) * scale, width, _colour(available, capacity)))
+
+
+def used_bar(available: int, capacity: int, width: int) -> Text:
+    """Return a bar of what is used of a bucket; full in debt."""
+    return _balance((capacity - max(0, available)) * width / capacity, width, _colour(available, capacity))
+
+
+def _colour(available: int, capacity: int) -> str:
+    share = available / capacity
+    return "green" if share > 0.5 else "yellow" if share > 0.15 else "red"
+
+
+def _balance(cells: float, width: int, colour: str) -> Text:
+    eighths = min(round(cells * 8), width * 8)
+    whole, part = divmod(eighths, 8)
+    drawn = "█" * whole + (_EIGHTHS[part] if part else "")
+    return Text(drawn, style=f"{colour} on {_TRACK}").append(" " * (width - len(drawn)), style=f"on {_TRACK}")
+
+
+def _debt(cells: float, width: int) -> Text:
+    if cells > width:
+        return Text("◀" + "█" * (width - 1), style=_DEBT)
+    eighths = round(cells * 8)
+    whole, part = divmod(eighths, 8)
+    drawn = Text(" " * (width - whole - bool(part)))
+    if part:
+        # A block that is filled from the right: the same glyph, colours exchanged.
+        drawn.append(_EIGHTHS[8 - part], style=f"{_DEBT} reverse")
+    return drawn.append("█" * whole, style=_DEBT)

@@ -86,7 +86,6 @@ def top(
     bucket: 10,000 buckets every 2 seconds are 18 million read units an hour. Use --resource, a longer --interval or
     --max-records there.
 
-    \b
     Examples:
       zae-limiter top
       zae-limiter top --resource gpt-4 --sort rate --interval 5
@@ -97,7 +96,8 @@ def top(
         raise click.UsageError("--once cannot be combined with --count.")
     last = 1 if once else count
     before: Survey | None = None
-    with shell.repository() as repository, suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
+    repository = shell.repository()
+    with suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
         for number in itertools.count(1):
             survey = repository.survey_buckets(resource, max_records)
             show(survey, survey.busiest(rows, by, before))
@@ -155,20 +155,15 @@ def _fit(grid: Grid, width: int) -> Table:
 
     tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
     for gap, gone in tries:
-        tried = grid if gap == GAPS[0] else _spare(grid, _SPARED[:gone])
+        tried = grid.without(*_SPARED[:gone])
+        if gap != GAPS[0]:
+            short = {"per second": "per s", "": "used" if gone else ""}
+            tried = replace(tried, headers=[short.get(header, header) for header in tried.headers])
         elastic = [header in _NAMES for header in tried.headers]
         room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
         if room is not None:
             return draw_table(_shorten_names(tried, room), gap, room)
     return draw_table(tried, gap)
-
-
-def _spare(grid: Grid, spared: Sequence[str]) -> Grid:
-    """Return the grid without some columns, and with short headers."""
-    for header in spared:
-        grid = grid.without(header)
-    short = {"per second": "per s", **({"": "used"} if spared else {})}
-    return replace(grid, headers=[short.get(header, header) for header in grid.headers])
 
 
 def _shorten_names(grid: Grid, room: Sequence[int]) -> Grid:
@@ -195,7 +190,7 @@ def _remarks(survey: Survey) -> list[str]:
 
 
 def _grid(loads: Sequence[Load]) -> Grid:
-    from .demo.bars import used_bar
+    from .tables import used_bar
 
     headers = ("entity", "resource", "limit", "per second", "left", "capacity", "in use", "", "full in")
     rows = [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import enum
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,11 +12,11 @@ import click
 
 from ..core.reports import UsageSnapshot
 from ..records.usage import WINDOWS
-from .arguments import moment_option
+from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
-from .output import note, print_grid, print_json
+from .output import note
 
 if TYPE_CHECKING:
     from ..sync import SyncRepository
@@ -29,15 +28,6 @@ SNAPSHOT_COLUMNS = (
     *("limit_name", "consumed", "total_events"),
 )
 SUMMARY_COLUMNS = ("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start")
-
-
-class Output(enum.Enum):
-    """The form of a result."""
-
-    TABLE = "a table"
-    JSON = "--json"
-    CSV = "--csv"
-    PLOT = "--plot"
 
 
 class UsageQuery(NamedTuple):
@@ -56,7 +46,7 @@ class UsageQuery(NamedTuple):
         return " on ".join(part for part in (self.entity_id, self.resource) if part is not None)
 
 
-_OPTIONS = (
+_usage_options = combine(
     click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
     click.option(
@@ -71,21 +61,18 @@ _OPTIONS = (
     click.option("--plot", is_flag=True, help="A chart per limit; needs the extra plot."),
     click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for spreadsheets."),
 )
+"""The options of all usage commands, which `read_options` reads."""
 
 
-def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all usage commands, which `read_options` reads."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, str]:
+    """Return which usage is requested, and the option of its form, "" for a table.
 
-
-def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, Output]:
-    """Return which usage is requested, and in which form. Raise `UsageError` for options that do not go together."""
-    requested = {Output.JSON: shell.as_json, Output.CSV: as_csv, Output.PLOT: plot}
+    Raise `UsageError` for options that do not go together.
+    """
+    requested = {"--json": shell.as_json, "--csv": as_csv, "--plot": plot}
     forms = [form for form, given in requested.items() if given]
     if len(forms) > 1:
-        raise click.UsageError(f"{' and '.join(form.value for form in forms)} cannot be combined.")
+        raise click.UsageError(f"{' and '.join(forms)} cannot be combined.")
     if plot:
         load_plotext()
     found = UsageQuery(**query)
@@ -93,14 +80,13 @@ def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[
         raise click.UsageError("Pass --entity ID, --resource NAME or both.")
     if found.start_time is not None and found.end_time is not None and found.start_time >= found.end_time:
         raise click.UsageError("--start must be before --end.")
-    return found, forms[0] if forms else Output.TABLE
+    return found, forms[0] if forms else ""
 
 
 @click.group(cls=Group)
 def usage() -> None:
     """Consumption in windows of an hour, a day or a month.
 
-    \b
     Examples:
       zae-limiter usage list --entity key-1 --start 24h
       zae-limiter usage summary --resource gpt-4 --window daily
@@ -108,7 +94,7 @@ def usage() -> None:
 
 
 @usage.command("list", epilog=f"\b\nColumns of --csv, a line per window and limit:\n  {','.join(SNAPSHOT_COLUMNS)}")
-@usage_options
+@_usage_options
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -123,7 +109,6 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d. total_events counts grants and settlements of the
     window, of all limits together.
 
-    \b
     Examples:
       zae-limiter usage list -e key-1 --start 24h
       zae-limiter usage list -e key-1 -r gpt-4 --window daily --start 30d --plot
@@ -132,25 +117,22 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     query, form = read_options(shell, **options)
     if limit is not None and everything:
         raise click.UsageError("--limit cannot be combined with --all.")
-    most = None if everything or (limit is None and form is Output.PLOT) else limit or DEFAULT_LIMIT
-    with shell.repository() as repository:
-        found, more = _read_snapshots(repository, query, most)
-        nothing = _explain_nothing(repository, query)
-    if form is Output.JSON:
-        print_json(found)
-        return
-    if form is Output.CSV:
+    most = None if everything or (limit is None and form == "--plot") else limit or DEFAULT_LIMIT
+    repository = shell.repository()
+    found, more = _read_snapshots(repository, query, most)
+    nothing = _explain_nothing(repository, query)
+    if form == "--csv":
         _print_csv(SNAPSHOT_COLUMNS, list(_snapshot_lines(found)), nothing)
-    elif form is Output.PLOT and found:
+    elif form == "--plot" and found:
         print_charts(load_plotext(), found, query.subject)
     else:
-        print_grid(_snapshot_grid(found, nothing))
-    if more:
+        shell.show(found, _snapshot_grid(found, nothing))
+    if more and not shell.as_json:
         note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
-@usage_options
+@_usage_options
 def summary(shell: Shell, **options: Any) -> None:
     """Add up what was consumed.
 
@@ -158,21 +140,18 @@ def summary(shell: Shell, **options: Any) -> None:
     own. --plot draws them above it, those of all entities added up. WHEN is 2026-11-16T12:00:00Z, 2026-11-16
     (midnight UTC) or how long ago, such as 24h or 7d.
 
-    \b
     Examples:
       zae-limiter usage summary -e key-1 --start 7d
       zae-limiter usage summary -r gpt-4 --window monthly --json
       zae-limiter usage summary -e key-1 -r gpt-4 --window daily --start 30d --plot
     """
     query, form = read_options(shell, **options)
-    with shell.repository() as repository:
-        added = repository.get_usage_summary(*query)
-        charted = _read_snapshots(repository, query, None)[0] if form is Output.PLOT else []
-        nothing = _explain_nothing(repository, query)
+    repository = shell.repository()
+    added = repository.get_usage_summary(*query)
+    charted = _read_snapshots(repository, query, None)[0] if form == "--plot" else []
+    nothing = _explain_nothing(repository, query)
     limits = sorted(added.total)
-    if form is Output.JSON:
-        print_json(added)
-    elif form is Output.CSV:
+    if form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
         lines = [(name, added.total[name], added.average[name], *windows) for name in limits]
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
@@ -180,12 +159,11 @@ def summary(shell: Shell, **options: Any) -> None:
         if charted:
             print_charts(load_plotext(), charted, query.subject)
             click.echo()
-        first, last = (
-            spell_window(start or "", query.window_type) for start in (added.min_window_start, added.max_window_start)
-        )
+        starts = (added.min_window_start or "", added.max_window_start or "")
+        first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
         rows = [(name, added.total[name], added.average[name]) for name in limits]
-        print_grid(Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
+        shell.show(added, Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
 
 
 def _read_snapshots(

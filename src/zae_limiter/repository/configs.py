@@ -128,7 +128,10 @@ class ConfigOperations(Operations):
         return list(found.limits or ()), found.on_unavailable
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
+        """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
+
+        ``principal`` goes into the audit log.
+        """
         await self._replace({}, None, principal)
 
     async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:

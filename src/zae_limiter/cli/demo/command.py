@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from .simulation import Simulation
 
 if TYPE_CHECKING:
     from ...sync import SyncRateLimiter
-    from .views import Wait
+    from .views import Sleep
 
 
 @click.command(cls=Command)
@@ -39,7 +40,6 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
 
     It runs in memory, or on a SQLite file with --url, in a namespace of its own that is purged afterwards.
 
-    \b
     Examples:
       zae-limiter demo
       zae-limiter demo --seconds 30 --seed 7
@@ -50,13 +50,12 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
 
     url = _choose_url(shell, fast)
     number = secrets.randbelow(10_000) if seed is None else seed
-    clock, until = _choose_clock(fast)
+    clock, sleep = _choose_clock(fast)
     with _open_limiter(url, clock) as limiter:
         scenario.install(limiter)
         run = Simulation(limiter, clock, number, seconds)
         title = f"zae-limiter demo · {url} · seed {number}"
-        show_run = views.open_view(run, title, plain=plain or fast, quiet=shell.as_json)
-        finished = show_run(until)
+        finished = views.show_run(run, title, sleep, plain=plain or fast, quiet=shell.as_json)
         result = results.judge_run(run, limiter, number)
     results.print_result(result, as_json=shell.as_json)
     if not result.ok:
@@ -78,16 +77,14 @@ def _choose_url(shell: Shell, fast: bool) -> str:
     return url
 
 
-def _choose_clock(fast: bool) -> tuple[Clock, Wait]:
-    from .views import at_once, in_real_time
+def _choose_clock(fast: bool) -> tuple[Clock, Sleep]:
+    """Return a clock and the function that waits by it."""
+    if not fast:
+        return SystemClock(), time.sleep
+    from ...testing.clock import ManualClock
 
-    if fast:
-        from ...testing.clock import ManualClock
-
-        manual = ManualClock()
-        return manual, at_once(manual)
-    clock = SystemClock()
-    return clock, in_real_time(clock)
+    clock = ManualClock()
+    return clock, clock.advance
 
 
 @contextmanager

@@ -97,6 +97,7 @@ class Ledger:
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
 
+@dataclass(slots=True, eq=False)
 class _Start:
     """A possible start of a window. ``height`` is what had been charged by then, less what had been refilled.
 
@@ -104,13 +105,10 @@ class _Start:
     height is lowest.
     """
 
-    __slots__ = ("at_ms", "charged", "height", "lowest")
-
-    def __init__(self, at_ms: int, charged: int) -> None:
-        self.at_ms = at_ms
-        self.charged = charged
-        self.height = 0
-        self.lowest = self
+    at_ms: int
+    charged: int
+    height: int = 0
+    lowest: _Start = field(init=False)
 
 
 class _Oracle:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ...core.bucket import MILLI
+from ..grid import Cell, Grid
 from ..output import echo_trimmed, open_console, print_json
-from ..tables import measure
+from ..tables import draw_table, measure, natural_widths
 from .ledger import Account, Finding, Ledger, examine
-from .scenario import PARTIES, RESOURCE, tree_labels
+from .scenario import BY_ID, PARTIES, RESOURCE
 from .simulation import EventKind, Simulation
 
 if TYPE_CHECKING:
     from ...sync import SyncRateLimiter
 
 _COUNTS = ("granted", "refused", "estimated", "refunded", "overshot", "used")
+_SPARED_FIRST = ("overshot", "in")
+_SPARED_NEXT = ("granted", "refused", "estimated", "refunded", "peak")
+"""Columns that a narrow terminal goes without."""
 LEGEND = (
     "used: estimated, less refunded, plus what went beyond the estimate. at most: capacity + rate x time. "
     "peak: the fullest window, in % of what it allows."
@@ -124,23 +126,7 @@ def verdicts(result: DemoResult) -> list[tuple[bool, str]]:
 def print_result(result: DemoResult, *, as_json: bool) -> None:
     """Print the result: JSON if requested, else the table and the verdicts."""
     if as_json:
-        print_json(_to_json(result))
-        return
-    click.echo()
-    echo_trimmed(build_table(result, open_console().width))
-    echo_trimmed(Text(LEGEND, style="dim"))
-    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
-    for good, text in verdicts(result):
-        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))
-
-
-def _to_json(result: DemoResult) -> dict[str, Any]:
-    """Return the result for JSON."""
-    return {
-        "ok": result.ok,
-        "seed": result.seed,
-        "seconds": result.seconds,
-        "limits": [
+        limits = [
             {
                 "entity_id": line.account.entity_id,
                 "limit": line.account.limit,
@@ -151,65 +137,41 @@ def _to_json(result: DemoResult) -> dict[str, Any]:
                 "never_over": not line.is_exceeded,
             }
             for line in result.lines
-        ],
-    }
+        ]
+        print_json({"ok": result.ok, "seed": result.seed, "seconds": result.seconds, "limits": limits})
+        return
+    click.echo()
+    echo_trimmed(build_table(result, open_console().width))
+    echo_trimmed(Text(LEGEND, style="dim"))
+    echo_trimmed(Text(f"{result.seconds:.1f} s: {result.summary}"))
+    for good, text in verdicts(result):
+        echo_trimmed(Text.assemble(("✓ ", "bold green") if good else ("✗ ", "bold red"), text))
 
 
 def build_table(result: DemoResult, width: int) -> Table:
     """Return the result as a table; a narrow terminal gets the most important columns."""
-    for rank, gap in ((0, 2), (1, 1), (2, 1)):
-        made = _table(result, [column for column in _COLUMNS if column.rank >= rank], gap=gap)
-        if measure(made).maximum <= width:
+    for gap, spared in ((2, ()), (1, _SPARED_FIRST), (1, _SPARED_FIRST + _SPARED_NEXT)):
+        grid = _grid(result).without(*spared)
+        table = draw_table(grid, gap, natural_widths(grid))
+        if measure(table).maximum <= width:
             break
-    return made
+    return table
 
 
-def _table(result: DemoResult, columns: Sequence[_Column], *, gap: int) -> Table:
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column.header, justify="left" if column.is_text else "right", no_wrap=True)
-    names = tree_labels()
-    for number, line in enumerate(result.lines):
-        follows = number > 0 and result.lines[number - 1].account.entity_id == line.account.entity_id
-        name = "" if follows else names[line.account.entity_id]
-        made.add_row(*(column.cell(line, name) for column in columns))
-    return made
-
-
-class _Column(NamedTuple):
-    header: str
-    cell: Callable[[ResultLine, str], Any]
-    is_text: bool = False
-    rank: int = 2
-    """How much it matters: columns of rank 0 are the first to be left out."""
-
-
-def _count(name: str, rank: int) -> _Column:
-    return _Column(name, lambda line, _: f"{getattr(line.account, name):,}", rank=rank)
-
-
-def _peak(line: ResultLine, name: str) -> str:
-    return "-" if line.finding is None else f"{100 * line.finding.share:.1f} %"
-
-
-def _window(line: ResultLine, name: str) -> str:
-    return "-" if line.finding is None else f"{line.finding.length_ms / 1000:.2f} s"
-
-
-def _verdict_cell(line: ResultLine, name: str) -> Text:
-    if line.is_exceeded:
-        return Text("YES", style="bold white on red")
-    if line.is_miscounted:
-        return Text(f"never, but the store says {line.counted:,} used", style="bold red")
-    return Text("never", style="green")
-
-
-_COLUMNS = (
-    _Column("", lambda line, name: name, is_text=True),
-    _Column("", lambda line, name: line.account.limit.name, is_text=True),
-    *(_count(name, rank) for name, rank in zip(_COUNTS, (1, 1, 1, 1, 0, 2), strict=True)),
-    _Column("at most", lambda line, name: f"{int(line.at_most):,}"),
-    _Column("peak", _peak, rank=1),
-    _Column("in", _window, rank=0),
-    _Column("over", _verdict_cell, is_text=True),
-)
+def _grid(result: DemoResult) -> Grid:
+    rows = []
+    for line in result.lines:
+        account, finding, party = line.account, line.finding, BY_ID[line.account.entity_id]
+        peak = length = None
+        if finding is not None:
+            peak = Text(f"{100 * finding.share:.1f} %", justify="right")
+            length = Text(f"{finding.length_ms / 1000:.2f} s", justify="right")
+        verdict = Cell("never", "green")
+        if line.is_exceeded:
+            verdict = Cell("YES", "bold white on red")
+        elif line.is_miscounted:
+            verdict = Cell(f"never, but the store says {line.counted:,} used", "bold red")
+        label = party.label if account.limit is party.limits[0] else ""
+        counts = (getattr(account, name) for name in _COUNTS)
+        rows.append((label, account.limit.name, *counts, int(line.at_most), peak, length, verdict))
+    return Grid(("", "", *_COUNTS, "at most", "peak", "in", "over"), rows)

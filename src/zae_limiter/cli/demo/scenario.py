@@ -29,6 +29,8 @@ class Party:
     """One entity of the demo."""
 
     id: str
+    label: str
+    """Its id and its place in the tree."""
     parent_id: str | None
     limits: tuple[Limit, Limit]
     traffic: Traffic | None = None
@@ -42,13 +44,13 @@ _KEY = _limits(120, 6, 48_000, 2_500)
 _PROJECT = _limits(200, 10, 78_000, 4_000)
 
 PARTIES: tuple[Party, ...] = (
-    Party("acme", None, _limits(360, 14, 120_000, 6_000)),
-    Party("chat", "acme", _PROJECT),
-    Party("web", "chat", _KEY, Traffic(1.8)),
-    Party("mobile", "chat", _KEY, Traffic(1.1)),
-    Party("batch", "acme", _PROJECT),
-    Party("etl", "batch", _KEY, Traffic(7.0, on=1.2, cycle=4.0)),
-    Party("evals", "batch", _KEY, Traffic(1.0)),
+    Party("acme", "acme", None, _limits(360, 14, 120_000, 6_000)),
+    Party("chat", "├ chat", "acme", _PROJECT),
+    Party("web", "│ ├ web", "chat", _KEY, Traffic(1.8)),
+    Party("mobile", "│ └ mobile", "chat", _KEY, Traffic(1.1)),
+    Party("batch", "└ batch", "acme", _PROJECT),
+    Party("etl", "  ├ etl", "batch", _KEY, Traffic(7.0, on=1.2, cycle=4.0)),
+    Party("evals", "  └ evals", "batch", _KEY, Traffic(1.0)),
 )
 """Parents come before their children, siblings together: the order of the tree."""
 
@@ -71,16 +73,3 @@ def install(limiter: SyncRateLimiter) -> None:
         limiter.create_entity(party.id, None, party.parent_id, party.parent_id is not None, None, "demo")
         if party.traffic is None:
             limiter.set_limits(party.id, party.limits, RESOURCE, principal="demo")
-
-
-def tree_labels() -> dict[str, str]:
-    """Return the ids drawn as a tree."""
-    drawn: dict[str, str] = {}
-    lead: dict[str | None, str] = {None: ""}
-    for party in PARTIES:
-        siblings = [other for other in PARTIES if other.parent_id == party.parent_id]
-        last = siblings[-1] is party
-        root = party.parent_id is None
-        drawn[party.id] = party.id if root else f"{lead[party.parent_id]}{'└ ' if last else '├ '}{party.id}"
-        lead[party.id] = "" if root else lead[party.parent_id] + ("  " if last else "│ ")
-    return drawn

@@ -126,8 +126,8 @@ class Simulation:
         """Return the status of each limit by entity and limit, and note debts that were repaid."""
         rows = [row for party in KEYS for row in self._limiter.get_status(party.id, RESOURCE)]
         found = {(row.entity_id, row.limit_name): row for row in rows}
-        for name, row in found.items():
-            self._watch_debt(name, row)
+        for row in found.values():
+            self._watch_debt(row)
         return found
 
     # Arrivals: a Poisson process, in bursts where the key has bursts.
@@ -201,11 +201,11 @@ class Simulation:
         if below:
             text += ": " + ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)
         for row in below:
-            self._watch_debt((row.entity_id, row.limit_name), row)
+            self._watch_debt(row)
         self._tell(EventKind.SETTLED, who, text, debt=bool(below))
 
-    def _watch_debt(self, name: tuple[str, str], row: LevelStatus) -> None:
-        now_ms = self._clock.now_ms()
+    def _watch_debt(self, row: LevelStatus) -> None:
+        name, now_ms = (row.entity_id, row.limit_name), self._clock.now_ms()
         if row.available < 0:
             self._in_debt.setdefault(name, now_ms)
             self.deepest_debt = min(self.deepest_debt, row.available)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -16,18 +14,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ...clock import Clock
 from ...core.reports import LevelStatus
 from ..output import encodable, open_console
-from .bars import bar
-from .scenario import ESTIMATE, PARTIES, tree_labels
+from ..tables import bar
+from .scenario import ESTIMATE, PARTIES
 from .simulation import DemoEvent, EventKind, Simulation
 
-if TYPE_CHECKING:
-    from ...testing.clock import ManualClock
-
-Wait: TypeAlias = Callable[[int], None]
-"""Waits until an instant."""
+Sleep: TypeAlias = Callable[[float], None]
+"""Waits for some seconds: `time.sleep`, or the same for another clock."""
 
 _OPENING = (
     f"Four API keys call a model. A call takes 1 rpm and an estimated {ESTIMATE} tpm from its key, its "
@@ -59,17 +53,7 @@ _STYLES = {
 }
 
 
-def in_real_time(clock: Clock) -> Wait:
-    """Return a function that sleeps until an instant."""
-    return lambda instant_ms: time.sleep(max(0, instant_ms - clock.now_ms()) / 1000)
-
-
-def at_once(clock: ManualClock) -> Wait:
-    """Return a function that moves the clock to an instant."""
-    return lambda instant_ms: clock.advance_ms(max(0, instant_ms - clock.now_ms()))
-
-
-def play(simulation: Simulation, until: Wait, frame_ms: int, frame: Callable[[], object]) -> bool:
+def play(simulation: Simulation, sleep: Sleep, frame_ms: int, frame: Callable[[], object]) -> bool:
     """Run to the end with a frame every ``frame_ms``. Return False if Ctrl-C ended it early."""
     next_frame_ms = simulation.start_ms
     with _defer_interrupts() as interrupted:
@@ -84,7 +68,7 @@ def play(simulation: Simulation, until: Wait, frame_ms: int, frame: Callable[[],
             elif now_ms >= simulation.end_ms:
                 break
             else:
-                until(min(next_frame_ms, simulation.end_ms, due_ms or simulation.end_ms))
+                sleep((min(next_frame_ms, simulation.end_ms, due_ms or simulation.end_ms) - now_ms) / 1000)
         simulation.stop()
         frame()
         return not interrupted()
@@ -94,12 +78,8 @@ def play(simulation: Simulation, until: Wait, frame_ms: int, frame: Callable[[],
 def _defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Defer Ctrl-C for a block, so that no call is interrupted. Yield a function that says if it was pressed."""
     pressed: list[int] = []
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-
     try:
-        before = signal.signal(signal.SIGINT, press)
+        before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
     except ValueError:  # not the main thread: there is no Ctrl-C to hold back
         yield lambda: False
         return
@@ -109,18 +89,19 @@ def _defer_interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def open_view(run: Simulation, title: str, *, plain: bool, quiet: bool) -> Callable[[Wait], bool]:
-    """Print what comes before a run. Return the function that shows it, and returns False if it was interrupted."""
+def show_run(run: Simulation, title: str, sleep: Sleep, *, plain: bool, quiet: bool) -> bool:
+    """Play a run where stdout goes. Return False if Ctrl-C ended it early."""
     if quiet:
-        return lambda until: play(run, until, PLAIN_FRAME_MS, run.balances)
+        return play(run, sleep, PLAIN_FRAME_MS, run.balances)
     screen = open_console()
     drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
     if plain or not drawn or screen.width < _LEAST_WIDTH:
         click.echo(f"{encodable(title)}\n")
         _print_wrapped(screen, _OPENING)
         click.echo()
-        return PlainView(run).run
-    return ScreenView(run, screen, title, lines_above=_print_wrapped(screen, f"{_OPENING} {_BARS}")).run
+        return play(run, sleep, PLAIN_FRAME_MS, _event_printer(run))
+    lines_above = _print_wrapped(screen, f"{_OPENING} {_BARS}")
+    return ScreenView(run, screen, title, lines_above).run(sleep)
 
 
 def _print_wrapped(screen: Console, text: str) -> int:
@@ -131,31 +112,25 @@ def _print_wrapped(screen: Console, text: str) -> int:
     return len(lines)
 
 
-class PlainView:
-    """Prints notable events as they happen, and a line about all buckets every second."""
+def _event_printer(run: Simulation) -> Callable[[], None]:
+    """Return a frame that prints notable events as they happen, and a line about all buckets every second."""
+    told = next_line_ms = 0
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._told = 0
-        self._next_line_ms = 0
-
-    def run(self, until: Wait) -> bool:
-        """Play the run. Return False if it was interrupted."""
-        return play(self._simulation, until, PLAIN_FRAME_MS, self._print_frame)
-
-    def _print_frame(self) -> None:
-        run = self._simulation
+    def print_frame() -> None:
+        nonlocal told, next_line_ms
         balances = run.balances()
-        for event in run.events[self._told :]:
+        for event in run.events[told:]:
             if event.kind in _TOLD or event.debt:
                 line = f"{event.at_ms / 1000:6.2f} s  {event.who:<8}{event.kind.value:<9}{event.text}"
                 click.echo(encodable(line))
-        self._told = len(run.events)
-        if run.elapsed_ms >= self._next_line_ms:
-            self._next_line_ms += _LINE_EVERY_MS
+        told = len(run.events)
+        if run.elapsed_ms >= next_line_ms:
+            next_line_ms += _LINE_EVERY_MS
             left = "  ".join(f"{party.id} {balances[party.id, 'tpm'].available:,}" for party in PARTIES)
             counts = f"granted {run.counts[EventKind.GRANTED]}, refused {run.counts[EventKind.REFUSED]}"
             click.echo(encodable(f"{run.elapsed_ms / 1000:6.2f} s  -- {counts}; tpm left: {left}"))
+
+    return print_frame
 
 
 class ScreenView:
@@ -169,10 +144,10 @@ class ScreenView:
         room = console.height - lines_above - _FRAME - len(PARTIES) - 1
         self._events = max(_LEAST_EVENTS, min(_EVENTS, room))
 
-    def run(self, until: Wait) -> bool:
+    def run(self, sleep: Sleep) -> bool:
         """Play the run. Return False if it was interrupted."""
         with Live(self.picture(), console=self._console, auto_refresh=False) as live:
-            return play(self._simulation, until, FRAME_MS, lambda: live.update(self.picture(), refresh=True))
+            return play(self._simulation, sleep, FRAME_MS, lambda: live.update(self.picture(), refresh=True))
 
     def picture(self) -> RenderableType:
         """Return the present state."""
@@ -201,8 +176,7 @@ class ScreenView:
 
 def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
     table = Table(box=None, show_header=True, header_style="grey58", padding=(0, 1, 0, 0), pad_edge=False)
-    names = tree_labels()
-    label = max(map(len, names.values()))
+    label = max(len(party.label) for party in PARTIES)
     room = width - label - _LEFT_RPM - _LEFT_TPM - 4
     rpm_width, debt_width = max(len(_REQUESTS), room // 4), room // 6
     tpm_width = room - rpm_width - debt_width - 1
@@ -214,7 +188,7 @@ def _buckets(balances: dict[tuple[str, str], LevelStatus], width: int) -> Table:
     for party in PARTIES:
         rpm, tpm = balances[party.id, "rpm"], balances[party.id, "tpm"]
         table.add_row(
-            Text(names[party.id], style="" if party.traffic is not None else "bold"),
+            Text(party.label, style="" if party.traffic is not None else "bold"),
             bar(rpm.available, rpm.capacity, rpm_width),
             _number(rpm),
             bar(tpm.available, tpm.capacity, tpm_width, debt_width),
