@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from zae_limiter.core import draw as drawing
 from zae_limiter.core.bucket import Rule
-from zae_limiter.core.draw import AnchoredLimit, Draw, draw, draw_all, owe, upper_mark
+from zae_limiter.core.draw import AnchoredLimit, Draw, draw_all, owe, upper_mark
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
 SINCE = st.integers(-(10**6), 10**9)
+
+
+def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
+    """The draw from a limit that has produced ``since``: one a millisecond, or at any rate up to some instant."""
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
+    form = drawing.draw(limit, tk, cost, since, after)
+    other = AnchoredLimit.of(Rule(ceiling, 7, 3), 5, ("tk", "tc", "hi")).as_produced(since, 11)
+    assert drawing.draw(other, tk, cost, 11, after) == form
+    return form
 
 
 def met(form: Draw, tk: int) -> bool:

@@ -131,7 +131,6 @@ LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
 SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
-SINCE_OF = "((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(tk, "between", (drawn.low, drawn.high))'
@@ -163,38 +162,28 @@ MUTATIONS = [
     Mutation("core.draw.draw_all", "held - since - need", "image[tk] - need", IDLE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
-    Mutation("core.draw.draw", "room + shift - need", "tk + shift - need", IDLE),
+    Mutation("core.draw.draw", "room + shift - need", "tokens + shift - need", IDLE),
     Mutation("core.draw.draw", "Draw(False, low, high, shift", "Draw(False, low, 2**60, shift", TWICE),
-    Mutation("core.draw.draw", "if tk >= room:", "if tk >= room + 10**12:", IDLE),
+    Mutation("core.draw.draw", "if tokens >= room:", "if tokens >= room + 10**12:", IDLE),
     Mutation("core.draw.draw", "low = need - since", "low = need - since - 1", SLOW_PROMISE),
     Mutation("core.draw.draw", "low = need - since", "low = need - since + 1", PROMISE),
     Mutation("core.draw.draw", "low = need - since", "low = -(2**60)", OVER),
-    Mutation("core.draw.draw", "if need <= ceiling else None", "", NEVER),
+    Mutation("core.draw.draw", "if need <= capacity else None", "", NEVER),
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
-    Mutation(
-        "core.draw.AnchoredLimit.since",
-        SINCE_OF,
-        "-((self.anchor_ms - now_ms) * self.amount // self.period)",
-        SLOW_PROMISE,
-    ),
-    Mutation(
-        "core.draw.AnchoredLimit.since", SINCE_OF, "(now_ms + 1 - self.anchor_ms) * self.amount // self.period", PROMISE
-    ),
-    Mutation(
-        "core.draw.AnchoredLimit.since",
-        SINCE_OF,
-        "max(0, (now_ms - self.anchor_ms) * self.amount // self.period)",
-        BACK,
-    ),
+    Mutation("core.draw.draw", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
+    Mutation("core.draw.draw", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
+    Mutation("core.draw.draw", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK),
     Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
     Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
     Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
-    Mutation("core.draw.draw", "high = mark - 1 if need and not upper else room - 1", "high = room - 1", UNSEEN),
+    Mutation(
+        "core.draw.draw", "high = mark - since - 1 if need and not upper else room - 1", "high = room - 1", UNSEEN
+    ),
     Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
-    Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", -since))', "pass", DEBT),
-    Mutation("records.charging.charge", "{NEWEST: now_ms} if now_ms > image[NEWEST] else {}", "{}", PAST),
+    Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", drawn.low))', "pass", DEBT),
+    Mutation("records.charging.charge", "put[NEWEST] = now_ms", "pass", PAST),
     Mutation("records.charging.charge", "return None", "continue", OVER),
     Mutation("records.charging.charge", "add[limit.tc] = need", "pass", COUNTED),
     Mutation("core.draw.draw_all", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE, "memory"),
@@ -248,7 +237,7 @@ MUTATIONS = [
     Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.reshaping.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.reshaping._reshape_limit", "between(old, image", "between(rule, image", CHANGED),
+    Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
     Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
@@ -274,7 +263,7 @@ MUTATIONS = [
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
     Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
-    Mutation("records.charging.charge", "{CHANGES: changes} if level.usage_days else {}", "{}", USAGE, "memory"),
+    Mutation("records.charging.charge", "add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.settlement.settle", "draft.add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("limiter.in_place.InPlace._draw", "after[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation("limiter.in_place.InPlace._look", "hour_end - 1", "_FOR_EVER", TURN, "memory"),

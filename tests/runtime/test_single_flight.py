@@ -115,7 +115,7 @@ async def test_who_has_waited_until_the_deadline_leaves_without_disturbing_the_o
     first = asyncio.create_task(flights.run("key", work.find, work.do, None, "late"))
     await turns()
     with pytest.raises(RateLimiterUnavailable, match="too late"):
-        await flights.run("key", work.find, work.do, Deadline(0.001), "too late")
+        await flights.run("key", work.find, work.do, Deadline.begin(0.001), "too late")
     last = asyncio.create_task(flights.run("key", work.find, work.do, None, "late"))
     await turns()
     work.ready.set()

@@ -58,6 +58,10 @@ class AnchoredLimit(NamedTuple):
         """Return what the rate has produced from the anchor to ``now_ms``."""
         return ((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period
 
+    def as_produced(self, since: int, now_ms: int) -> AnchoredLimit:
+        """Return the limit as if it had produced ``since`` by ``now_ms``."""
+        return self._replace(anchor_ms=now_ms, rest=since * self.period)
+
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
         return min(self.capacity, tokens + self.since(now_ms))
@@ -71,7 +75,7 @@ class Draw(NamedTuple):
     """A guarded change of ``tk``.
 
     Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
-    Full: ``tk > high``, then ``tk = change``. ``upper`` draws are counted in the bucket.
+    Full: ``tk > high``, then ``tk = change``; ``low`` is not needed. ``upper`` draws are counted in the bucket.
     """
 
     full: bool
@@ -126,24 +130,25 @@ def draw_all(
     return after
 
 
-def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
-    """Return the draw of ``cost`` from a limit that was last seen at ``tk``, or None if it does not fit.
+def draw(limit: AnchoredLimit, tokens: int, cost: int | None, now_ms: int, after: int | None = None) -> Draw | None:
+    """Return the draw of ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
-    A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so it always fits.
+    Return None if it does not fit. A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so
+    it always fits.
     """
+    capacity, amount, period, anchor_ms, rest, mark, _, _, _ = limit
+    since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
-    room = ceiling - since
-    need = cost or 0
-    if tk >= room:
-        return Draw(True, None, room - 1, room + shift - need, need > 0) if need <= ceiling else None
+    room, need = capacity - since, cost or 0
+    low = need - since
+    if tokens >= room:
+        return Draw(True, low, room - 1, room + shift - need, need > 0) if need <= capacity else None
     if cost is None:
         return Draw(False, None, room - 1, shift, False)
-    low = need - since
-    if tk < low:
+    if tokens < low:
         return None
-    mark = ceiling * 3 // 4 - since  # as `upper_mark`
-    upper = need > 0 and tk >= mark
-    high = mark - 1 if need and not upper else room - 1
+    upper = need > 0 and tokens >= mark - since
+    high = mark - since - 1 if need and not upper else room - 1
     return Draw(False, low, high, shift - need, upper)
 
 

@@ -49,18 +49,19 @@ class WriteCoalescer(Generic[G]):
     wait, in the order of their coming. So the deadline of the write cuts nobody short.
     """
 
-    __slots__ = ("_busy", "_lock", "waiting")
+    __slots__ = ("_lock", "leading", "waiting")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._busy = False
+        self.leading = threading.Lock()
+        """Held while a write is in flight: whoever acquires it without blocking is the leader. As long as somebody
+        waits it is held, because it is released only where nobody does."""
         self.waiting: deque[PendingCharge[G]] = deque()
 
-    def enter(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> Signal | None:
-        """Become leader and return None if nothing is in flight; otherwise queue and return the signal to wait for."""
+    def queue(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> Signal | None:
+        """Queue and return the signal to wait for; None for the leader, if nothing is in flight any more."""
         with self._lock:
-            if not self._busy:
-                self._busy = True
+            if self.leading.acquire(blocking=False):
                 return None
             charge.signal = new_signal()
             self.waiting.append(charge)
@@ -79,7 +80,7 @@ class WriteCoalescer(Generic[G]):
         """Make the one in the queue with the most time left the leader, or end it."""
         with self._lock:
             if not self.waiting:
-                self._busy = False
+                self.leading.release()
                 return
             heir = max(self.waiting, key=lambda charge: charge.deadline.ends)
             heir.leads = True
@@ -90,17 +91,16 @@ class WriteCoalescer(Generic[G]):
 
         Charges without an outcome end with ``failure``.
         """
-        for charge in batch:
-            if charge.grant is None and charge.error is None:
-                charge.error = failure or RateLimiterUnavailable(
-                    "The write that was to make the decision was interrupted."
-                )
+        orphaned = []
         with self._lock:
-            orphaned = [charge.grant for charge in batch if charge.abandoned and charge.grant is not None]
             for charge in batch:
                 charge.decided = True
+                if charge.grant is None:
+                    charge.error = charge.error or failure or RateLimiterUnavailable(_INTERRUPTED)
+                elif charge.abandoned:
+                    orphaned.append(charge.grant)
             if len(batch) == 1 and batch[0].signal is None and not self.waiting:
-                self._busy = False
+                self.leading.release()
                 return orphaned
         for charge in batch:
             _wake(charge)
@@ -123,6 +123,7 @@ class WriteCoalescer(Generic[G]):
         return grant
 
 
+_INTERRUPTED = "The write that was to make the decision was interrupted."
 _SLACK = 0.1
 """How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
 

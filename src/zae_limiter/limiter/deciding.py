@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
+from ..records.charging import ALONE
+from ..records.level import SHARDS
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import Part, plan, plan_across_shards
+from .planning import Outdated, Part, add_up, plan_across_shards, plan_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
+    from ..records.algebra import Write
     from .chain import Chain
 
 _RECENT_MS = 100
@@ -37,10 +40,16 @@ class Knowledge(enum.Enum):
 
 
 class Draft(NamedTuple):
-    """Who is to be served by one commit, and what it writes; ``wide`` if not by the home shards alone."""
+    """Who is to be served by one commit, what they cost together, and what it writes.
+
+    ``writes`` are those of the parts, in their order, and behind them the usage that they book. It is ``wide`` if not
+    by the home shards alone.
+    """
 
     charges: list[PendingCharge[Grant]]
+    cost: Mapping[str, int]
     parts: list[Part]
+    writes: list[Write]
     wide: bool = False
 
     def share(self, grant: Grant) -> None:
@@ -55,20 +64,34 @@ class Draft(NamedTuple):
 def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | None:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
-    Return None where nobody can be served by what is known.
+    Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
     """
-    charges = pending
+    charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
-    parts = plan(chain, [charge.cost for charge in charges], now_ms) if charges else None
-    if parts is not None:
-        return Draft(charges, parts)
-    return (
-        _draft_across_shards(chain, pending, now_ms)
-        if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge)
-        else None
-    )
+        cost = add_up([charge.cost for charge in charges])
+    parts: list[Part] = []
+    writes: list[Write] = []
+    accruals: list[Write] = []
+    for home in chain.homes if charges else ():
+        level, seen = home
+        image = seen.image
+        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        grants = sum([level.charges(charge.cost) for charge in charges]) if len(charges) > 1 else 1
+        contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
+        part = plan_part(home, image, cost, now_ms, contention, grants)
+        if part is None:
+            break
+        parts.append(part)
+        writes.append(part.write)
+        accruals += part.accruals
+    if len(parts) == len(chain.homes):
+        return Draft(charges, cost, parts, writes + accruals)
+    if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
+        return _draft_across_shards(chain, pending, now_ms)
+    return None
 
 
 def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
@@ -83,7 +106,8 @@ def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, charge.cost, now_ms)
         if parts is not None:
-            return Draft([charge], parts, wide=True)
+            accruals = [accrual for part in parts for accrual in part.accruals]
+            return Draft([charge], charge.cost, parts, [part.write for part in parts] + accruals, wide=True)
     return None
 
 

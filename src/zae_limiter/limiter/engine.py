@@ -29,7 +29,7 @@ from .coalescer import PendingCharge, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .planning import Outdated, add_up
+from .planning import Outdated
 from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
@@ -62,11 +62,15 @@ class Engine:
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
         self._merges = merges
+        self._scope = backend.runtime.shared_scope
 
     async def take(
         self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline, atomic: bool = False
     ) -> Grant:
-        """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`."""
+        """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`.
+
+        It is decided by a write of its own; while one of the chain is in flight, together with others that came since.
+        """
         for _, seen in chain.homes:
             if seen.refused:
                 self.refuse_again(chain, cost, now_ms)
@@ -76,7 +80,19 @@ class Engine:
             self._runtime.check_running()
             await self._charge(chain, [charge], now_ms, deadline)
         else:
-            await self._coalesce(chain, charge, now_ms)
+            scope = self._scope or self._runtime.scope()
+            known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
+            coalescer: WriteCoalescer[Grant] = known or chain.add_coalescer(scope)
+            try:
+                if coalescer.leading.acquire(blocking=False) or await self._wait_to_lead(coalescer, charge):
+                    work = self._charge_batch(coalescer, chain, charge, now_ms)
+                    await (work if self._runs_through else self.finish(work))
+            except BaseException as error:
+                grant = coalescer.withdraw(charge)
+                # Without its event loop it is as after a crash: what was taken is taken.
+                if grant is not None and not isinstance(error, GeneratorExit):
+                    await self.finish(self._return_orphaned([grant], deadline))
+                raise
         if charge.grant is None:
             charge.fail()
         return charge.grant
@@ -143,35 +159,26 @@ class Engine:
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
-    async def _coalesce(self, chain: Chain, charge: PendingCharge[Grant], now_ms: int) -> None:
-        """Have a charge decided: by a write of its own, or together with others."""
-        scope = self._runtime.scope()
-        coalescer: WriteCoalescer[Grant]
-        coalescer = (chain.coalescers.get(scope) or chain.add_coalescer(scope)) if self._merges else WriteCoalescer()
-        try:
-            signal = coalescer.enter(charge, self._runtime.new_signal)
-            if signal is not None:
-                await signal.wait(charge.deadline.left())
-                if charge.decided:
-                    return
-                if not charge.leads:
-                    raise RateLimiterUnavailable(
-                        f"No decision within {charge.deadline.seconds:.3g} s: other calls were queued before it."
-                    )
-                now_ms = self._clock.now_ms()
-            work = self._charge_batch(coalescer, chain, charge, now_ms)
-            await (work if self._runs_through else self.finish(work))
-        except BaseException as error:
-            grant = coalescer.withdraw(charge)
-            # Without its event loop it is as after a crash: what was taken is taken.
-            if grant is not None and not isinstance(error, GeneratorExit):
-                await self.finish(self._return_orphaned([grant], charge.deadline))
-            raise
+    async def _wait_to_lead(self, coalescer: WriteCoalescer[Grant], charge: PendingCharge[Grant]) -> bool:
+        """Queue until the charge is decided together with others, or return True if it has to lead.
+
+        Raise `RateLimiterUnavailable` if its time is up before.
+        """
+        signal = coalescer.queue(charge, self._runtime.new_signal)
+        if signal is None:
+            return True
+        await signal.wait(charge.deadline.left())
+        if not (charge.decided or charge.leads):
+            seconds = charge.deadline.seconds
+            raise RateLimiterUnavailable(f"No decision within {seconds:.3g} s: other calls were queued before it.")
+        return not charge.decided
 
     async def _charge_batch(
         self, coalescer: WriteCoalescer[Grant], chain: Chain, leader: PendingCharge[Grant], now_ms: int
     ) -> None:
         """Decide the leader and all who wait, and give back what was granted to those who have left meanwhile."""
+        if leader.signal is not None:  # it has waited
+            now_ms = self._clock.now_ms()
         batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
@@ -220,7 +227,10 @@ class Engine:
                     return
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 continue
-            outcome = await self._commit(chain, chosen, now_ms, deadline, lost)
+            if self._atomic or len(chosen.parts) == 1:
+                outcome = await self._store.commit(chosen.writes, timeout=deadline.left())
+            else:
+                outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 self._learn_loss(chain, outcome, chosen, now_ms)
@@ -231,15 +241,11 @@ class Engine:
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
 
-    async def _commit(
+    async def _commit_apart(
         self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline, lost: int
     ) -> Committed | Conflict:
-        """Apply the writes of a draft that was decided as of ``now_ms``, all or none; ``lost`` tries came before."""
+        """Apply a draft of several writes where one commit of them costs more; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
-        if len(parts) == 1 and not parts[0].change.accruals:
-            return await self._store.commit([parts[0].change.write], timeout=deadline.left())
-        if len(parts) == 1 or self._atomic:
-            return await backend.commit_changes([part.change for part in parts], deadline)
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
             return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)
         settling = Settling(backend, self._chains, chain, deadline)
@@ -247,14 +253,16 @@ class Engine:
 
     def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
         """Keep the images after a commit, and give those their grants who were served by it."""
-        charges, parts, wide = chosen
-        for part, image in zip(parts, outcome.images, strict=True):
+        charges, cost, parts, _, wide = chosen
+        images = outcome.images[: len(parts)]  # behind them those of usage records
+        for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
-            seen.show(None if image is None else bucket.inspect(level.key, image), now_ms)
-        cost = charges[0].cost if len(charges) == 1 else add_up([charge.cost for charge in charges])
-        grant = new_grant((chain, cost, outcome.images, now_ms, NOTHING, tuple(parts) if wide else None, False))
+            if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
+                bucket.inspect(level.key, image)
+            seen.show(image, now_ms)
+        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, False))
         if len(charges) == 1:
             charges[0].grant = grant
         else:
@@ -263,10 +271,9 @@ class Engine:
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment."""
         chain.show(conflict.images, self._clock.now_ms())
-        cost = add_up([charge.cost for charge in chosen.charges])
         for level, seen in chain.shards():
             if seen.image is not None and level.key in conflict.images:
-                seen.mark_contended(charging.contended_limits(level, seen.image, cost, now_ms))
+                seen.mark_contended(charging.contended_limits(level, seen.image, chosen.cost, now_ms))
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline

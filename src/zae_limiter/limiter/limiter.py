@@ -12,7 +12,7 @@ from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
-from ..runtime.deadline import Deadline
+from ..runtime.deadline import new_deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
 from .availability import Availability
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..core.reports import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
+    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
@@ -190,8 +191,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             if taken is not None:
                 return new_grant(taken)
         name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = Deadline(options.timeout, self._backend.stopwatch), availability.answers
-        now_ms = self._clock.now_ms()
+        timeout, stopwatch, answers = options.timeout, self._backend.stopwatch, availability.answers
+        deadline, now_ms = new_deadline((stopwatch() + timeout, timeout, stopwatch, timeout)), self._clock.now_ms()
         chain = self._chains.known(*name, now_ms)
         if availability.is_open:
             self._refuse_unasked(lease, chain, cost)

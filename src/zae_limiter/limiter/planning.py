@@ -15,7 +15,7 @@ from ..records.ledger import BucketChange, with_usage
 from ..records.level import HOUR_END, SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
@@ -27,42 +27,22 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """The cost that is taken from one shard, for how many grants, and the change that does it."""
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
 
     shard: LevelShard
     cost: Mapping[str, int]
-    change: BucketChange
+    write: Write
+    accruals: tuple[Write, ...]
     grants: int
 
     @property
-    def write(self) -> Write:
-        """The change of the bucket itself."""
-        return self.change.write
+    def change(self) -> BucketChange:
+        """The write with the usage that belongs into its commit."""
+        return BucketChange(self.write, self.accruals)
 
 
 class Outdated(Exception):
     """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
-
-
-def plan(chain: Chain, costs: Sequence[Mapping[str, int]], now_ms: int) -> list[Part] | None:
-    """Take the ``costs`` of one or several grants together from the home shard of every bucket.
-
-    Return None where one of them has too little. Raise `Outdated` where the chain is not what it was any more.
-    """
-    cost = costs[0] if len(costs) == 1 else add_up(costs)
-    parts = []
-    for home in chain.homes:
-        level, seen = home
-        image = seen.image
-        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
-            raise Outdated
-        grants = sum(map(level.charges, costs)) if len(costs) > 1 else 1
-        contention = seen.contention(now_ms) if seen.contended or level.partition_writes else charging.ALONE
-        part = _plan_part(home, image, cost, now_ms, contention, grants)
-        if part is None:
-            return None
-        parts.append(part)
-    return parts
 
 
 def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -99,10 +79,10 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
             return None
         names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
         contention = charging.Contention(names, now_ms, 1)
-    return _plan_part(part.shard, image, part.cost, now_ms, contention, part.grants)
+    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants)
 
 
-def _plan_part(
+def plan_part(
     shard: LevelShard,
     image: Image | None,
     cost: Mapping[str, int],
@@ -118,7 +98,7 @@ def _plan_part(
     write: Write | None
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
-        return None if write is None else Part(shard, cost, BucketChange(write, ()), grants)
+        return None if write is None else Part(shard, cost, write, (), grants)
     limits = seen.limits(level, image)
     if limits is not None and now_ms <= limits.until_ms:
         write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
@@ -128,12 +108,14 @@ def _plan_part(
         write = reshaping.reshape(level, image, cost, now_ms, grants)
     if write is None:
         return None
-    is_steady = now_ms < image.get(HOUR_END, 0)
-    return Part(shard, cost, BucketChange(write, ()) if is_steady else with_usage(level, image, write, now_ms), grants)
+    accruals: tuple[Write, ...] = ()
+    if now_ms >= image.get(HOUR_END, 0):
+        write, accruals = with_usage(level, image, write, now_ms)
+    return Part(shard, cost, write, accruals, grants)
 
 
 def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:
-    return _plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention(now_ms))
+    return plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention(now_ms))
 
 
 def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:

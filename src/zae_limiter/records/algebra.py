@@ -86,9 +86,14 @@ class Write(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """All writes took effect; the new images in the order of the writes (None for a deleted one)."""
+    """All writes took effect; the new images in the order of the writes (None for a deleted one).
+
+    ``undisturbed``: the store knows that every image is the one that its write was planned from (`Write.seen`) with the
+    changes of that write, and no others.
+    """
 
     images: tuple[Image | None, ...]
+    undisturbed: bool = False
 
 
 class Conflict(NamedTuple):
@@ -127,7 +132,6 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "between": lambda current, ends: ends[0] <= current <= ends[1],
 }
 
 
@@ -137,10 +141,12 @@ def holds(image: Image | None, guards: Guards) -> bool:
         return all(op == "absent" for _, op, _ in guards)
     try:
         for attr, op, value in guards:
-            if op != "present":
-                current = image.get(attr)
-                if op == "absent" or current is None or not _COMPARE[op](current, value):
-                    return False
+            if op == "present":
+                continue
+            if op == "absent" or (current := image.get(attr)) is None:
+                return False
+            if not (value[0] <= current <= value[1] if op == "between" else _COMPARE[op](current, value)):
+                return False
     except TypeError:
         return False
     return True

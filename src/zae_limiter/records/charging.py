@@ -165,23 +165,24 @@ def charge(
     for name, need in cost.items():
         if (limit := limits.by_name.get(name)) is None:
             continue
-        tk, since = image[limit.tk], limit.since(now_ms)
-        crowded = name in contention.names and tk + since >= limit.capacity > need
+        tokens = image[limit.tk]
+        crowded = name in contention.names and tokens + limit.since(now_ms) >= limit.capacity > need
         if crowded:
-            tk, since = _before_full(limit, tk, now_ms, since, contention.seen_ms)
-        drawn = draw(limit.capacity, tk, since, need)
+            limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
+        drawn = draw(limit, tokens, need, now_ms)
         if drawn is None:
             return None
         if not need:
-            guards.append((limit.tk, ">=", -since))
+            guards.append((limit.tk, ">=", drawn.low))
             continue
         if crowded and not drawn.full:  # it may meet more than was seen
-            drawn = drawn._replace(high=limit.capacity - since - 1, upper=True)
+            drawn = drawn._replace(high=limit.capacity - limit.since(now_ms) - 1, upper=True)
         guards.append(apply_draw(drawn, limit.tk, limit.hi, put, add))
         add[limit.tc] = need
-    if add:
-        put |= {NEWEST: now_ms} if now_ms > image[NEWEST] else {}
-        add |= {CHANGES: changes} if level.usage_days else {}
+    if add and now_ms > image[NEWEST]:
+        put[NEWEST] = now_ms
+    if add and level.usage_days:
+        add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
@@ -191,14 +192,14 @@ def charge(
     return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
-def _before_full(limit: AnchoredLimit, tk: int, now_ms: int, since: int, seen_ms: int) -> tuple[int, int]:
-    """Return the tokens of a full limit, and what was produced, as of the last instant at which it was not full."""
+def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -> tuple[AnchoredLimit, int]:
+    """Return a full limit and its tokens as of the last instant at which it was not full."""
     lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
     earliest = limit.since(now_ms - lag_ms)
-    if limit.capacity - tk <= earliest and seen_ms >= now_ms - lag_ms:
-        return tk, since
-    since = max(limit.capacity - tk - 1, earliest)
-    return min(tk, limit.capacity - since - 1), since
+    if limit.capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
+        return limit, tokens
+    since = max(limit.capacity - tokens - 1, earliest)
+    return limit.as_produced(since, now_ms), min(tokens, limit.capacity - since - 1)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

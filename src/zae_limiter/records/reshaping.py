@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
-from ..core.draw import apply_draw, draw
+from ..core.draw import AnchoredLimit, apply_draw, draw
 from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
@@ -68,8 +68,10 @@ def _reshape_limit(
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
         return need <= rule.capacity
-    since = between(old, image[ANCHOR], now_ms)
-    taken = draw(min(old.capacity, rule.capacity), image[slot.tk], since, cost, after)
+    lower = old._replace(capacity=min(old.capacity, rule.capacity))
+    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi))
+    since = limit.since(now_ms)
+    taken = draw(limit, image[slot.tk], cost, now_ms, after)
     if taken is None:
         return False
     guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))

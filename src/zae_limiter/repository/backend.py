@@ -77,7 +77,7 @@ class Backend:
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return Deadline(self.timeout if seconds is None else seconds, self.stopwatch)
+        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
 
     def check_usable(self) -> None:
         """Raise RuntimeError where the caller cannot wait for the store, `RateLimiterClosedError` after `close`."""

@@ -53,6 +53,8 @@ class LoopSignal:
 class AsyncioRuntime:
     """Waits by suspending the running task."""
 
+    shared_scope = None
+
     def scope(self) -> object:
         """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""
         try:

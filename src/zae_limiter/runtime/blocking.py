@@ -42,9 +42,11 @@ class ThreadSignal:
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
+    shared_scope = "threads"
+
     def scope(self) -> object:
         """Return the scope that all threads share."""
-        return BlockingRuntime
+        return self.shared_scope
 
     def check_running(self) -> None:
         """Do nothing: a thread can always wait."""

@@ -3,55 +3,56 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import RateLimiterUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..clock import Clock
 
 
-class Deadline:
+class Deadline(NamedTuple):
     """The instant at which a call must be over. It is made once, when the call begins, and passed down.
 
     Every call of the store gets `left` as its ``timeout``, so that all of them together, and the waiting between them,
-    take no more than ``seconds``.
+    take no more than ``seconds``. ``total`` are the seconds that an error names: those of the whole call.
     """
 
-    __slots__ = ("_now", "_total", "ends", "seconds")
+    ends: float
+    seconds: float
+    now: Callable[[], float]
+    total: float
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic, total: float | None = None) -> None:
-        """Begin now; ``total`` are the seconds that an error names, if the deadline is a part of a longer one."""
-        self.ends = now() + seconds
-        self.seconds = seconds
-        self._now = now
-        self._total = total or seconds
+    @classmethod
+    def begin(cls, seconds: float, now: Callable[[], float] = time.monotonic, total: float | None = None) -> Deadline:
+        """Return a deadline that begins now; ``total`` is given if it is a part of a longer one."""
+        return cls(now() + seconds, seconds, now, total or seconds)
 
     def left(self) -> float:
         """Return the seconds that are left; raise `RateLimiterUnavailable` if there are none."""
-        left = self.ends - self._now()
+        left = self.ends - self.now()
         if left <= 0:
-            raise RateLimiterUnavailable(f"No decision within {self._total:g} s.")
+            raise RateLimiterUnavailable(f"No decision within {self.total:g} s.")
         return left
 
     @property
     def elapsed(self) -> float:
         """Return how many seconds have gone by since the call began."""
-        return self.seconds - (self.ends - self._now())
+        return self.seconds - (self.ends - self.now())
 
     def part(self, share: float) -> Deadline:
         """Return a deadline from now on that uses only a share of what is left."""
-        return Deadline(self.left() * share, self._now, self._total)
+        return Deadline.begin(self.left() * share, self.now, self.total)
 
     def renew(self, most: float) -> Deadline:
         """Return a deadline of as many seconds from now on, but no later than ``most`` seconds after this one began."""
-        return Deadline(min(self.seconds, most - self.elapsed), self._now, self._total)
+        return Deadline.begin(min(self.seconds, most - self.elapsed), self.now, self.total)
 
     def for_each_step(self) -> StepDeadline:
         """Return the deadline of a call that takes any number of steps: each step has as many seconds."""
-        return StepDeadline(self.seconds, self._now, self._total)
+        return StepDeadline(*self)
 
 
 class StepDeadline(Deadline):
@@ -62,6 +63,10 @@ class StepDeadline(Deadline):
     def left(self) -> float:
         """Return the seconds that the next step has."""
         return self.seconds
+
+
+new_deadline = partial(tuple.__new__, Deadline)
+"""A `Deadline` from all its fields at once."""
 
 
 def stopwatch(clock: Clock) -> Callable[[], float]:

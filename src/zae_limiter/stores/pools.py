@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..forks import after_fork, protect
+from .outcomes import NoneFree
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -29,28 +30,23 @@ _FORSAKEN: list[object] = []
 
 
 class ThreadSlots:
-    """Slots shared by threads. Each is the right to use one connection."""
+    """Slots shared by threads. Each is the right to use one connection ``where`` an error says."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, where: str = "") -> None:
         self._free: SimpleQueue[None] = SimpleQueue()  # a tenth of the time of a semaphore
+        self._none_free = partial(NoneFree, count, where=where)
+        self.take_now = self._free.get_nowait
+        """Take a slot; raise `Empty` if none is free."""
         self.give_back: Callable[[], None] = partial(self._free.put, None)
         for _ in range(min(count, _MOST)):
             self.give_back()
 
-    def take_now(self) -> bool:
-        """Take a slot if one is free."""
-        try:
-            self._free.get_nowait()
-        except Empty:
-            return False
-        return True
-
     async def take(self, timeout: float) -> None:
-        """Block the thread until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
+        """Block the thread until one is free. Raise `NoneFree` if none is within ``timeout`` seconds."""
         try:
             self._free.get(timeout=max(0.0, timeout))
         except Empty:
-            raise TimeoutError from None
+            raise self._none_free(timeout) from None
 
 
 class TaskLine:
@@ -98,21 +94,22 @@ class LoopSlots:
 
     def __init__(self, count: int) -> None:
         self._free = count
+        self._none_free = partial(NoneFree, count)
         self._line = TaskLine()
 
-    def take_now(self) -> bool:
-        """Take a slot if one is free."""
+    def take_now(self) -> None:
+        """Take a slot; raise `Empty` if none is free."""
         if self._free <= 0:
-            return False
+            raise Empty
         self._free -= 1
-        return True
 
     async def take(self, timeout: float) -> None:
-        """Suspend the task until one is free. Raise `TimeoutError` if none is within ``timeout`` seconds."""
+        """Suspend the task until one is free. Raise `NoneFree` if none is within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
-        while not self.take_now():
+        while self._free <= 0:
             if not await self._line.wait(deadline - time.monotonic()):
-                raise TimeoutError
+                raise self._none_free(timeout)
+        self._free -= 1
 
     def give_back(self) -> None:
         """Let the next one in."""

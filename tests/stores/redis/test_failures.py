@@ -88,7 +88,7 @@ def test_a_connection_that_was_cut_while_idle_costs_nothing(mode: Driven, server
     mode.run(store.commit([Write(ONE, (), {"n": 1})]))
     proxy.refuse()
     proxy.accept()
-    for pools in store.client.nodes._pools.values():
+    for pools in store.client.nodes.values():
         pool = pools.here() if mode.blocking else None
         for link in pool._idle if isinstance(pool, BlockingPool) else ():
             link.idle_since -= 1

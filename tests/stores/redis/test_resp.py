@@ -63,6 +63,6 @@ def test_a_command_is_counted_in_bytes() -> None:
 @given(keys=st.lists(st.text(), min_size=1), arguments=st.lists(st.text()))
 def test_a_script_is_run_by_its_digest_or_by_its_text(keys: list[str], arguments: list[str]) -> None:
     rest = (len(keys), *keys, *arguments)
-    command = SWAP.pack(len(keys), len(arguments), pack_arguments(*keys, *arguments))
+    command = SWAP.head(len(keys), len(arguments)) + pack_arguments(*keys, *arguments)
     assert command == pack(("EVALSHA", SWAP.digest, *rest))
     assert SWAP.spell_out(command) == pack(("EVAL", SWAP.text, *rest))

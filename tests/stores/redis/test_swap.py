@@ -61,7 +61,7 @@ def test_what_was_seen_last_is_replaced(mode: Driven, server: Server, monkeypatc
     store = mode.store(server.url)
     seen = made(mode, store, {"n": 1, "name": "ä=\n", "m": 2})
     ran = scripts_run(store, monkeypatch)
-    assert add(mode, store, seen, 4) == Committed(({"n": 5, "name": "ä=\n", "m": 2},))
+    assert add(mode, store, seen, 4) == Committed(({"n": 5, "name": "ä=\n", "m": 2},), undisturbed=True)
     assert ran == ["swap"]
     assert mode.run(store.read([KEY])) == [{"n": 5, "name": "ä=\n", "m": 2}]
 
@@ -86,7 +86,7 @@ def test_several_records_are_replaced_with_one_call(
     ran = scripts_run(store, monkeypatch)
     writes = [Write(key, add={"n": 10}, seen=seen) for key, seen in zip((KEY, PARENT), before, strict=True)]
     after = {"n": 11, "name": "é"}
-    assert mode.run(store.commit(writes)) == Committed((after, after))
+    assert mode.run(store.commit(writes)) == Committed((after, after), undisturbed=True)
     assert ran == ["swap"]
     assert mode.run(store.read([KEY, PARENT])) == [after, after]
 
@@ -236,11 +236,11 @@ def test_the_expiry_is_put_off_with_it(mode: Driven, server: Server, monkeypatch
     seen = made(mode, store, {"n": 1}, expires_at_ms=now_ms + 60_000)
     ran = scripts_run(store, monkeypatch)
     write = Write(KEY, add={"n": 1}, expires_at_ms=(seen[TTL] + 600) * 1000, seen=seen)
-    assert mode.run(store.commit([write])) == Committed(({"n": 2, TTL: seen[TTL] + 600},))
+    assert mode.run(store.commit([write])) == Committed(({"n": 2, TTL: seen[TTL] + 600},), undisturbed=True)
     (key,) = [name for name in server.command("KEYS", "zae:*") if "\t" in name]
     assert 600 < int(server.command("TTL", key)) <= 662
     nearer = Write(KEY, add={"n": 1}, expires_at_ms=now_ms + 1000, seen=mode.run(store.read([KEY]))[0])
-    assert mode.run(store.commit([nearer])) == Committed(({"n": 3, TTL: seen[TTL] + 600},))
+    assert mode.run(store.commit([nearer])) == Committed(({"n": 3, TTL: seen[TTL] + 600},), undisturbed=True)
     assert 600 < int(server.command("TTL", key)) <= 662
     assert ran == ["swap", "commit", "swap"]
 
@@ -328,10 +328,12 @@ def test_in_any_order_nothing_is_lost_or_counted_twice(
             (seen[who],) = run(store.read([KEY]))
             assert seen[who] == {"n": total}
         else:
+            before = seen[who] if what == "seen" else None
+            outcome = run(store.commit([Write(KEY, add={"n": amount}, seen=before)]))
+            assert not (isinstance(outcome, Committed) and outcome.undisturbed) or before == {"n": total}
             total += amount
-            outcome = run(store.commit([Write(KEY, add={"n": amount}, seen=seen[who] if what == "seen" else None)]))
-            assert outcome == Committed(({"n": total},))
             seen[who] = image_of(outcome)
+            assert seen[who] == {"n": total}
     for store in clients:
         assert run(store.read([KEY])) == [{"n": total}]
         run(store.close())

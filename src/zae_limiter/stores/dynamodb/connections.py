@@ -11,9 +11,10 @@ import socket
 import ssl
 import time
 import weakref
+from queue import Empty
 from typing import NamedTuple
 
-from ..outcomes import NoneFree, NotSent, Unknown
+from ..outcomes import NotSent, Unknown
 from ..pools import Pool, Pools
 from .sockets import Sockets, seconds_left
 from .wire import Answer, Broken, Reader, connect_bytes
@@ -122,7 +123,6 @@ class Connections:
     def __init__(self, sockets: Sockets, connect_timeout: float, limit: int) -> None:
         self.sockets = sockets
         self._connect_timeout = connect_timeout
-        self._limit = limit
         self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
 
     async def post(self, endpoint: Endpoint, data: bytes, timeout: float) -> Answer:
@@ -132,10 +132,9 @@ class Connections:
             raise NotSent("no time was left")
         pool = self._pools.here()
         try:
-            if not pool.slots.take_now():
-                await pool.slots.take(timeout)
-        except TimeoutError as error:
-            raise NoneFree(self._limit, timeout) from error
+            pool.slots.take_now()
+        except Empty:
+            await pool.slots.take(timeout)
         again = False
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)

@@ -10,7 +10,7 @@ import re
 from redis import exceptions
 
 from ...core.errors import AccessDeniedError, CorruptRecordError, InfrastructureError, RateLimiterUnavailable
-from ..outcomes import Failure, Meaning, Remedy
+from ..outcomes import Failure, Meaning, Remedy, Unknown
 
 
 def _unavailable(reason: str, remedy: Remedy = Remedy.NONE) -> Meaning:
@@ -76,6 +76,12 @@ _CODES: dict[type[Exception], str] = {
     exceptions.AuthenticationWrongNumberOfArgsError: "WRONGPASS",
 }
 """redis-py's classes for the codes that it strips from the text."""
+
+
+def no_answer(where: str, reason: object) -> Unknown:
+    """Return the error of a call to the server at ``where`` that gave no answer, in time or at all."""
+    return Unknown(f"no answer from {where}" + (" in time" if isinstance(reason, TimeoutError) else f": {reason}"))
+
 
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
 

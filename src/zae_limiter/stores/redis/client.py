@@ -57,9 +57,9 @@ class Client:
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
             self._calls[name] = self._calls.get(name, 0) + 1
             try:
-                answers = await self.nodes.exchange(
-                    address, _ASKING + data if asked else data, 2 if asked else 1, deadline
-                )
+                pools = self.nodes[address]
+                call = (pools.shared or pools.here()).call
+                answers = await (call(_ASKING + data, 2, deadline) if asked else call(data, 1, deadline))
                 answer = answers[-1]
                 if not isinstance(answer, Exception):
                     return answer
@@ -96,7 +96,7 @@ class Client:
                 self._calls[name] = self._calls.get(name, 0) + 1
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
-                given = await self.nodes.exchange(address, data, len(mine), deadline)
+                given = await self.nodes[address].here().call(data, len(mine), deadline)
             except (NotSent, Unknown, Refusal) as error:
                 given = [error] * len(mine)
             for place, answer in zip(mine, given, strict=True):  # reading again does no harm

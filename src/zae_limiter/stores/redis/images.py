@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha1
 from operator import itemgetter
@@ -96,7 +96,7 @@ class _Form(NamedTuple):
     name: bytes
     """That name, packed."""
     attrs: frozenset[str]
-    numbers: Callable[[Image], Any]
+    numbers: Callable[[Image], tuple[Any, ...]]
     """Returns these numbers in the order of the text."""
     start: int
     """Where the first of them stands."""
@@ -130,35 +130,36 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     key, guards, put, add, remove, expires_at_ms, delete, seen = write
     if type(seen) is not StoredImage or seen.full_commits or remove or delete or not holds(seen, guards):
         return None
-    changes = dict(put)
+    after = StoredImage(seen)
+    after.update(put)
+    changed = [*put, *add]
     try:
         for attr, amount in add.items():
-            changes[attr] = changes.get(attr, seen[attr]) + amount
+            after[attr] += amount
     except (KeyError, TypeError):
         return None
     if expires_at_ms:
-        changes[TTL] = max(changes.get(TTL, seen.get(TTL, 0)), expiry_seconds(expires_at_ms))
+        after[TTL] = max(after.get(TTL, 0), expiry_seconds(expires_at_ms))
+        changed.append(TTL)
     elif expires_at_ms == NEVER and TTL in seen:
         return None
-    for value in changes.values():
-        if type(value) is not int or not _LEAST <= value <= _MOST:
-            return None
     form = seen.form
-    if form is None or form.key != key or form.naming is not naming or not changes.keys() <= form.attrs:
-        form = _find_form(key, naming, seen, changes.keys() | form.attrs if form else changes.keys())
+    if form is None or form.key != key or form.naming is not naming or not form.attrs.issuperset(changed):
+        form = _find_form(key, naming, seen, {*changed, *(form.attrs if form else ())})
         if form is None:
             return None
-    after = StoredImage(seen)
-    after.update(changes)
-    tail = form.tail % form.numbers(after)
+    numbers = form.numbers(after)
+    for value in numbers:
+        if type(value) is not int or not _LEAST <= value <= _MOST:
+            return None
+    tail = form.tail % numbers
     after.text, after.form, after.full_commits = seen.text[: form.start] + tail, form, 0
     digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
-    expires = pack_arguments(after[TTL]) if expire and TTL in changes and after[TTL] != seen[TTL] else _NOTHING
-    arguments = b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires)
-    return form.name, arguments, after
+    expires = pack_arguments(after[TTL]) if expire and after.get(TTL) != seen.get(TTL) else _NOTHING
+    return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires), after
 
 
-def _find_form(key: Key, naming: str, seen: StoredImage, attrs: Set[str]) -> _Form | None:
+def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Form | None:
     """Return the form of a record in which some attributes are left open; None unless they are whole numbers in it."""
     places = []
     for attr in attrs:
@@ -183,9 +184,10 @@ def _find_form(key: Key, naming: str, seen: StoredImage, attrs: Set[str]) -> _Fo
 
 
 @lru_cache(maxsize=256)
-def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], Any]]:
+def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], tuple[Any, ...]]]:
     """Return some attributes as a set, and what gets their values; buckets under the same limits share them."""
-    return frozenset(attrs), itemgetter(*attrs)
+    first = attrs[0]
+    return frozenset(attrs), itemgetter(*attrs) if len(attrs) > 1 else lambda image: (image[first],)
 
 
 def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | None:

@@ -136,7 +136,7 @@ class Sweeper:
             if not listed:
                 return 0
             keys = (layout.indexes[cell], expiries, *(layout.records[cell] % key for key in listed.values()))
-            command = SWEEP.pack(len(keys), 1 + len(listed), pack_arguments(*keys, self._now(), *listed))
+            command = SWEEP.head(len(keys), 1 + len(listed)) + pack_arguments(*keys, self._now(), *listed)
             return int(await client.run(expiries, command, deadline, SWEEP))
         except InfrastructureError:
             return 0

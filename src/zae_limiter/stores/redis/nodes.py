@@ -4,7 +4,7 @@ redis-py connects, encrypts and logs in; commands and answers go without it from
 wires are all that differs between blocking and async calls.
 
 A failure is one of three kinds: `NotSent` says that the server cannot have seen the command, `Unknown` that it may have
-been carried out, `Refusal` that it was not.
+been carried out, `Refusal` that it was not. The pools raise them, where they know which of them it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import time
 from functools import partial
 from inspect import signature
+from queue import Empty
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import redis
@@ -22,9 +23,9 @@ import redis.asyncio
 from redis.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
-from ..outcomes import NoneFree, NotSent, Unknown
+from ..outcomes import NotSent
 from ..pools import Pool, Pools, ThreadSlots
-from .answers import Refusal
+from .answers import Refusal, no_answer
 from .pipeline import AsyncLink, SharedPool
 from .resp import Reader, pack
 
@@ -94,23 +95,20 @@ class BlockingPool(Pool[BlockingLink]):
     """The connections of all threads, each used by one call at a time."""
 
     def __init__(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> None:
-        super().__init__(ThreadSlots(limit))
-        self._limit = limit
+        super().__init__(ThreadSlots(limit, f" to {where}"))
         self._where = where
         self._open_link = open_link
 
     async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
         """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
 
-        Raise `NotSent` if there is no connection in time, `TimeoutError` if there is no answer in time, and `OSError`
-        or `RedisError` if there will be none; the connection is closed then.
+        Raise `NotSent` if there is no connection in time, `Unknown` if there is no answer; the connection is closed
+        then.
         """
-        if not self.slots.take_now():
-            left = deadline - time.monotonic()
-            try:
-                await self.slots.take(left)
-            except TimeoutError as error:
-                raise NoneFree(self._limit, left, f" to {self._where}") from error
+        try:
+            self.slots.take_now()
+        except Empty:
+            await self.slots.take(deadline - time.monotonic())
         try:
             link = self.reuse() or await self._open_link(deadline)
             if deadline <= time.monotonic():
@@ -118,8 +116,10 @@ class BlockingPool(Pool[BlockingLink]):
                 raise NotSent(f"no time was left to ask {self._where}")
             try:
                 answers = link.call(data, count, deadline)
-            except BaseException:
+            except BaseException as error:
                 link.close()
+                if isinstance(error, RedisError | OSError):
+                    raise no_answer(self._where, error) from error
                 raise
             self.keep(link)
             return answers
@@ -159,7 +159,7 @@ class AsyncWire:
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        return AsyncLink(connection)
+        return AsyncLink(connection, str(address))
 
 
 Wire: TypeAlias = BlockingWire | AsyncWire
@@ -176,47 +176,36 @@ def _new_connection(module: Any, address: Address, login: dict[str, Any], timeou
     return kind(**options, **login, **_ANONYMOUS, protocol=PROTOCOL, socket_connect_timeout=timeout)
 
 
-class Nodes:
-    """The servers that a client talks to, under one login."""
+class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
+    """The connections to the servers that a client talks to under one login, by address; made on first use."""
 
     def __init__(self, wire: Wire, login: dict[str, Any], *, connect_timeout: float, limit: int) -> None:
         self._wire = wire
         self._login = login
         self._connect_timeout = connect_timeout
         self._limit = limit
-        self._pools: dict[Address, Pools[BlockingPool | SharedPool]] = {}
 
-    async def exchange(self, address: Address, data: bytes, count: int, deadline: float) -> list[Any]:
-        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one."""
-        pools = self._pools.get(address) or self._add_pools(address)
-        try:
-            return await (pools.shared or pools.here()).call(data, count, deadline)
-        except TimeoutError as error:
-            raise Unknown(f"no answer from {address} in time") from error
-        except (RedisError, OSError) as error:
-            raise Unknown(f"no answer from {address}: {error}") from error
+    def __missing__(self, address: Address) -> Pools[BlockingPool | SharedPool]:
+        open_link = partial(_open_link, self._wire, self._login, self._connect_timeout, address)
+        make = partial(self._wire.new_pool, self._limit, str(address), open_link)
+        return self.setdefault(address, Pools(self._wire, make))
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
         """Send one command and return its answer; raise `Refusal` if that is an error."""
-        (answer,) = await self.exchange(address, pack(command), 1, deadline)
+        (answer,) = await self[address].here().call(pack(command), 1, deadline)
         if isinstance(answer, Exception):
             raise Refusal(answer, str(address)) from answer
         return answer
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is done."""
-        for pools in list(self._pools.values()):
+        for pools in list(self.values()):
             pools.close()
 
     def leave(self, address: Address) -> None:
         """Close the idle connections to one server."""
-        if address in self._pools:
-            self._pools[address].close()
-
-    def _add_pools(self, address: Address) -> Pools[BlockingPool | SharedPool]:
-        open_link = partial(_open_link, self._wire, self._login, self._connect_timeout, address)
-        make = partial(self._wire.new_pool, self._limit, str(address), open_link)
-        return self._pools.setdefault(address, Pools(self._wire, make))
+        if address in self:
+            self[address].close()
 
 
 async def _open_link(

@@ -1,7 +1,7 @@
 """Connections that the tasks of an event loop share: requests are sent at once, their answers come in the same order.
 
 A caller that is cancelled leaves its request to the connection, which takes the answer when it comes. A caller whose
-time is up gets `TimeoutError`: its connection takes no new requests then, and is closed when nobody waits for it.
+time is up gets `Unknown`: its connection takes no new requests then, and is closed when nobody waits for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from redis.exceptions import InvalidResponse
 
 from ..outcomes import NoneFree, NotSent
 from ..pools import IDLE_SECONDS, TaskLine
+from .answers import no_answer
 from .resp import Reader
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Answer(asyncio.Future[list[Any]]):
 class AsyncLink(asyncio.Protocol):
     """One connection of an event loop; redis-py has opened it and logged in."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, where: str) -> None:
         self.open = True
         """Whether it takes new calls."""
         self.used_at = time.monotonic()
@@ -60,6 +61,7 @@ class AsyncLink(asyncio.Protocol):
         """Called when calls have ended, or the connection."""
         self._loop = asyncio.get_running_loop()
         self._connection = connection
+        self._where = where
         self._transport: asyncio.Transport = connection._writer.transport
         self._streams: asyncio.BaseProtocol = self._transport.get_protocol()
         self._transport.set_protocol(self)
@@ -147,7 +149,7 @@ class AsyncLink(asyncio.Protocol):
     def _fail_all(self, reason: str) -> None:
         waiting, self._waiting = self._waiting, deque()
         for answer in waiting:
-            answer.fail(ConnectionError(reason))
+            answer.fail(no_answer(self._where, reason))
         self.close()
 
     def _set_alarm(self, deadline: float) -> None:
@@ -162,7 +164,7 @@ class AsyncLink(asyncio.Protocol):
         now = time.monotonic()
         overdue = [answer for answer in self._waiting if answer.deadline <= now]
         for answer in overdue:
-            answer.fail(TimeoutError())
+            answer.fail(no_answer(self._where, TimeoutError()))
         later = min((answer.deadline for answer in self._waiting if answer.deadline > now), default=None)
         if later is not None:
             self._set_alarm(later)
@@ -187,7 +189,7 @@ class SharedPool:
         self._over = False
 
     def call(self, data: bytes, count: int, deadline: float) -> Awaitable[list[Any]]:
-        """Send ``count`` commands and wait for all answers; raise `TimeoutError` or `OSError` if these do not come.
+        """Send ``count`` commands and wait for all answers; raise `Unknown` if these do not come.
 
         Raise `NotSent` if there is no connection in time. One that is being opened is for all who wait, whatever
         becomes of the one for whom it was begun.

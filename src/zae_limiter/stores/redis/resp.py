@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha1
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -36,11 +37,11 @@ class Script:
         self.text = resources.files(__package__).joinpath(name).read_bytes()
         self.digest = sha1(self.text, usedforsecurity=False).hexdigest()
         self._by_digest = pack_arguments("EVALSHA", self.digest)
+        self.head = lru_cache(maxsize=64)(self._pack_head)
+        """Return the command that runs it by its digest, up to as many keys and arguments, which follow it packed."""
 
-    def pack(self, keys: int, arguments: int, data: bytes) -> bytes:
-        """Return the command that runs it by its digest; ``data`` are as many keys and arguments, packed."""
-        size = 3 + keys + arguments
-        return b"*%d\r\n%b$%d\r\n%d\r\n%b" % (size, self._by_digest, len(str(keys)), keys, data)
+    def _pack_head(self, keys: int, arguments: int) -> bytes:
+        return b"*%d\r\n%b%b" % (3 + keys + arguments, self._by_digest, pack_arguments(keys))
 
     def spell_out(self, command: bytes) -> bytes:
         """Return a command that runs it by its digest as one that runs it by its text."""

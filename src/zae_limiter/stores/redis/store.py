@@ -110,15 +110,15 @@ class RedisStore:
             swap = plan_swap(write, self.layout.records[cell], expire=self._own_time)
             if swap is None or not (self._own_time or is_live(write.seen, self.clock.now_ms())):
                 return await self._commit_fully(cell, writes, deadline)
-            keys.append(swap[0])
-            arguments.append(swap[1])
-            after.append(swap[2])
-        asked_ms = None
+            name, changes, image = swap
+            keys.append(name)
+            arguments.append(changes)
+            after.append(image)
+        count, asked_ms = len(writes), None
         if self._tell_at <= now:
             asked_ms = self._server_clock.host.now_ms()
             arguments.append(_PACKED_TELL)
-        count = 4 * len(writes) + (asked_ms is not None)
-        command = SWAP.pack(len(writes), count, b"".join(keys + arguments))
+        command = b"".join([SWAP.head(count, 4 * count + (asked_ms is not None)), *keys, *arguments])
         answer = await self.client.run(self.layout.indexes[cell], command, deadline, SWAP)
         if answer != b"=":
             current = self._parse_swap(answer, cell, writes, asked_ms)
@@ -130,7 +130,7 @@ class RedisStore:
                 return await self._commit_fully(cell, writes, deadline)
         if self._sweeper.due <= now:
             await self._sweeper.follow(cell, (), deadline)
-        return Committed(tuple(after))
+        return Committed(tuple(after), undisturbed=True)
 
     async def _commit_groups(
         self, writes: Sequence[Write], groups: dict[int, list[Write]], deadline: float
@@ -212,7 +212,7 @@ class RedisStore:
         sent_ms = self._server_clock.host.now_ms()
         asks = self._tell_at <= time.monotonic()
         data = pack_arguments(*keys, "\n".join(lines) + "\n", _TELL if asks else self.now())
-        command = COMMIT.pack(len(keys), 2, data)
+        command = COMMIT.head(len(keys), 2) + data
         answer = await self.client.run(layout.indexes[cell], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")
         if len(records) != len(writes):
