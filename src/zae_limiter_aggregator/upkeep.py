@@ -21,6 +21,7 @@ from .consumption import measure_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from zae_limiter.core.bucket import Rule
     from zae_limiter.records.algebra import Image, Key
     from zae_limiter.stores.port import Store
 
@@ -57,9 +58,9 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
     whose = keys.parse_bucket_pk(key.pk)
     rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
     limits = tuple(
-        Limit(name, rule.capacity // MILLI, rule.amount // MILLI, rule.period // MILLI)
+        limit_of(name, rule)
         for name, rule in rules
-        if rule is not None and not any(part % MILLI for part in rule[:3])
+        if rule is not None and not any(part % MILLI for part in (rule[:3] if rule.calendar is None else rule[:2]))
     )
     return Level(
         key,
@@ -73,6 +74,13 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         shard=whose.shard_id,
         shard_count=image[SHARDS],
     )
+
+
+def limit_of(name: str, rule: Rule) -> Limit:
+    """Return the limit that states a rule of whole tokens."""
+    capacity, amount, calendar = rule.capacity // MILLI, rule.amount // MILLI, rule.calendar
+    seconds = rule.period // MILLI if calendar is None else -(-calendar.longest_ms // MILLI)
+    return Limit(name, capacity, amount, seconds, calendar)
 
 
 async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:

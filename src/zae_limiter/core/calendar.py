@@ -28,6 +28,8 @@ _DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1)
 _MONDAY = 3
 """The days from Monday, 29 December 1969, to the epoch."""
+_FAR_MS = 2**52
+"""An instant after all that have a date."""
 _MOST_MS = 10 * 366 * _DAY_MS
 _LONGEST_MS = {"hour": _HOUR_MS, "day": _DAY_MS, "week": 7 * _DAY_MS, "month": 31 * _DAY_MS, "year": 366 * _DAY_MS}
 _SPANS = {"ms": 1, "s": 1_000, "min": 60_000, "h": _HOUR_MS, "d": _DAY_MS}
@@ -168,7 +170,13 @@ class Calendar:
 
 @lru_cache(maxsize=4096)
 def _start(calendar: Calendar, index: int) -> int:
-    zone = find_zone(calendar.tz)
+    try:
+        return _find_start(calendar, index, find_zone(calendar.tz))
+    except (OverflowError, ValueError):  # a year that the calendar of the standard library does not have
+        return _FAR_MS if index > 0 else -_FAR_MS
+
+
+def _find_start(calendar: Calendar, index: int, zone: tzinfo) -> int:
     if calendar.unit == "hour":
         # The offset of the hour before decides, so that windows follow each other also where it changes by half hours.
         probe = datetime.fromtimestamp((index - 1) * 3_600, UTC)

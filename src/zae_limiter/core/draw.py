@@ -10,6 +10,9 @@ does the same where its guard holds:
 ``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
 bucket accrues beyond its ceiling from being spent.
 
+A limit may have another bound than 0 for what a draw leaves: a floor above it for requests of a lower priority, or none
+at all if the limit is soft. The level of a quota changes only between two windows: within one, ``since`` is constant.
+
 A draw that meets `upper_mark` or more is counted in the bucket (`core.give_back` says what for); one that was decided
 below the mark is guarded by it.
 
@@ -30,11 +33,18 @@ if TYPE_CHECKING:
     from .bucket import Rule
 
 
+SOFT = -(2**62)
+"""The ``least`` of a limit that never refuses."""
+
+
 class AnchoredLimit(NamedTuple):
     """A limit of a bucket with a known anchor: all that a draw needs besides the tokens.
 
     ``rest`` is what the rate had left over at the anchor, in parts of a millitoken, ``mark`` the `upper_mark`. ``tk``,
-    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws.
+    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws. ``least`` is what
+    a draw has to leave.
+
+    For a quota it holds in one window only: as a rate of 0 that has left over what was produced until then.
     """
 
     capacity: int
@@ -46,13 +56,18 @@ class AnchoredLimit(NamedTuple):
     tk: str
     tc: str
     hi: str
+    least: int
 
     @classmethod
-    def of(cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str]) -> AnchoredLimit:
-        """Return the limit for a bucket whose anchor is ``anchor_ms``."""
-        capacity, amount, period, phase = rule
+    def of(
+        cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str], least: int = 0, now_ms: int = 0
+    ) -> AnchoredLimit:
+        """Return the limit for a bucket whose anchor is ``anchor_ms``, of a quota for the window of ``now_ms``."""
+        capacity, amount, period, phase, calendar = rule
         rest = (anchor_ms * amount + phase) % period
-        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes)
+        if calendar is not None:
+            amount, period, rest = 0, 1, between(rule, anchor_ms, now_ms)
+        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes, least)
 
     def since(self, now_ms: int) -> int:
         """Return what the rate has produced from the anchor to ``now_ms``."""
@@ -65,10 +80,6 @@ class AnchoredLimit(NamedTuple):
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
         return min(self.capacity, tokens + self.since(now_ms))
-
-    def reaches(self, milli: int) -> int:
-        """Return the last instant by which no more than ``milli`` has been produced since the anchor."""
-        return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
 
 
 class Draw(NamedTuple):
@@ -109,16 +120,16 @@ def draw_all(
     """Take ``cost`` from a bucket that nobody else touches.
 
     Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough.
-    A cost of 0 is not there while the limit is in debt. Raise KeyError for a name that is not in ``limits``.
+    A cost of 0 is not there while a limit is below its ``least``. Raise KeyError for a name that is not in ``limits``.
     """
     after = image
     for name, need in cost.items():
-        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi = limits[name]
+        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limits[name]
         since = ((now_ms - anchor_ms) * amount + rest) // period
         held = image[tk] + since
         if held > capacity:
             held = capacity
-        if held < need:
+        if held < need + least:
             return None
         if need:
             if after is image:
@@ -133,19 +144,19 @@ def draw_all(
 def draw(limit: AnchoredLimit, tokens: int, cost: int | None, now_ms: int, after: int | None = None) -> Draw | None:
     """Return the draw of ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
-    Return None if it does not fit. A cost of 0 fits unless the limit is in debt. A cost of None asks for nothing, so
-    it always fits.
+    Return None if it does not fit. A cost of 0 fits unless the limit is below its ``least``. A cost of None asks for
+    nothing, so it always fits.
     """
-    capacity, amount, period, anchor_ms, rest, mark, _, _, _ = limit
+    capacity, amount, period, anchor_ms, rest, mark, _, _, _, least = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
-    low = need - since
+    low = None if least == SOFT else need + least - since
     if tokens >= room:
-        return Draw(True, low, room - 1, room + shift - need, need > 0) if need <= capacity else None
+        return Draw(True, low, room - 1, room + shift - need, need > 0) if need + least <= capacity else None
     if cost is None:
         return Draw(False, None, room - 1, shift, False)
-    if tokens < low:
+    if low is not None and tokens < low:
         return None
     upper = need > 0 and tokens >= mark - since
     high = mark - since - 1 if need and not upper else room - 1

@@ -102,7 +102,7 @@ class Engine:
         if chain.sharded:
             return
         for level, seen in chain.homes:
-            if seen.image is None or seen.limits(level, seen.image) is None:
+            if seen.image is None or seen.limits(level, seen.image, now_ms) is None:
                 return
         error = known_refusal(chain, cost, chain.instant(now_ms), self._refusal_ttl_ms)
         if error is not None:
@@ -321,7 +321,7 @@ class Engine:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, seen in chain.shards():
             image = seen.image
-            if image is None or charging.is_ahead(level, image) or seen.limits(level, image) is not None:
+            if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
                 continue
             write = reshaping.reshape(level, image, NOTHING, now_ms)
             assert write is not None  # nothing always fits

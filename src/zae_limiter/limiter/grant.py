@@ -48,7 +48,7 @@ class Grant(NamedTuple):
         for place, shards in enumerate(self.chain.levels):
             level, seen = shards.home
             image = self.images[place] if self.parts is None and len(shards.shards) == 1 else None
-            limits = None if image is None else seen.limits(level, image)
+            limits = None if image is None else seen.limits(level, image, now_ms)
             if image is None or limits is None:
                 images = {shard.level.key: image for shard, _, image in self.portions()}
                 balances = shards.reading(now_ms, images).balances

@@ -104,7 +104,7 @@ class InPlace:
             if not cost.keys() <= limits.keys():
                 return None
             seen.seen_ms = now_ms
-            never = any(need > limits[name].capacity for name, need in cost.items())
+            never = any(need + limits[name].least > limits[name].capacity for name, need in cost.items())
             raise (CapacityExceeded if never else RateLimitExceeded)(partial(_describe, level, image, cost, now_ms))
         if after is not image:
             if now_ms > after[NEWEST]:
@@ -123,11 +123,11 @@ class InPlace:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
         image = self._store.find_bucket(level.key, now_ms)
         if image is not None:
-            limits = seen.limits(level, bucket.inspect(level.key, image))
+            limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
             seen.show(image, now_ms)
             if limits is not None:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
-                until_ms = min(limits.until_ms, hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
+                until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
                 seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
         return image
 
@@ -138,10 +138,11 @@ class InPlace:
             return None
         full_ms = now_ms
         for name, need in cost.items():
-            capacity, amount, period, _ = level.slots[name].rule
-            if need > capacity:
+            slot = level.slots[name]
+            capacity, amount, period, _, calendar = slot.rule
+            if need + slot.least > capacity:
                 return None
-            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period))
+            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
         if expires_ms is not None:
             image[TTL] = expiry_seconds(expires_ms)
