@@ -107,7 +107,10 @@ class SyncOperations:
         return run(self._inner.get_system_defaults())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any. ``principal`` goes into the audit log."""
+        """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
+
+        ``principal`` goes into the audit log.
+        """
         return run(self._inner.delete_system_defaults(principal))
 
     def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
