@@ -20,6 +20,7 @@ from .core.errors import (
     RateLimitError as RateLimitError,
     RateLimiterUnavailable as RateLimiterUnavailable,
     RateLimitExceeded as RateLimitExceeded,
+    ResourceDisabled as ResourceDisabled,
     StackAlreadyExistsError as StackAlreadyExistsError,
     StackOperationError as StackOperationError,
     ValidationError as ValidationError,

@@ -4,6 +4,7 @@
     ├── RateLimitError
     │   ├── RateLimitExceeded            not yet: carries when
     │   │   └── CapacityExceeded         never: carries the maximum, no retry-after
+    │   ├── ResourceDisabled             switched off: no retry-after
     │   └── LeaseExpiredError
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable       the store did not answer
@@ -176,6 +177,27 @@ class CapacityExceeded(RateLimitExceeded):
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
             f"above the maximum {status.limit.capacity}; retrying will not help."
         )
+
+
+class ResourceDisabled(RateLimitError):
+    """Requests of an entity for a resource are switched off; a retry does not help until somebody switches them on.
+
+    Attributes:
+        entity_id: The entity, or the one above it that is switched off.
+        resource: The resource.
+        level: Where it is switched off: ``entity``, ``entity_default`` or ``resource``.
+    """
+
+    def __init__(self, entity_id: str, resource: str, level: str) -> None:
+        what = f"Resource {resource!r}" if level == "resource" else f"Entity {entity_id!r}"
+        where = f" on {resource!r}" if level == "entity" else ""
+        super().__init__(f"{what} is disabled{where}.")
+        self.entity_id = entity_id
+        self.resource = resource
+        self.level = level
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.entity_id, self.resource, self.level)
 
 
 class LeaseExpiredError(RateLimitError):

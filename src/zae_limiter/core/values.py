@@ -20,6 +20,17 @@ class OnUnavailable(enum.StrEnum):
     BLOCK = "block"
 
 
+class Access(enum.StrEnum):
+    """Whether requests are let through: the most specific switch that is set decides, before any limit."""
+
+    ENABLED = "enabled"
+    """Limits decide, whatever a less specific switch says."""
+    DISABLED = "disabled"
+    """Every request is refused with `ResourceDisabled`."""
+    BYPASSED = "bypassed"
+    """Every request is admitted, and counted."""
+
+
 class AuditAction(enum.StrEnum):
     """The kind of change that an audit event records."""
 
@@ -29,6 +40,7 @@ class AuditAction(enum.StrEnum):
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     BUCKET_RESET = "bucket_reset"
+    ACCESS_CHANGED = "access_changed"
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"

@@ -311,7 +311,11 @@ class Engine:
         for charge, error in zip(pending, errors, strict=True):
             remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
-        if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
+        if (
+            chain.given is None
+            or chain.given.limits is None
+            or not all(isinstance(error, CapacityExceeded) for error in errors)
+        ):
             # Limits that were given with what can never fit leave no trace: there is no moment to count from.
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
                 await self.store_limits(chain, now_ms, deadline)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .availability import Availability
+    from .chain import Override
     from .chains import Chains
     from .engine import Engine
     from .grant import GrantFields
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 class AcquireOptions(NamedTuple):
     """What an acquire asks for besides tokens."""
 
-    given: tuple[Limit, ...] | None
+    given: Override | None
     policy: OnUnavailable | None
     max_wait_ms: int
     timeout: float

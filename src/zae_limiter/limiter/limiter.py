@@ -131,11 +131,13 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
+        priority: str | None = None,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
-        them side by side and what was taken goes back when another level refuses.
+        them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
+        limits have for it untouched.
 
         >>> import asyncio
         >>> from zae_limiter import Limit
@@ -150,8 +152,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         """
         cost = check_amounts("consume", consume)
         options = self._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        if not (limits is on_unavailable is max_wait is timeout is atomic is priority is None):
+            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 
     def _deadline(self) -> Deadline:
@@ -165,10 +167,14 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         max_wait: float | None,
         timeout: float | None,
         atomic: bool | None,
+        priority: str | None,
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
+        chosen = None if limits is None else check_limits(limits)
+        if priority is not None:
+            names.limit_name(priority, "priority")
         return AcquireOptions(
-            None if limits is None else check_limits(limits),
+            None if chosen is None and priority is None else Override(chosen, priority),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),

@@ -4,15 +4,17 @@ l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole t
 l_{limit}_ca          the calendar, of a quota only
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
+access                a switch: enabled, disabled or bypassed
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.config import Stored
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
-from ..core.values import OnUnavailable
+from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar
 
@@ -29,6 +31,12 @@ class Config(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     on_unavailable: OnUnavailable | None = None
     version: int = 0
+    access: Access | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """What counts for the limits in force."""
+        return Stored(self.limits, self.version, self.access)
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -60,9 +68,10 @@ def decode(key: Key, image: Image | None) -> Config:
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:
         limits = tuple([_decode_limit(name, image) for name in names])
-        policy = image.get("on_unavailable")
+        policy, access = image.get("on_unavailable"), image.get("access")
         version = whole(VERSION, image[VERSION], 0, 2**62)
-        return Config(limits or None, OnUnavailable(policy) if policy else None, version)
+        known = OnUnavailable(policy) if policy else None
+        return Config(limits or None, known, version, Access(access) if access else None)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
@@ -83,17 +92,20 @@ def replace(
     limits: tuple[Limit, ...] | None,
     identity: Mapping[str, Any],
     on_unavailable: OnUnavailable | None = None,
+    access: Access | None = None,
 ) -> Write:
-    """Return the write that replaces a level's limits (None: deletes them), if they are still those in ``seen``."""
+    """Return the write that replaces all that a level says (None: nothing), if it still says what is in ``seen``."""
     put: dict[str, Any] = {**identity, **encode(limits or ())}
     if on_unavailable is not None:
         put["on_unavailable"] = on_unavailable.value
+    if access is not None:
+        put["access"] = access.value
     if seen is None:
         put[VERSION] = 1
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    volatile = ("on_unavailable", "GSI3PK", "GSI3SK")  # what a config has only while it says something
+    volatile = ("on_unavailable", "access", "GSI3PK", "GSI3SK")  # what a config has only while it says something
     remove = tuple(attr for attr in seen if attr not in put and (attr[:2] == "l_" or attr in volatile))
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

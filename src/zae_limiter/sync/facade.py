@@ -290,11 +290,13 @@ class SyncRateLimiter(SyncOperations):
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
+        priority: str | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
-        them side by side and what was taken goes back when another level refuses.
+        them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
+        limits have for it untouched.
 
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
@@ -308,8 +310,8 @@ class SyncRateLimiter(SyncOperations):
         """
         cost = check_amounts("consume", consume)
         options = self._inner._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        if not (limits is on_unavailable is max_wait is timeout is atomic is priority is None):
+            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
