@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from tests.support.aws import engine as tested
 from tests.support.aws.keeper import free_port
-from zae_limiter.aws.local import home, installation, lifecycle, record
+from zae_limiter.aws.local import engine, home, lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from zae_limiter.aws.local.home import Process
     from zae_limiter.aws.local.lifecycle import StartResult
-    from zae_limiter.aws.local.record import Process
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -34,18 +34,18 @@ class Place:
     def up(self, **wish: float) -> StartResult:
         """Start, or find."""
         try:
-            asked = lifecycle.StartOptions(port=self.port, patience=wish.get("patience", lifecycle.PATIENCE))
-            return lifecycle.up(self.home, asked, self.said.append)
+            patience = wish.get("patience", lifecycle.PATIENCE)
+            return lifecycle.up(self.home, self.said.append, port=self.port, patience=patience)
         finally:
             self.note()
 
-    def down(self, *, purge: bool = False) -> record.RunningEngine | None:
+    def down(self, *, purge: bool = False) -> home.RunningEngine | None:
         """Stop."""
         return lifecycle.down(self.home, purge=purge, say=self.said.append)
 
     def note(self) -> None:
         """Remember what runs, so that it ends with the test."""
-        found = record.find(self.home)
+        found = home.find_running(self.home)
         if found is not None:
             self._processes.add(found.process)
 
@@ -63,7 +63,7 @@ class Place:
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             home.HOME: str(self.home.folder),
-            installation.COMMAND: tested.command(),
+            engine.COMMAND: tested.command(),
             "ZAE_LIMITER_LOCAL_PORT": str(self.port),
         }
 

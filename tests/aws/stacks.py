@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tests.support.aws import engine
 from zae_limiter import InfrastructureNotFoundError, StackOperationError
-from zae_limiter.aws import removal, stack
+from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import DesiredStack
 
@@ -56,7 +56,7 @@ def named() -> Iterator[str]:
     name = f"stack-{os.getpid()}-{next(_COUNT)}"
     yield name
     with contextlib.suppress(InfrastructureNotFoundError):
-        removal.delete(aws(), name)
+        deployment.delete(aws(), name)
 
 
 def wanted(template: str, ours: bool = True, **parameters: str) -> DesiredStack:

@@ -20,7 +20,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.aws import adoption, deployment, removal, stack, template
+from zae_limiter.aws import deployment, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
 
 LIMITS = [Limit.per_minute("rpm", 10)]
@@ -65,7 +65,7 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
         assert repository.get_system_defaults()[0] == [Limit.per_minute("rpm", 77)]
     assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "unchanged"
     assert name in inventory()["tables"]
-    removal.delete(aws(), name)
+    deployment.delete(aws(), name)
     assert name not in inventory()["tables"]
 
 
@@ -73,10 +73,10 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
 def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
     standing(name)
     if imported:
-        adoption.adopt(aws(), name, wanted(name), FollowOptions())
+        deployment.import_table(aws(), name, wanted(name), FollowOptions())
         assert status(name) == "IMPORT_COMPLETE"
     else:
-        adoption._create_proposal(aws(), name, wanted(name))
+        deployment.propose_import(aws(), name, wanted(name))
         assert status(name) == stack.REVIEWED
     assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "updated"
     assert used(name) > 3
@@ -93,7 +93,7 @@ def test_what_follows_the_import_may_fail_and_is_repeated(name: str, monkeypatch
 
 def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) -> None:
     stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), FollowOptions())
-    for attempt in (deployment.deploy, lambda here, stack, _: removal.delete(here, stack)):
+    for attempt in (deployment.deploy, lambda here, stack, _: deployment.delete(here, stack)):
         with pytest.raises(StackAlreadyExistsError, match="is not a zae-limiter stack"):
             attempt(aws(), name, StackOptions())
     aws().call("cloudformation", "delete_stack", StackName=name)

@@ -25,9 +25,9 @@ from zae_limiter import (
     ValidationError,
     __version__,
 )
-from zae_limiter.aws import deployment, package, removal, stack
+from zae_limiter.aws import deployment, package, stack
 from zae_limiter.aws.events import Event
-from zae_limiter.aws.resources import log_group
+from zae_limiter.aws.template import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
 from zae_limiter.records.namespace import SCHEMA_VERSION
@@ -137,14 +137,14 @@ def test_it_leaves_nothing_behind(name: str) -> None:
     assert usable(name)
     aws().call("s3", "put_object", Bucket=done.resources["ArchiveBucket"], Key="audit/a", Body=b"1")
     told: list[Event] = []
-    removal.delete(aws(), name, progress=told.append)
+    deployment.delete(aws(), name, progress=told.append)
     assert inventory() == before
     assert (told[-1].resource, told[-1].status) == (name, "DELETE_COMPLETE")
 
 
 def archived(name: str) -> str:
     """The archive of a deployment, with an event in it."""
-    (bucket,) = removal.list_archives(aws(), removal.require_stack(aws(), name))
+    (bucket,) = deployment.list_archives(aws(), deployment.require_stack(aws(), name))
     aws().call("s3", "put_object", Bucket=bucket, Key="audit/year=2026/x.jsonl.gz", Body=b"x")
     return bucket
 
@@ -156,7 +156,7 @@ def test_an_archive_that_holds_something_is_not_dropped_by_the_way(name: str, le
     with pytest.raises(StackOperationError, match=f"{bucket}.*holds audit events"):
         deployment.deploy(aws(), name, less)
     assert status(name) == "CREATE_COMPLETE"
-    removal.empty_bucket(aws(), bucket)
+    deployment.empty_bucket(aws(), bucket)
     assert deployment.deploy(aws(), name, less).stack == "updated"
 
 
@@ -172,7 +172,7 @@ def test_the_archive_is_empty_before_its_bucket_is_deleted(name: str, monkeypatc
 
     really = stack.remove
     monkeypatch.setattr(stack, "remove", remove)
-    removal.delete(aws(), name)
+    deployment.delete(aws(), name)
     assert held == [0]
 
 
@@ -185,24 +185,24 @@ def test_a_log_that_came_back_goes_too(name: str, monkeypatch: pytest.MonkeyPatc
         aws().call("logs", "create_log_group", logGroupName=log_group(name))
 
     monkeypatch.setattr(stack, "remove", remove)
-    removal.delete(aws(), name)
+    deployment.delete(aws(), name)
     assert log_group(name) not in inventory()["log groups"]
 
 
 def test_what_is_protected_is_not_deleted(name: str) -> None:
     deployment.deploy(aws(), name, replace(SMALL, enable_deletion_protection=True, enable_audit_archival=True))
     with pytest.raises(StackOperationError, match=r"deletion protection; nothing was deleted.*deploy --name"):
-        removal.delete(aws(), name)
+        deployment.delete(aws(), name)
     deployment.deploy(aws(), name, SMALL)
     protect = "update_termination_protection"
     aws().call("cloudformation", protect, StackName=name, EnableTerminationProtection=True)
     with pytest.raises(StackOperationError, match=r"termination protection; nothing was deleted.*--stack-name"):
-        removal.delete(aws(), name)
+        deployment.delete(aws(), name)
     assert status(name) == "UPDATE_COMPLETE"
     aws().call("cloudformation", protect, StackName=name, EnableTerminationProtection=False)
-    removal.delete(aws(), name)
+    deployment.delete(aws(), name)
     with pytest.raises(InfrastructureNotFoundError, match="does not exist in us-east-1"):
-        removal.delete(aws(), name)
+        deployment.delete(aws(), name)
 
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "async"])

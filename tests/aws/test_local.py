@@ -19,9 +19,8 @@ from tests.aws.local_home import Place, placed
 from tests.support.aws import engine as tested
 from tests.support.deadlines import PATIENCE
 from zae_limiter import RateLimiterUnavailable, StackOperationError, ValidationError
-from zae_limiter.aws.local import engine, home, installation, lifecycle, record
-from zae_limiter.aws.local.home import hold_lock
-from zae_limiter.aws.local.record import Process, birth
+from zae_limiter.aws.local import engine, home, lifecycle
+from zae_limiter.aws.local.home import Process, birth, hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A folder of its own, with the ministack of the tests."""
-    monkeypatch.setenv(installation.COMMAND, tested.command())
+    monkeypatch.setenv(engine.COMMAND, tested.command())
     with placed(tmp_path) as made:
         yield made
 
@@ -56,8 +55,8 @@ def pretending(folder: Path, script: str) -> str:
     return str(program)
 
 
-def recorded(process: Process, port: int = 1) -> record.RunningEngine:
-    return record.RunningEngine(process, port, "us-east-1", time.time())
+def recorded(process: Process, port: int = 1) -> home.RunningEngine:
+    return home.RunningEngine(process, port, "us-east-1", time.time())
 
 
 def test_it_starts_once_and_stops_once(place: Place) -> None:
@@ -65,13 +64,12 @@ def test_it_starts_once_and_stops_once(place: Place) -> None:
     assert (first.started, second.started) == (True, False)
     assert first.running == second.running
     assert first.version == second.version == engine.version(place.port)
-    health = lifecycle.read_health(place.home)
-    assert health is not None
-    assert (health.running, health.version) == (first.running, first.version)
+    assert home.find_running(place.home) == first.running
+    assert 0 <= first.running.uptime_seconds <= time.time() - first.running.since
     assert place.down() == first.running
     assert not first.running.process.alive
     assert engine.version(place.port) is None
-    assert lifecycle.read_health(place.home) is None
+    assert home.find_running(place.home) is None
     assert place.down() is None
     assert not place.home.scratch.exists()
 
@@ -85,10 +83,10 @@ def test_nothing_is_made_where_nothing_ran(place: Place) -> None:
 
 def test_another_port_is_no_second_engine(place: Place) -> None:
     found = place.up()
-    for wish in (lifecycle.StartOptions(), lifecycle.StartOptions(place.port)):
-        assert lifecycle.up(place.home, wish, place.said.append).running == found.running
+    for port in (None, place.port):
+        assert lifecycle.up(place.home, place.said.append, port=port).running == found.running
     with pytest.raises(StackOperationError, match=f"on port {place.port} already, not on 1: .* local down"):
-        lifecycle.up(place.home, lifecycle.StartOptions(1), place.said.append)
+        lifecycle.up(place.home, place.said.append, port=1)
     assert found.running.process.alive
 
 
@@ -103,14 +101,14 @@ def test_a_port_that_is_taken_is_named(place: Place) -> None:
 
 def test_a_region_is_checked_before_anything_is_done(place: Place) -> None:
     with pytest.raises(ValidationError, match="region"):
-        lifecycle.up(place.home, lifecycle.StartOptions(place.port, "Ireland!"), place.said.append)
+        lifecycle.up(place.home, place.said.append, port=place.port, region="Ireland!")
     assert not place.home.folder.exists()
 
 
 def test_a_crash_at_the_start_is_told_with_the_last_words(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(installation.COMMAND, pretending(tmp_path, "echo all is well\necho no room >&2\nexit 3"))
+    monkeypatch.setenv(engine.COMMAND, pretending(tmp_path, "echo all is well\necho no room >&2\nexit 3"))
     with pytest.raises(StackOperationError) as crashed:
         place.up()
     assert "all is well | no room" in str(crashed.value)
@@ -119,15 +117,15 @@ def test_a_crash_at_the_start_is_told_with_the_last_words(
 
 
 def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(installation.COMMAND, pretending(tmp_path, "exec sleep 600"))
+    monkeypatch.setenv(engine.COMMAND, pretending(tmp_path, "exec sleep 600"))
     seen: list[Process] = []
-    keep = record.save
+    keep = home.save_running
 
-    def watched(where: home.Home, running: record.RunningEngine) -> None:
+    def watched(where: home.Home, running: home.RunningEngine) -> None:
         keep(where, running)
         seen.append(running.process)
 
-    monkeypatch.setattr(record, "save", watched)
+    monkeypatch.setattr(lifecycle, "save_running", watched)
     with pytest.raises(StackOperationError, match=f"does not answer on port {place.port}"):
         place.up(patience=0.3)
     assert len(seen) == 1
@@ -138,7 +136,7 @@ def test_one_that_never_answers_is_ended(place: Place, tmp_path: Path, monkeypat
 def test_an_engine_whose_starter_was_killed_is_taken_up(place: Place) -> None:
     place.home.folder.mkdir()
     orphan = engine.start(place.home, [tested.command()], place.port, "eu-west-1")
-    record.save(place.home, orphan)
+    home.save_running(place.home, orphan)
     found = place.up()
     assert (found.started, found.running) == (False, orphan)
     assert found.running.region == "eu-west-1"
@@ -149,7 +147,7 @@ def test_a_killed_engine_is_not_believed_and_replaced(place: Place) -> None:
     os.kill(killed.process.pid, signal.SIGKILL)
     while killed.process.alive:
         time.sleep(0.01)
-    assert lifecycle.read_health(place.home) is None
+    assert home.find_running(place.home) is None
     with pytest.raises(RateLimiterUnavailable):
         lifecycle.require_running(place.home)
     found = place.up()
@@ -161,15 +159,15 @@ def test_a_killed_engine_is_not_believed_and_replaced(place: Place) -> None:
 def test_a_damaged_record_is_none(place: Place, text: str) -> None:
     place.home.folder.mkdir()
     place.home.record.write_text(text, encoding="utf-8")
-    assert record.find(place.home) is None
+    assert home.find_running(place.home) is None
     assert place.down() is None
 
 
 def test_a_recycled_pid_is_neither_believed_nor_killed(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
-        record.save(place.home, recorded(other._replace(birth="before"), place.port))
-        assert lifecycle.read_health(place.home) is None
+        home.save_running(place.home, recorded(other._replace(birth="before"), place.port))
+        assert home.find_running(place.home) is None
         assert place.down(purge=True) is None
         other._replace(birth="before").end(10)
         assert other.alive
@@ -178,11 +176,11 @@ def test_a_recycled_pid_is_neither_believed_nor_killed(place: Place) -> None:
 def test_a_stale_record_gives_way(place: Place) -> None:
     place.home.folder.mkdir()
     with bystander() as other:
-        record.save(place.home, recorded(other._replace(birth="before"), place.port))
+        home.save_running(place.home, recorded(other._replace(birth="before"), place.port))
         found = place.up()
         assert found.started
         assert other.alive
-    assert record.find(place.home) == found.running
+    assert home.find_running(place.home) == found.running
 
 
 @pytest.mark.parametrize("proc", ["/proc", "/nowhere"], ids=["proc", "ps"])
@@ -237,14 +235,14 @@ def test_turns_follow_each_other_even_when_the_lock_is_purged(place: Place) -> N
 def test_a_folder_that_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ValidationError, match=home.HOME):
-        lifecycle.up(home.Home(tmp_path / "file" / "below"), lifecycle.StartOptions(), print)
+        lifecycle.up(home.Home(tmp_path / "file" / "below"), print)
 
 
 def test_following_a_log_ends_with_the_engine(place: Place) -> None:
     place.home.folder.mkdir()
     assert engine.read_log(place.home, 5) == []
     with bystander() as other, place.home.log.open("w", encoding="utf-8", buffering=1) as log:
-        record.save(place.home, recorded(other))
+        home.save_running(place.home, recorded(other))
         log.write("one\ntwo\nthree\n")
         assert engine.read_log(place.home, 2) == ["two", "three"]
         lines = engine.follow_log(place.home, 1)
@@ -269,8 +267,8 @@ def test_the_engine_knows_nothing_of_the_user_s_account(place: Place, monkeypatc
 
 
 def test_a_ministack_that_is_named_must_be_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(installation.COMMAND, "/nowhere/ministack")
-    with pytest.raises(ValidationError, match=installation.COMMAND):
+    monkeypatch.setenv(engine.COMMAND, "/nowhere/ministack")
+    with pytest.raises(ValidationError, match=engine.COMMAND):
         place.up()
 
 
@@ -282,12 +280,12 @@ def test_the_home_is_where_the_platform_keeps_data(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv("XDG_DATA_HOME", raising=False)
         if given is not None:
             monkeypatch.setenv("XDG_DATA_HOME", given)
-        assert home.find().folder == tmp_path / expected / "zae-limiter" / "local"
+        assert home.find_home().folder == tmp_path / expected / "zae-limiter" / "local"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert home.find().folder == tmp_path / "Library" / "Application Support" / "zae-limiter" / "local"
+    assert home.find_home().folder == tmp_path / "Library" / "Application Support" / "zae-limiter" / "local"
     monkeypatch.setenv(home.HOME, "~/mine")
-    assert home.find().folder == tmp_path / "mine"
+    assert home.find_home().folder == tmp_path / "mine"
     for bad in ("", "relative/path"):
         monkeypatch.setenv(home.HOME, bad)
         with pytest.raises(ValidationError, match="absolute"):
-            home.find()
+            home.find_home()

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from tests.aws.local_home import SCRIPTS, Place, placed
 from tests.support.paths import ROOT
-from zae_limiter.aws.local import engine, home, installation
+from zae_limiter.aws.local import engine, home
 from zae_limiter.cli.app import root
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def test_on_a_clean_machine_it_installs_itself_once(place: Place, tmp_path: Path
     assert offline.returncode == 15
     told = offline.stderr.splitlines()[-1]
     assert told.startswith("Error: ministack could not be installed: No matching distribution found for ministack")
-    assert installation.COMMAND in told
+    assert engine.COMMAND in told
 
     where = f"--endpoint-url http://127.0.0.1:{place.port} --region us-east-1"
     granted = typed(f"zae-limiter local up --name my-app && zae-limiter --name my-app {where} {ACQUIRE}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import StackOptions, ValidationError
-from zae_limiter.aws import options, template
+from zae_limiter.aws import template
 from zae_limiter.records.usage import WINDOWS
 
 ROLE = "arn:aws:iam::123456789012:role/path/my-role"
@@ -62,42 +62,42 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_what_is_refused(case: str) -> None:
     changed, field, reason = REFUSED[case]
     with pytest.raises(ValidationError) as caught:
-        options.check("my-app", StackOptions(**changed))
+        template.check_options("my-app", StackOptions(**changed))
     assert caught.value.field == field
     assert reason in caught.value.reason
 
 
 def test_an_aggregator_without_a_role_has_two_ways_out() -> None:
     with pytest.raises(ValidationError) as caught:
-        options.check("my-app", StackOptions(create_iam=False))
+        template.check_options("my-app", StackOptions(create_iam=False))
     assert caught.value.field == "aggregator_role_arn"
     assert {"--aggregator-role-arn", "--no-aggregator"} <= set(caught.value.reason.replace(")", "(").split("("))
-    options.check("my-app", StackOptions(create_iam=False, aggregator_role_arn=ROLE))
-    options.check("my-app", StackOptions(create_iam=False, enable_aggregator=False))
+    template.check_options("my-app", StackOptions(create_iam=False, aggregator_role_arn=ROLE))
+    template.check_options("my-app", StackOptions(create_iam=False, enable_aggregator=False))
 
 
 def test_names_are_those_of_stacks() -> None:
     with pytest.raises(ValidationError, match="hyphens"):
-        options.check("my_app", StackOptions())
-    options.check(
+        template.check_options("my_app", StackOptions())
+    template.check_options(
         "a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}", enable_aggregator=False)
     )
 
 
 def test_a_name_leaves_room_for_what_is_called_after_it() -> None:
-    options.check("abc", StackOptions())
-    options.check("a" * 53, StackOptions())
+    template.check_options("abc", StackOptions())
+    template.check_options("a" * 53, StackOptions())
     for name in ("a" * 54, "a" * 55):
-        options.check(name, StackOptions(enable_aggregator=False))
+        template.check_options(name, StackOptions(enable_aggregator=False))
         with pytest.raises(ValidationError, match="at most 53 are allowed with an aggregator"):
-            options.check(name, StackOptions())
+            template.check_options(name, StackOptions())
     with pytest.raises(ValidationError, match="at least 3"):
-        options.check("ab", StackOptions())
+        template.check_options("ab", StackOptions())
 
 
 def test_every_partition_has_its_arns() -> None:
     for partition in ("aws", "aws-cn", "aws-us-gov"):
-        options.check(
+        template.check_options(
             "my-app",
             StackOptions(
                 alarm_sns_topic=f"arn:{partition}:sns:cn-north-1:123456789012:alarms",
@@ -118,10 +118,10 @@ def windows() -> st.SearchStrategy[str]:
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **{name: st.integers(*bounds) for name, bounds in options.RANGES.items()},
+    **{name: st.integers(*bounds) for name, bounds in template.RANGES.items()},
     "pitr_recovery_days": st.none() | st.integers(1, 35),
     "snapshot_windows": windows(),
-    "log_retention_days": st.sampled_from(options.LOG_RETENTION_DAYS),
+    "log_retention_days": st.sampled_from(template.LOG_RETENTION_DAYS),
     "alarm_sns_topic": st.sampled_from([None, "arn:aws:sns:us-east-1:123456789012:alarms"]),
     "permission_boundary": st.sampled_from([None, "arn:aws:iam::aws:policy/PowerUserAccess"]),
     "aggregator_role_arn": st.just(ROLE),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.aws.stacks import FOREVER, GATED, QUEUE, aws, named, open_gate, status, wanted
 from zae_limiter import StackAlreadyExistsError, StackOperationError
-from zae_limiter.aws import removal, stack
+from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.events import Event
 from zae_limiter.aws.stack import FollowOptions, OperationEnd, Stack, describe_stuck, operation_error
 
@@ -122,7 +122,7 @@ def test_nobody_else_s_stack_is_touched(name: str) -> None:
         with pytest.raises(StackAlreadyExistsError, match="Choose another name"):
             stack.apply(aws(), f"{name}-x", wanted(QUEUE, Seconds="120"), FollowOptions())
         with pytest.raises(StackAlreadyExistsError, match="nothing was changed"):
-            removal.delete(aws(), f"{name}-x")
+            deployment.delete(aws(), f"{name}-x")
         found = present(f"{name}-x")
         assert (found.status, found.parameters) == ("CREATE_COMPLETE", {"Seconds": "60"})
     finally:
@@ -133,7 +133,7 @@ def test_a_deletion_waits_for_what_is_under_way(name: str) -> None:
     stack.apply(aws(), name, wanted(GATED), FollowOptions(), wait=False)
     told: list[Event] = []
     open_gate(name)
-    removal.delete(aws(), name, progress=told.append)
+    deployment.delete(aws(), name, progress=told.append)
     assert steps(told)[-1] == (name, "DELETE_COMPLETE")
     assert status(name) is None
 
@@ -178,12 +178,12 @@ def test_without_a_culprit_the_stack_s_own_reason_is_told() -> None:
 
 def test_an_archive_is_emptied_whatever_it_holds(name: str) -> None:
     stack.apply(aws(), name, wanted("Resources: {Archive: {Type: AWS::S3::Bucket}}"), FollowOptions())
-    (bucket,) = removal.list_archives(aws(), present(name))
+    (bucket,) = deployment.list_archives(aws(), present(name))
     aws().call("s3", "put_bucket_versioning", Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for body in (b"1", b"2"):
         aws().call("s3", "put_object", Bucket=bucket, Key="audit/a", Body=body)
     aws().call("s3", "delete_object", Bucket=bucket, Key="audit/a")
-    removal.empty_bucket(aws(), bucket)
+    deployment.empty_bucket(aws(), bucket)
     left = aws().call("s3", "list_object_versions", Bucket=bucket)
     assert not left.get("Versions")
     assert not left.get("DeleteMarkers")

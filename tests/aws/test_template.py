@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from zae_limiter import StackOptions
-from zae_limiter.aws import options, template
+from zae_limiter.aws import template
 from zae_limiter.cli.app import root
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
@@ -68,10 +68,10 @@ def test_its_parameters_are_the_options(parsed: Any) -> None:
     defaults = {name: str(each["Default"]) for name, each in declared.items()}
     assert defaults.pop("ManagedBy") != given.pop("ManagedBy") == "zae-limiter"
     assert defaults == given
-    assert tuple(declared["LogRetentionDays"]["AllowedValues"]) == options.LOG_RETENTION_DAYS
+    assert tuple(declared["LogRetentionDays"]["AllowedValues"]) == template.LOG_RETENTION_DAYS
     assert all(re.fullmatch(declared["SnapshotWindows"]["AllowedPattern"], each) for each in (*WINDOWS, "daily,hourly"))
     for name, option in (("LambdaTimeout", "lambda_timeout"), ("LambdaMemory", "lambda_memory")):
-        assert (declared[name]["MinValue"], declared[name]["MaxValue"]) == options.RANGES[option]
+        assert (declared[name]["MinValue"], declared[name]["MaxValue"]) == template.RANGES[option]
 
 
 def test_code_that_is_not_there_yet_loses_no_record(parsed: Any) -> None:

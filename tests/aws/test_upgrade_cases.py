@@ -13,7 +13,7 @@ from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
 from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
 from tests.support.aws.strict import complaints
 from zae_limiter import IncompatibleSchemaError, InfrastructureError, Limit
-from zae_limiter.aws.upgrade.runner import Pages
+from zae_limiter.aws.upgrade.runner import Runner
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
@@ -132,9 +132,9 @@ def test_a_snapshot_that_stays_does_not_keep_others_from_being_read() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_partition_whose_first_page_is_done_is_gone_on_with(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a killed run leaves a partition of more than a page: new at its beginning, old at its end."""
-    pages = Pages._pages
+    pages = Runner._pages
     small = {"Scan": {"Limit": size}, "Query": {}}
-    monkeypatch.setattr(Pages, "_pages", lambda self, what, asked: pages(self, what, asked | small[what]))
+    monkeypatch.setattr(Runner, "_pages", lambda self, what, asked: pages(self, what, asked | small[what]))
     with old_table() as table:
         table.put(*old_tables.registered(), old_tables.entity("key", prefix=f"{OTHER}/"))
         upgrade(table)
@@ -150,13 +150,13 @@ def test_a_bucket_under_its_entity_beside_one_of_its_own_partition(
     readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store decides which of them a scan finds first."""
-    partitions = Pages.partitions
+    partitions = Runner._partitions
 
-    async def entities_first(self: Pages) -> Any:
+    async def entities_first(self: Runner) -> Any:
         async for found in partitions(self):
             yield dict(sorted(found.items(), key=lambda each: "/ENTITY#" not in each[0]))
 
-    monkeypatch.setattr(Pages, "partitions", entities_first)
+    monkeypatch.setattr(Runner, "_partitions", entities_first)
     with old_table() as table:
         lacking = pool("rpm", 45_000, 0, 60_000, (60_000, 60_000), used=15_000)
         shard = old_tables.sharded_bucket("key", "gpt-4", [lacking._replace(tokens=40_000, amount=60_000 * readable)])

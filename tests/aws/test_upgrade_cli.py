@@ -17,9 +17,9 @@ from tests.aws.old_tables import NOW, OldTable, old_table
 from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions, __version__
-from zae_limiter.aws import deployment, removal
+from zae_limiter.aws import deployment
 from zae_limiter.aws.calls import Aws
-from zae_limiter.aws.resources import function_name
+from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Write
 from zae_limiter.runtime.blocking import run as drive
@@ -134,7 +134,7 @@ def deployed() -> Iterator[str]:
     with Aws("us-east-1", engine.endpoint()) as aws:
         deployment.deploy(aws, name, options)
         yield name
-        removal.delete(aws, name)
+        deployment.delete(aws, name)
 
 
 def outdate(name: str) -> None:

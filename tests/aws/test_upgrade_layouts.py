@@ -20,7 +20,7 @@ from zae_limiter.aws.upgrade.moves import (
     split_batches,
     unchanged_guards,
 )
-from zae_limiter.aws.upgrade.partition import Partition, PartitionKey, plan_partition
+from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, applied, holds
@@ -38,7 +38,7 @@ def convert(*items: Item, now_ms: int = NOW) -> list[Move]:
     place = PartitionKey.of(items[0].key.pk)
     assert place is not None
     olds = [Old(*item) for item in items]
-    found = plan_partition(Partition(place, place.namespace_id or NS, olds, now_ms))
+    found = Partition(place, place.namespace_id or NS, olds, now_ms).plan()
     moves = [each for each in found if isinstance(each, Move)]
     assert len(moves) == len(found), found
     return moves
@@ -184,7 +184,7 @@ REFUSALS: list[tuple[str, Item, str]] = [
 def test_what_cannot_be_is_refused_with_its_reason(item: Item, reason: str) -> None:
     place = PartitionKey.of(item.key.pk)
     assert place is not None
-    (found,) = plan_partition(Partition(place, NS, [Old(*item)], NOW))
+    (found,) = Partition(place, NS, [Old(*item)], NOW).plan()
     assert isinstance(found, RejectedRecord)
     assert found.key == item.key
     assert reason in found.reason

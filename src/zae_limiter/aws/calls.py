@@ -7,9 +7,9 @@ created on first use.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from .._version import __version__
 from ..core.errors import (
@@ -22,10 +22,12 @@ from ..core.errors import (
     ValidationError,
 )
 from ..stores.dynamodb.credentials import CredentialSource, open_session
-from ..stores.dynamodb.settings import Settings, check_endpoint, check_region, resolve
+from ..stores.dynamodb.settings import check_endpoint, check_region, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ..stores.dynamodb.settings import Settings
 
 T = TypeVar("T")
 
@@ -43,8 +45,6 @@ class Aws:
         self.endpoint_url = endpoint_url
         self.profile = profile
         self._given_region = region
-        self._settings: Settings | None = None
-        self._session: Any = None
         self._clients: dict[str, Any] = {}
 
     @property
@@ -52,25 +52,26 @@ class Aws:
         """The region of all calls."""
         return self.settings.region
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         """Region and endpoint of DynamoDB, resolved on first use."""
-        if self._settings is None:
-            self._settings = resolve(self._given_region, self.endpoint_url, self._open_session)
-        return self._settings
+        return resolve(self._given_region, self.endpoint_url, lambda: self._session)
+
+    @cached_property
+    def _session(self) -> Any:
+        session = open_session(self.profile)
+        session.register_component("data_loader", _load_service_models(session.get_config_variable("data_path")))
+        return session
 
     def client(self, service: str) -> Any:
         """Return the botocore client of ``service``, created on first use."""
-        if service not in self._clients:
-            self._clients[service] = self._connect(service)
-        return self._clients[service]
-
-    def _connect(self, service: str) -> Any:
+        if service in self._clients:
+            return self._clients[service]
         from botocore.config import Config
 
-        session = self._open_session()
+        session = self._session
         if not self._clients:  # before the first one; the session renews credentials itself
-            found = CredentialSource(self._open_session, local=lambda: self.settings.is_local).ask()
+            found = CredentialSource(lambda: session, local=lambda: self.settings.is_local).ask()
             if session.get_credentials() is None:  # an engine on this host takes any
                 session.set_credentials(*found)
         config = Config(
@@ -80,14 +81,9 @@ class Aws:
             user_agent_extra=f"zae-limiter/{__version__}",
             s3={"addressing_style": "path" if self.settings.is_local else "auto"},
         )
-        return session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
-
-    def _open_session(self) -> Any:
-        if self._session is None:
-            self._session = open_session(self.profile)
-            loader = _load_service_models(self._session.get_config_variable("data_path"))
-            self._session.register_component("data_loader", loader)
-        return self._session
+        client = session.create_client(service, region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+        self._clients[service] = client
+        return client
 
     def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
         """Call ``operation`` (botocore's method name) and return its answer. Raise our errors, not botocore's."""
@@ -95,6 +91,13 @@ class Aws:
         with _translate_errors(f"{service}:{operation}"):
             answer: dict[str, Any] = getattr(client, operation)(**request)
         return answer
+
+    def call_if_allowed(self, service: str, operation: str, **request: Any) -> dict[str, Any] | None:
+        """Call ``operation``. Return None if what it is about does not exist or these credentials may not do it."""
+        try:
+            return self.call(service, operation, **request)
+        except (InfrastructureNotFoundError, AccessDeniedError):
+            return None
 
     def pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
         """Iterate over the pages of a listing, one call each."""
@@ -117,7 +120,7 @@ class Aws:
 def poll(
     look: Callable[[], T | None],
     pause: Callable[[float], object],
-    busy: StackOperationError,
+    busy: Exception,
     first: float = 0.05,
     looks: int = 100,
 ) -> T:
@@ -141,21 +144,17 @@ def _load_service_models(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
-class _Meaning(NamedTuple):
-    """Our error class and wording for an error code of AWS."""
+_Meaning: TypeAlias = tuple[type[InfrastructureError], str]
+"""Our error class and wording for an error code of AWS."""
 
-    kind: type[InfrastructureError]
-    reason: str
-
-
-_DENIED = _Meaning(AccessDeniedError, "access is denied")
-_INVALID = _Meaning(AccessDeniedError, "the credentials are invalid or expired; check them, or log in again")
-_MISSING = _Meaning(InfrastructureNotFoundError, "it does not exist")
-_BUSY = _Meaning(RateLimiterUnavailable, "AWS is throttling requests; try again later")
-_FAILED = _Meaning(RateLimiterUnavailable, "AWS failed")
-_SILENT = _Meaning(RateLimiterUnavailable, "AWS cannot be reached")
-_TAKEN = _Meaning(StackAlreadyExistsError, "it exists already")
-_REFUSED = _Meaning(StackOperationError, "the request was refused")
+_DENIED: _Meaning = (AccessDeniedError, "access is denied")
+_INVALID: _Meaning = (AccessDeniedError, "the credentials are invalid or expired; check them, or log in again")
+_MISSING: _Meaning = (InfrastructureNotFoundError, "it does not exist")
+_BUSY: _Meaning = (RateLimiterUnavailable, "AWS is throttling requests; try again later")
+_FAILED: _Meaning = (RateLimiterUnavailable, "AWS failed")
+_SILENT: _Meaning = (RateLimiterUnavailable, "AWS cannot be reached")
+_TAKEN: _Meaning = (StackAlreadyExistsError, "it exists already")
+_REFUSED: _Meaning = (StackOperationError, "the request was refused")
 
 _CODES = {
     _DENIED: "AccessDenied AccessDeniedException UnauthorizedOperation Forbidden 403",
@@ -190,10 +189,10 @@ def translate(error: Exception, action: str) -> InfrastructureError:
     response = getattr(error, "response", None) or {}
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     known = [name for name in (code, *(kind.__name__ for kind in type(error).__mro__)) if name in _MEANINGS]
-    meaning = _MEANINGS[known[0]] if known else _FAILED if status >= 500 else _REFUSED
+    kind, reason = _MEANINGS[known[0]] if known else _FAILED if status >= 500 else _REFUSED
     if code == "ValidationError" and message.endswith("does not exist"):  # how CloudFormation says it of a stack
-        meaning = _MISSING
-    return meaning.kind(f"{service}:{operation.title().replace('_', '')}: {meaning.reason}: {message}")
+        kind, reason = _MISSING
+    return kind(f"{service}:{operation.title().replace('_', '')}: {reason}: {message}")
 
 
 def code_of(error: BaseException | None) -> str:

@@ -1,16 +1,17 @@
-"""Deploy the stack, the aggregator's code and the version record. Repeating a deployment changes nothing.
+"""Deploy the stack, the aggregator's code and the version record, and delete them with the archive.
 
-Names and roles are checked first: CloudFormation would find out too, after a minute and a rollback. What these
-credentials may not read is skipped.
+Repeating a deployment changes nothing. Names and roles are checked first: CloudFormation would find out too, after a
+minute and a rollback. What these credentials may not read is skipped. Protected resources are not deleted.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._version import __version__
+from ..core import names
 from ..core.errors import (
     AccessDeniedError,
     InfrastructureNotFoundError,
@@ -22,12 +23,15 @@ from ..core.reports import StackOptions
 from ..records import version
 from ..records.algebra import ABSENT, Committed
 from ..runtime.blocking import run
+from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from . import adoption, options as stack_options, package, removal, stack, template
-from .calls import Aws
-from .resources import function_name, log_group, queue_name
+from ..stores.dynamodb.table import check_table
+from . import package, stack, template
+from .calls import Aws, join_lines, poll
+from .events import Journal
 from .stack import DesiredStack, FollowOptions
+from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +40,12 @@ if TYPE_CHECKING:
     from ..stores.port import Store
     from .events import Event
     from .stack import Stack
+
+_CHANGE_SET = "zae-limiter-adopt"
+_DELETIONS = 3
+"""How often the aggregator may write into the archive between its emptying and its end."""
+_MOST_OBJECTS = 1000
+"""So many one call deletes."""
 
 
 class Deployment(NamedTuple):
@@ -72,13 +82,13 @@ def deploy(
     """
     parameters = template.encode_parameters(name, options)
     if not (options.enable_aggregator and options.enable_audit_archival):
-        removal.check_archive_empty(aws, name)
+        check_archive_empty(aws, name)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
     wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free)
     watch = FollowOptions(progress)
     if adopt:
-        adoption.adopt(aws, name, wanted, watch)
+        import_table(aws, name, wanted, watch)
     done = stack.apply(aws, name, wanted, watch, wait=wait)
     if not wait:
         return Deployment(name, aws.region, done, None, {})
@@ -92,29 +102,22 @@ def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
     """Raise `StackAlreadyExistsError` if a name of a new stack's resources is taken."""
     function, queue, group = function_name(name), queue_name(name), log_group(name)
     fix = "Choose another name, or delete it first."
-    if _read_if_allowed(aws, "dynamodb", "describe_table", TableName=name) is not None:
+    if aws.call_if_allowed("dynamodb", "describe_table", TableName=name) is not None:
         taken, fix = f"DynamoDB table {name!r}", "Choose another name, or import it with --adopt."
     elif not options.enable_aggregator:
         return
-    elif _read_if_allowed(aws, "lambda", "get_function_configuration", FunctionName=function) is not None:
+    elif aws.call_if_allowed("lambda", "get_function_configuration", FunctionName=function) is not None:
         taken = f"Lambda function {function!r}"
-    elif _read_if_allowed(aws, "sqs", "get_queue_url", QueueName=queue) is not None:
+    elif aws.call_if_allowed("sqs", "get_queue_url", QueueName=queue) is not None:
         taken = f"SQS queue {queue!r}"
     else:
-        found = _read_if_allowed(aws, "logs", "describe_log_groups", logGroupNamePrefix=group) or {"logGroups": ()}
+        found = aws.call_if_allowed("logs", "describe_log_groups", logGroupNamePrefix=group) or {"logGroups": ()}
         if all(each["logGroupName"] != group for each in found["logGroups"]):
             return
         taken = f"log group {group!r}"
     raise StackAlreadyExistsError(
         f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
-
-
-def _read_if_allowed(aws: Aws, service: str, operation: str, **request: str) -> dict[str, Any] | None:
-    try:
-        return aws.call(service, operation, **request)
-    except (InfrastructureNotFoundError, AccessDeniedError):
-        return None
 
 
 def _check_role(aws: Aws, options: StackOptions) -> None:
@@ -130,6 +133,57 @@ def _check_role(aws: Aws, options: StackOptions) -> None:
         raise ValidationError("aggregator_role_arn", arn, reason) from error
     except (AccessDeniedError, StackOperationError):
         return
+
+
+def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
+    """Import an existing table with its data into a new stack. Do nothing if the stack exists or the table does not.
+
+    The new stack holds the table only; the usual update then adds the other resources. An import sets no tags, so until
+    that update such a stack is recognised by its parameter `ManagedBy`.
+    """
+    found = stack.describe(aws, name)
+    if found is not None and found.status != stack.REVIEWED:
+        return
+    try:
+        table = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
+    except InfrastructureNotFoundError:
+        return
+    check_table(table)
+    if found is None:
+        propose_import(aws, name, wanted)
+    journal = Journal(aws, _await_proposal(aws, name, watch))
+    journal.new()  # skips those of earlier operations
+    aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
+    end = stack.follow(journal, watch)
+    if end.status != "IMPORT_COMPLETE":
+        raise stack.operation_error(name, "made of the table", end)
+
+
+def propose_import(aws: Aws, name: str, wanted: DesiredStack) -> None:
+    """Create the change set that imports the table."""
+    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table"}
+    request = {
+        **stack.stack_request(name, wanted._replace(template=template.table_template(), tags={})),
+        "ChangeSetName": _CHANGE_SET,
+        "ChangeSetType": "IMPORT",
+        "ResourcesToImport": [{**table, "ResourceIdentifier": {"TableName": name}}],
+    }
+    aws.call("cloudformation", "create_change_set", **request)
+
+
+def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
+    """Wait until CloudFormation has checked the change set. Return the id of the new stack."""
+
+    def look() -> str | None:
+        found = aws.call("cloudformation", "describe_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
+        if found["Status"] == "FAILED":
+            aws.call("cloudformation", "delete_stack", StackName=name)
+            reason = join_lines(found.get("StatusReason", "CloudFormation gives no reason"))
+            raise StackOperationError(f"Table {name!r} cannot be imported into a stack: {reason}")
+        return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
+
+    busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
+    return poll(look, watch.pause, busy, first=0.5, looks=150)  # five minutes
 
 
 def stamp(aws: Aws, name: str, options: StackOptions) -> None:
@@ -159,7 +213,7 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
 
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
-    stack_options.check(_client_options(store, options).table, options)
+    template.check_options(_client_options(store, options).table, options)
 
 
 def _client_options(store: Store, options: StackOptions) -> Options:
@@ -177,3 +231,96 @@ def read_options(aws: Aws, name: str) -> StackOptions:
 def options_of(found: Stack) -> StackOptions:
     """Return the options that a stack was deployed with."""
     return replace(template.decode_options(found.parameters), tags=found.user_tags)
+
+
+def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
+    """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    found = require_stack(aws, name)
+    check_unprotected(aws, found)
+    for left in reversed(range(_DELETIONS)):
+        for bucket in list_archives(aws, found):
+            empty_bucket(aws, bucket)
+        try:
+            stack.remove(aws, found, FollowOptions(progress))
+            break
+        except StackOperationError:
+            if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
+                raise
+    # a running invocation can recreate the log group after CloudFormation has deleted it
+    aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
+
+
+def require_stack(aws: Aws, name: str) -> Stack:
+    """Return our stack called ``name``. Raise `InfrastructureNotFoundError` if it does not exist."""
+    found = stack.find_own(aws, names.stack(name))
+    if found is None:
+        raise InfrastructureNotFoundError(
+            f"Stack {name!r} does not exist in {aws.region}: {OTHER_REGION}. `zae-limiter list` has the names."
+        )
+    return found
+
+
+def check_unprotected(aws: Aws, found: Stack) -> None:
+    """Raise `StackOperationError` if the stack or its table is protected against deletion."""
+    if found.is_protected:
+        raise StackOperationError(
+            f"Stack {found.name!r} has termination protection; nothing was deleted. Turn it off with `aws "
+            "cloudformation update-termination-protection --no-enable-termination-protection "
+            f"--stack-name {found.name}`."
+        )
+    table = aws.call_if_allowed("dynamodb", "describe_table", TableName=found.name)
+    if table is not None and table["Table"].get("DeletionProtectionEnabled"):
+        raise StackOperationError(
+            f"Table {found.name!r} has deletion protection; nothing was deleted. Turn it off with "
+            f"`zae-limiter deploy --name {found.name} --disable-deletion-protection`."
+        )
+
+
+def list_archives(aws: Aws, found: Stack) -> list[str]:
+    """Return the buckets that the stack still has."""
+    return [
+        each["PhysicalResourceId"]
+        for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
+        for each in page["StackResourceSummaries"]
+        if each["ResourceType"] == "AWS::S3::Bucket" and each["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
+
+
+def check_archive_empty(aws: Aws, name: str) -> None:
+    """Raise `StackOperationError` if an archive to be removed holds events: its bucket would be orphaned."""
+    found = stack.find_own(aws, name)
+    if found is None or found.is_dead:
+        return
+    for bucket in list_archives(aws, found):
+        try:
+            holds = _has_objects(aws, bucket)
+        except AccessDeniedError:  # whoever may not look leaves it to CloudFormation
+            continue
+        if holds:
+            raise StackOperationError(
+                f"The archive {bucket!r} of {name!r} holds audit events; nothing was changed. Keep it "
+                f"(--audit-archival), or copy what you need and run `aws s3 rm --recursive s3://{bucket}` first."
+            )
+
+
+def empty_bucket(aws: Aws, bucket: str) -> None:
+    """Delete every version of every object of a bucket."""
+    try:
+        for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
+            found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+            objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+            for start in range(0, len(objects), _MOST_OBJECTS):
+                batch = {"Objects": objects[start : start + _MOST_OBJECTS], "Quiet": True}
+                for failed in aws.call("s3", "delete_objects", Bucket=bucket, Delete=batch).get("Errors", ()):
+                    raise StackOperationError(
+                        f"The archive {bucket!r} could not be emptied: {failed.get('Key')}: {failed.get('Message')}"
+                    )
+    except InfrastructureNotFoundError:
+        return
+
+
+def _has_objects(aws: Aws, bucket: str) -> bool:
+    try:
+        return bool(aws.call("s3", "list_object_versions", Bucket=bucket, MaxKeys=1).get("Versions"))
+    except InfrastructureNotFoundError:
+        return False

@@ -40,10 +40,6 @@ class Journal:
         self.stack_id = stack_id
         self._seen: set[str] = set()
 
-    def skip(self) -> None:
-        """Skip all events up to now."""
-        self.new()
-
     def skip_to_operation(self) -> None:
         """Skip all events before the operation that is in progress."""
         events = self._read_unseen()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .._version import __version__
 from ..core import names
@@ -26,7 +26,7 @@ from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
 from . import package, stack
 from .calls import Aws
-from .resources import function_name, queue_name
+from .template import function_name, queue_name
 
 if TYPE_CHECKING:
     from ..stores.port import Store
@@ -92,145 +92,130 @@ class Health:
     namespaces: int | None = None
 
 
-class _PartChecks:
-    """Runs checks one by one and collects their errors instead of raising them."""
-
-    def __init__(self) -> None:
-        self.errors: dict[str, InfrastructureError] = {}
-
-    @property
-    def troubles(self) -> dict[str, str]:
-        """The errors by part, as texts."""
-        return {part: str(error) for part, error in self.errors.items()}
-
-    def check(self, part: str, look: Callable[[], T]) -> T | None:
-        """Return the result of ``look``, or None if the part does not exist or the check fails."""
-        try:
-            return look()
-        except InfrastructureNotFoundError:
-            return None
-        except InfrastructureError as error:
-            self.errors[part] = error
-            return None
-
-
 def check_health(store: Store) -> Health:
     """Return the health of the limiter behind a blocking DynamoDB store."""
     if not isinstance(store, DynamoStore):
         raise ValidationError("store", store, f"is a {store.capabilities.name} store; only DynamoDB is deployed on AWS")
     options = store.client.options
     with Aws(options.region, options.endpoint_url, options.profile) as aws:
-        return _check_parts(aws, options.table, store)
+        return _HealthCheck(aws, options.table, store).run()
 
 
-def _check_parts(aws: Aws, name: str, store: DynamoStore) -> Health:
-    checks = _PartChecks()
-    answer = checks.check("read", lambda: _measure_read(store))
-    table = checks.check("table", lambda: _read_table(aws, name))
-    silent = checks.errors and all(isinstance(error, RateLimiterUnavailable) for error in checks.errors.values())
-    if answer is None and table is None and silent:  # further checks are pointless
-        return Health(name, aws.region, False, Versions(__version__), checks.troubles)
-    around = checks.check if _is_stack_name(name) else _skip
-    found = around("stack", lambda: _read_stack(aws, name))
-    if table is None and found is None:
-        raise next(iter(checks.errors.values()), None) or InfrastructureNotFoundError(
-            f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
-            f"else deploy it with `zae-limiter deploy --name {name}`."
+class _HealthCheck:
+    """Looks at the parts one by one and collects errors instead of raising them."""
+
+    def __init__(self, aws: Aws, name: str, store: DynamoStore) -> None:
+        self._aws = aws
+        self._name = name
+        self._store = store
+        self._errors: dict[str, InfrastructureError] = {}
+
+    def run(self) -> Health:
+        aws, name, errors = self._aws, self._name, self._errors
+        answer = self._check("read", self._measure_read)
+        table = self._check("table", self._read_table)
+        silent = errors and all(isinstance(error, RateLimiterUnavailable) for error in errors.values())
+        if answer is None and table is None and silent:  # further checks are pointless
+            return Health(name, aws.region, False, Versions(__version__), self._troubles())
+        found = self._check_in_stack("stack", self._read_stack)
+        if table is None and found is None:
+            raise next(iter(errors.values()), None) or InfrastructureNotFoundError(
+                f"Neither a stack nor a table {name!r} exists in {aws.region}: {OTHER_REGION}, "
+                f"else deploy it with `zae-limiter deploy --name {name}`."
+            )
+        latency, deployed = answer or (None, None)
+        only_denied = table is not None and isinstance(errors.get("read"), AccessDeniedError)
+        return Health(
+            name=name,
+            region=aws.region,
+            available=answer is not None or only_denied,
+            versions=Versions(__version__, *(deployed or ())[:3]),
+            latency_ms=latency,
+            stack=found,
+            table=table,
+            ttl=self._check("ttl", self._read_ttl),
+            pitr=self._check("pitr", self._read_pitr),
+            aggregator=self._check_in_stack("aggregator", self._read_aggregator),
+            stream_mapping=self._check_in_stack("stream mapping", self._read_stream_mapping),
+            dead_letters=self._check_in_stack("dead letters", self._count_dead_letters),
+            namespaces=self._check("namespaces", self._count_namespaces),
+            troubles=self._troubles(),
         )
-    latency, deployed = answer or (None, None)
-    only_denied = table is not None and isinstance(checks.errors.get("read"), AccessDeniedError)
-    return Health(
-        name=name,
-        region=aws.region,
-        available=answer is not None or only_denied,
-        versions=Versions(__version__, *(deployed or ())[:3]),
-        latency_ms=latency,
-        stack=found,
-        table=table,
-        ttl=checks.check("ttl", lambda: _read_ttl(aws, name)),
-        pitr=checks.check("pitr", lambda: _read_pitr(aws, name)),
-        aggregator=around("aggregator", lambda: _read_aggregator(aws, name)),
-        stream_mapping=around("stream mapping", lambda: _read_stream_mapping(aws, name)),
-        dead_letters=around("dead letters", lambda: _count_dead_letters(aws, name)),
-        namespaces=checks.check("namespaces", lambda: _count_namespaces(store)),
-        troubles=checks.troubles,
-    )
 
+    def _check(self, part: str, look: Callable[[], T]) -> T | None:
+        """Return the result of ``look``, or None if the part does not exist or the check fails."""
+        try:
+            return look()
+        except InfrastructureNotFoundError:
+            return None
+        except InfrastructureError as error:
+            self._errors[part] = error
+            return None
 
-def _is_stack_name(name: str) -> bool:
-    """Return whether a stack can have this name. A table created without a stack may have another."""
-    try:
-        names.stack(name)
-    except ValidationError:
-        return False
-    return True
+    def _check_in_stack(self, part: str, look: Callable[[], T]) -> T | None:
+        """Do the same for a part that only stacks have: a table created without one may have a name that none can."""
+        try:
+            names.stack(self._name)
+        except ValidationError:
+            return None
+        return self._check(part, look)
 
+    def _troubles(self) -> dict[str, str]:
+        return {part: str(error) for part, error in self._errors.items()}
 
-def _skip(part: str, look: Callable[[], T]) -> T | None:
-    return None
+    def _measure_read(self) -> tuple[float, version.Deployed | None]:
+        """Read the version record. Return the latency in ms and the record. The first, unmeasured read connects."""
+        run(self._store.read([version.key()]))
+        started = perf_counter()
+        image = run(self._store.read([version.key()]))[0]
+        latency = round((perf_counter() - started) * 1000, 3)
+        return latency, None if image is None else version.decode(image)
 
+    def _read_stack(self) -> StackHealth | None:
+        found = stack.describe(self._aws, self._name)
+        if found is None or not (found.is_managed or found.older_version):
+            return None
+        return StackHealth(found.status, f"of {found.older_version}" if found.older_version else found.reason or None)
 
-def _measure_read(store: DynamoStore) -> tuple[float, version.Deployed | None]:
-    """Read the version record. Return the latency in ms and the record. The first, unmeasured read connects."""
-    run(store.read([version.key()]))
-    started = perf_counter()
-    image = run(store.read([version.key()]))[0]
-    latency = round((perf_counter() - started) * 1000, 3)
-    return latency, None if image is None else version.decode(image)
+    def _read_table(self) -> TableHealth:
+        found = self._aws.call("dynamodb", "describe_table", TableName=self._name)["Table"]
+        return TableHealth(
+            status=found["TableStatus"],
+            items=found.get("ItemCount", 0),
+            size_bytes=found.get("TableSizeBytes", 0),
+            stream=bool(found.get("StreamSpecification", {}).get("StreamEnabled")),
+            deletion_protection=bool(found.get("DeletionProtectionEnabled")),
+        )
 
+    def _read_ttl(self) -> str:
+        answer = self._aws.call("dynamodb", "describe_time_to_live", TableName=self._name)
+        return str(answer["TimeToLiveDescription"].get("TimeToLiveStatus", "DISABLED"))
 
-def _read_stack(aws: Aws, name: str) -> StackHealth | None:
-    found = stack.describe(aws, name)
-    if found is None or not (found.is_managed or found.older_version):
-        return None
-    return StackHealth(found.status, f"of {found.older_version}" if found.older_version else found.reason or None)
+    def _read_pitr(self) -> str:
+        answer = self._aws.call("dynamodb", "describe_continuous_backups", TableName=self._name)
+        found = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        status, days = str(found.get("PointInTimeRecoveryStatus", "DISABLED")), found.get("RecoveryPeriodInDays")
+        return f"{status}, {days} days" if days and status == "ENABLED" else status
 
+    def _read_aggregator(self) -> AggregatorHealth:
+        found = self._aws.call("lambda", "get_function_configuration", FunctionName=function_name(self._name))
+        return AggregatorHealth(found.get("State", "Active"), package.is_current(found), found.get("LastUpdateStatus"))
 
-def _read_table(aws: Aws, name: str) -> TableHealth:
-    found = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
-    return TableHealth(
-        status=found["TableStatus"],
-        items=found.get("ItemCount", 0),
-        size_bytes=found.get("TableSizeBytes", 0),
-        stream=bool(found.get("StreamSpecification", {}).get("StreamEnabled")),
-        deletion_protection=bool(found.get("DeletionProtectionEnabled")),
-    )
+    def _read_stream_mapping(self) -> str | None:
+        answer = self._aws.call("lambda", "list_event_source_mappings", FunctionName=function_name(self._name))
+        return next((str(each["State"]) for each in answer["EventSourceMappings"]), None)
 
+    def _count_dead_letters(self) -> int:
+        url = self._aws.call("sqs", "get_queue_url", QueueName=queue_name(self._name))["QueueUrl"]
+        count = "ApproximateNumberOfMessages"
+        answer = self._aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=[count])
+        return int(answer["Attributes"][count])
 
-def _read_ttl(aws: Aws, name: str) -> str:
-    answer = aws.call("dynamodb", "describe_time_to_live", TableName=name)
-    return str(answer["TimeToLiveDescription"].get("TimeToLiveStatus", "DISABLED"))
-
-
-def _read_pitr(aws: Aws, name: str) -> str:
-    answer = aws.call("dynamodb", "describe_continuous_backups", TableName=name)["ContinuousBackupsDescription"]
-    found: dict[str, Any] = answer.get("PointInTimeRecoveryDescription", {})
-    days = found.get("RecoveryPeriodInDays")
-    status = str(found.get("PointInTimeRecoveryStatus", "DISABLED"))
-    return f"{status}, {days} days" if days and status == "ENABLED" else status
-
-
-def _read_aggregator(aws: Aws, name: str) -> AggregatorHealth:
-    found = aws.call("lambda", "get_function_configuration", FunctionName=function_name(name))
-    return AggregatorHealth(found.get("State", "Active"), package.is_current(found), found.get("LastUpdateStatus"))
-
-
-def _read_stream_mapping(aws: Aws, name: str) -> str | None:
-    answer = aws.call("lambda", "list_event_source_mappings", FunctionName=function_name(name))
-    return next((str(each["State"]) for each in answer["EventSourceMappings"]), None)
-
-
-def _count_dead_letters(aws: Aws, name: str) -> int:
-    url = aws.call("sqs", "get_queue_url", QueueName=queue_name(name))["QueueUrl"]
-    count = "ApproximateNumberOfMessages"
-    return int(aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=[count])["Attributes"][count])
-
-
-def _count_namespaces(store: DynamoStore) -> int:
-    query, count = Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), 0
-    while True:
-        page = run(store.query(query))
-        count += len(page.items)
-        if page.cursor is None:
-            return count
-        query = query._replace(after=page.cursor)
+    def _count_namespaces(self) -> int:
+        query, count = Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), 0
+        while True:
+            page = run(self._store.query(query))
+            count += len(page.items)
+            if page.cursor is None:
+                return count
+            query = query._replace(after=page.cursor)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import StackOperationError
 from .calls import code_of, poll
-from .resources import function_name
+from .template import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,11 @@ def _read(parts: tuple[str, ...]) -> Module | None:
 def _imports(module: Module) -> Iterator[tuple[str, ...]]:
     """Yield the names that a module may import; some of them are not modules."""
     package = module.parts if module.is_package else module.parts[:-1]
-    for node in _run(ast.parse(module.source)):
+    tree = ast.parse(module.source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []  # it is never executed
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -107,18 +111,6 @@ def _imports(module: Module) -> Iterator[tuple[str, ...]]:
             target = (*base, *(node.module.split(".") if node.module else ()))
             yield target
             yield from ((*target, alias.name) for alias in node.names)
-
-
-def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below ``node`` that are executed, without those for type checkers only."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-            for other in child.orelse:
-                yield other
-                yield from _run(other)
-        else:
-            yield child
-            yield from _run(child)
 
 
 _build_once = cache(build)

@@ -31,14 +31,6 @@ REVIEWED = "REVIEW_IN_PROGRESS"
 """The state of a stack that somebody has proposed."""
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
-_STABLE = (
-    "CREATE_COMPLETE",
-    "UPDATE_COMPLETE",
-    "UPDATE_ROLLBACK_COMPLETE",
-    "IMPORT_COMPLETE",
-    "IMPORT_ROLLBACK_COMPLETE",
-)
-"""States that allow an update."""
 _DELETED = "DELETE_COMPLETE"
 _ROUNDS = 10
 """How often somebody else may be faster before we give up."""
@@ -168,16 +160,12 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
         try:
             return _apply_once(aws, name, found, wanted, watch if wait else None)
         except StackOperationError as error:
-            if not _is_race_lost(aws, name, error):
+            lost = code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
+            if isinstance(error, StackAlreadyExistsError):  # also if only a name of its resources is taken
+                lost = describe(aws, name) is not None
+            if not lost:
                 raise
     raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
-
-
-def _is_race_lost(aws: Aws, name: str, error: StackOperationError) -> bool:
-    """Return whether somebody else created or changed the stack since it was looked at."""
-    if isinstance(error, StackAlreadyExistsError):
-        return describe(aws, name) is not None
-    return code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
 
 
 def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:
@@ -189,7 +177,7 @@ def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, 
         done, journal = CREATED, Journal(aws, answer["StackId"])
     else:
         done, journal = UPDATED, Journal(aws, found.id)
-        journal.skip()
+        journal.new()  # skips those of earlier operations
         try:
             aws.call("cloudformation", "update_stack", **request)
         except StackOperationError as error:
@@ -209,7 +197,7 @@ def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
     if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
         return
     journal = Journal(aws, found.id)
-    journal.skip()
+    journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "delete_stack", StackName=found.id)
     end = follow(journal, watch)
     if end.status != _DELETED:
@@ -265,7 +253,7 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
     if found is not None and found.status in _REMAINDERS:
         remove(aws, found, watch)
         return None
-    if found is not None and found.status not in _STABLE:
+    if found is not None and not found.status.endswith("_COMPLETE"):
         raise StackOperationError(describe_stuck(found))
     return found
 

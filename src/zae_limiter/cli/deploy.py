@@ -136,15 +136,15 @@ def delete(shell: Shell, yes: bool) -> None:
     Example:
       zae-limiter delete --name my-app --region us-east-1
     """
-    from ..aws import removal
+    from ..aws import deployment
 
     name = _require_name(shell)
     with _connect(shell) as aws:
-        removal.check_unprotected(aws, removal.require_stack(aws, name))
+        deployment.check_unprotected(aws, deployment.require_stack(aws, name))
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
-            removal.delete(aws, name, progress=_event_printer(tell))
+            deployment.delete(aws, name, progress=_event_printer(tell))
     shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
 
 
@@ -267,10 +267,10 @@ def _connect(shell: Shell) -> Aws:
 
 def _check_values(name: str, given: dict[str, Any]) -> None:
     """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
-    from ..aws.options import check
+    from ..aws.template import check_options
 
     try:
-        check(name, merge_options(StackOptions(), given))
+        check_options(name, merge_options(StackOptions(), given))
     except ValidationError as error:
         if not isinstance(given.get(error.field), bool | None):
             raise

@@ -17,8 +17,7 @@ from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
-    from ..aws.local.home import Home, Say
-    from ..aws.local.record import RunningEngine
+    from ..aws.local.home import Home, RunningEngine, Say
 
 
 @click.group(cls=Group)
@@ -69,9 +68,9 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
     if name is not None:
         names.stack(name)
         names.namespace(shell.namespace)
-    place = home.find()
+    place = home.find_home()
     with show_events("Local AWS", quiet=shell.as_json) as say:
-        found = lifecycle.up(place, lifecycle.StartOptions(port, shell.region, timeout), say)
+        found = lifecycle.up(place, say, port=port, region=shell.region, patience=timeout)
         endpoint, region = found.running.endpoint, shell.region or found.running.region
         if name is not None:
             _deploy(place, name, shell, found.running, say)
@@ -110,7 +109,7 @@ def down(shell: Shell, purge: bool) -> None:
     """
     from ..aws.local import home, lifecycle
 
-    place = home.find()
+    place = home.find_home()
     with show_events("Local AWS", quiet=shell.as_json) as say:
         stopped = lifecycle.down(place, purge=purge, say=say)
     pid = None if stopped is None else stopped.process.pid
@@ -128,16 +127,17 @@ def status(shell: Shell) -> None:
     Example:
       zae-limiter local status --json
     """
-    from ..aws.local import home, lifecycle
+    from ..aws.local import engine, home
 
-    found = lifecycle.read_health(home.find())
+    found = home.find_running(home.find_home())
     if found is None:
         text = "No local AWS is running. Start one with: zae-limiter local up"
         shell.show({"running": False, "answers": False}, text)
         raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
-    endpoint, pid, uptime = found.running.endpoint, found.running.process.pid, round(found.uptime_seconds, 3)
-    region = shell.region or found.running.region
-    answers = found.version is not None
+    endpoint, pid, uptime = found.endpoint, found.process.pid, round(found.uptime_seconds, 3)
+    region = shell.region or found.region
+    version = engine.version(found.port)
+    answers = version is not None
     stacks = _list_stacks(endpoint, region) if answers else None
     data = {
         "running": True,
@@ -145,7 +145,7 @@ def status(shell: Shell) -> None:
         "endpoint": endpoint,
         "region": region,
         "pid": pid,
-        "version": found.version,
+        "version": version,
         "uptime_seconds": uptime,
         "stacks": stacks,
     }
@@ -154,7 +154,7 @@ def status(shell: Shell) -> None:
         "endpoint": endpoint,
         "region": region,
         "pid": str(pid),
-        "ministack": found.version,
+        "ministack": version,
         "up for": spell_duration(int(uptime)),
         "stacks": None if stacks is None else ", ".join(stacks) or "none",
     }
@@ -175,7 +175,7 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
     """
     from ..aws.local import engine, home
 
-    place = home.find()
+    place = home.find_home()
     if not place.log.exists():
         raise RateLimiterUnavailable("There is no log yet: start a local AWS with `zae-limiter local up`.")
     if follow:
@@ -198,18 +198,18 @@ def env(shell: Shell, dialect: str | None) -> None:
       zae-limiter local env --shell fish | source
       zae-limiter local env --shell powershell | Invoke-Expression
     """
-    from ..aws.local import exports, home, lifecycle
+    from ..aws.local import home, lifecycle
 
-    running = lifecycle.require_running(home.find())
-    settings = exports.variables(running.endpoint, shell.region or running.region)
-    shell.show(settings, "\n".join(exports.lines(settings, dialect or exports.detect_shell())))
+    running = lifecycle.require_running(home.find_home())
+    settings = lifecycle.variables(running.endpoint, shell.region or running.region)
+    shell.show(settings, "\n".join(lifecycle.export_lines(settings, dialect or lifecycle.detect_shell())))
 
 
 def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Say) -> None:
     """Deploy a limiter and register its namespace. An existing one keeps its options."""
     from ..aws import deployment
     from ..aws.calls import Aws
-    from ..aws.local import exports
+    from ..aws.local import lifecycle
     from ..aws.local.home import hold_lock
     from ..sync import SyncRepository
 
@@ -221,7 +221,7 @@ def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Sa
 
     with (
         hold_lock(home, say),
-        exports.apply(exports.variables(endpoint, region)),
+        lifecycle.apply_variables(lifecycle.variables(endpoint, region)),
         Aws(region, endpoint) as aws,
         SyncRepository(name=name, region=region, endpoint_url=endpoint) as repository,
     ):
@@ -235,11 +235,11 @@ def _deploy(home: Home, name: str, shell: Shell, running: RunningEngine, say: Sa
 def _list_stacks(endpoint: str, region: str) -> list[str] | None:
     """Return the names of the deployed limiters, or None if they cannot be listed."""
     from ..aws.calls import Aws
-    from ..aws.local import exports
+    from ..aws.local import lifecycle
     from ..aws.stack import find_limiters
 
     try:
-        with exports.apply(exports.variables(endpoint, region)), Aws(region, endpoint) as aws:
+        with lifecycle.apply_variables(lifecycle.variables(endpoint, region)), Aws(region, endpoint) as aws:
             return [found.stack_name for found in find_limiters(aws)]
     except ZAELimiterError:
         return None

@@ -26,8 +26,7 @@ from tests.support.scripted_server import ScriptedServer, driven, isolate, refus
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from zae_limiter.runtime import blocking
 from zae_limiter.stores.dynamodb.client import open_client
-from zae_limiter.stores.dynamodb.credentials import CredentialSource
-from zae_limiter.stores.dynamodb.signing import Credentials
+from zae_limiter.stores.dynamodb.credentials import Credentials, CredentialSource
 
 CONFIG = """
 [profile paris]

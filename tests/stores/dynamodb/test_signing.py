@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given, strategies as st
 
-from zae_limiter.stores.dynamodb.signing import Credentials, Origin, signed_headers
+from zae_limiter.stores.dynamodb.credentials import Credentials, Origin, signed_headers
 
 TEXT = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=60)
 HOSTS = st.sampled_from(["dynamodb.eu-west-1.amazonaws.com", "127.0.0.1:8000", "localhost:4566", "[::1]:8000"])

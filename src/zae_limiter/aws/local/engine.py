@@ -1,4 +1,8 @@
-"""Run ministack as a detached process, bound to localhost and cut off from the user's AWS account; read its log."""
+"""Find or install ministack, run it as a detached process, and read its log.
+
+It is bound to localhost and cut off from the user's AWS account. It pins botocore, so it never shares an environment
+with the application.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,22 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...core.errors import StackOperationError
-from . import record
-from .record import Process, RunningEngine, birth
+from ...core.errors import StackOperationError, ValidationError
+from .home import Process, RunningEngine, birth, find_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-    from .home import Home
+    from .home import Home, Say
 
+COMMAND = "ZAE_LIMITER_MINISTACK"
+REQUIREMENT = "ministack>=1.5,<2"
 HOST = "127.0.0.1"
 SERVICES = "dynamodb,dynamodbstreams,cloudformation,lambda,iam,sts,s3,sqs,cloudwatch,logs"
 _LOG_LINES = 5
@@ -36,6 +42,45 @@ _LINGER_SECONDS = 1.0
 
 _DETACHED = 'cd "$1" || exit; log=$2; shift 2; "$@" >"$log" 2>&1 </dev/null & echo $!'
 """The shell ends at once, so the engine is nobody's child."""
+
+
+def find_command(home: Home, say: Say) -> list[str]:
+    """Return the command that starts ministack, installing it first if necessary."""
+    given = os.environ.get(COMMAND)
+    if given:
+        found = shutil.which(os.path.expanduser(given))
+        if found is None:
+            reason = "is not a program; name the ministack command, or unset it to install it"
+            raise ValidationError(COMMAND, given, reason)
+        return [os.path.abspath(found)]
+    python = home.environment / "bin" / "python"
+    marker = home.environment / ".requirement"  # written last
+    if not (python.exists() and marker.exists() and marker.read_text(encoding="utf-8") == REQUIREMENT):
+        say(f"Making an environment in {home.environment}")
+        home.installation_log.unlink(missing_ok=True)
+        _run(home, [sys.executable, "-m", "venv", "--clear", str(home.environment)])
+        say(f"Installing {REQUIREMENT} (once)")
+        _run(home, [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", REQUIREMENT])
+        marker.write_text(REQUIREMENT, encoding="utf-8")
+    return [str(python), "-m", "ministack"]
+
+
+def _run(home: Home, words: list[str]) -> None:
+    """Run a program. Raise `StackOperationError` with pip's last error line, or the last line of the output."""
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | {"PIP_USER": "0"}
+    with home.installation_log.open("a+", encoding="utf-8", errors="replace") as log:
+        done = subprocess.run(
+            words, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+        log.seek(0)
+        lines = [line.strip() for line in log if line.strip()]
+    if done.returncode:
+        errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+        reason = (errors or lines or ["it printed nothing"])[-1].rstrip(".")
+        raise StackOperationError(
+            f"ministack could not be installed: {reason}. The full log is in {home.installation_log}. "
+            f"To use an installed one, set {COMMAND}=/path/to/ministack."
+        )
 
 
 def check_port(port: int) -> None:
@@ -147,7 +192,7 @@ def follow_log(home: Home, count: int) -> Iterator[str]:
         yield from (line.rstrip("\n") for line in shown)
         running = True
         while running:
-            running = record.find(home) is not None
+            running = find_running(home) is not None
             for part in iter(log.readline, ""):
                 begun += part
                 if begun.endswith("\n"):

@@ -1,14 +1,22 @@
-"""The folder in which the local AWS of this user is kept, and the lock on it."""
+"""The folder in which the local AWS of this user is kept, the lock on it, and the record of the running engine.
+
+The record is valid only as long as its process is running. A process is identified by its pid and its start time: a pid
+alone may belong to another process by now.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.errors import ValidationError
 
@@ -19,6 +27,9 @@ HOME = "ZAE_LIMITER_LOCAL_HOME"
 
 Say = Callable[[str], object]
 """Hears what is being done, a line at a time."""
+
+_PROC = Path("/proc")
+_LOOK_SECONDS = 0.05
 
 
 class Home:
@@ -39,7 +50,7 @@ class Home:
         """The file that is locked while an engine is started or stopped."""
 
 
-def find() -> Home:
+def find_home() -> Home:
     """Return the folder named by the environment, or the platform's default."""
     given = os.environ.get(HOME)
     if given is not None:
@@ -62,23 +73,21 @@ def hold_lock(home: Home, say: Say) -> Iterator[None]:
     The lock is released when its process ends.
     """
     while True:
-        lock = _open_lock_file(home)
+        try:
+            home.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            if home.lock.is_symlink():
+                raise ValidationError(HOME, str(home.folder), "its lock is a link to nothing; remove it") from None
+            continue  # purged between the two
+        except OSError as error:
+            raise ValidationError(HOME, str(home.folder), f"cannot be written to: {error.strerror}") from error
         try:
             if _lock(lock, home, say):
                 yield
                 return
         finally:
             os.close(lock)
-
-
-def _open_lock_file(home: Home) -> int:
-    try:
-        home.folder.mkdir(parents=True, exist_ok=True)
-        return os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError:  # purged between the two
-        return _open_lock_file(home)
-    except OSError as error:
-        raise ValidationError(HOME, str(home.folder), f"cannot be written to: {error.strerror}") from error
 
 
 def _lock(lock: int, home: Home, say: Say) -> bool:
@@ -92,3 +101,88 @@ def _lock(lock: int, home: Home, say: Say) -> bool:
         return os.path.samestat(os.fstat(lock), home.lock.stat())
     except FileNotFoundError:
         return False
+
+
+class Process(NamedTuple):
+    """A process, identified by its pid and its start time."""
+
+    pid: int
+    birth: str
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it is still running."""
+        return birth(self.pid) == self.birth
+
+    def end(self, patience: float) -> None:
+        """Stop the process group: terminate it, and kill it if it is still running after ``patience`` seconds."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):  # it has just ended; macOS says the latter
+                if self.alive:
+                    os.killpg(os.getpgid(self.pid), sign)
+            deadline = time.monotonic() + patience
+            while self.alive and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+            if not self.alive:
+                return
+
+
+def birth(pid: int, proc: Path = _PROC) -> str | None:
+    """Return when the process started, in the system's own format, or None if it is not running."""
+    if (proc / "self" / "stat").exists():
+        try:
+            stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+        boot = (proc / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
+        return None if state in "ZX" else f"{boot}/{fields[18]}"  # with the ticks since boot
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.split(maxsplit=1)
+    return None if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
+
+
+class RunningEngine(NamedTuple):
+    """An engine that was started on this machine."""
+
+    process: Process
+    port: int
+    region: str
+    since: float
+    """Seconds since 1970."""
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the engine."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def uptime_seconds(self) -> float:
+        """The seconds since it was started."""
+        return max(0.0, time.time() - self.since)
+
+
+def find_running(home: Home) -> RunningEngine | None:
+    """Return the running engine, or None; a stale record is ignored."""
+    try:
+        found = json.loads(home.record.read_text(encoding="utf-8"))
+        process = Process(int(found["process"]["pid"]), str(found["process"]["birth"]))
+        running = RunningEngine(process, int(found["port"]), str(found["region"]), float(found["since"]))
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+    return running if process.alive else None
+
+
+def save_running(home: Home, running: RunningEngine) -> None:
+    """Write the record atomically."""
+    beside = home.record.with_suffix(".new")
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump({**running._asdict(), "process": running.process._asdict()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(home.record)

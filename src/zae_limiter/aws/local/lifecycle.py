@@ -1,34 +1,33 @@
-"""Start and stop the local AWS and report its health. Commands may be repeated; concurrent ones wait for each other."""
+"""Start and stop the local AWS, and the environment variables that make AWS clients use it.
+
+Commands may be repeated; concurrent ones wait for each other.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import os
+import shlex
 import shutil
-import time
+from contextlib import contextmanager, suppress
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.errors import RateLimiterUnavailable, StackOperationError
 from ...stores.dynamodb.settings import check_region
-from . import engine, installation, record
-from .home import hold_lock
+from . import engine
+from .home import find_running, hold_lock, save_running
 
 if TYPE_CHECKING:
-    from .home import Home, Say
-    from .record import RunningEngine
+    from collections.abc import Iterator
+
+    from .home import Home, RunningEngine, Say
 
 PORT = 4566
 REGION = "us-east-1"
 PATIENCE = 60.0
 _GENTLE_SECONDS = 10.0
-
-
-class StartOptions(NamedTuple):
-    """Options of `up`. Without port or region, those of the running engine or the defaults apply."""
-
-    port: int | None = None
-    region: str | None = None
-    patience: float = PATIENCE
-    """Seconds until it has to answer."""
+_CONFUSING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
+"""Of an account that is not meant."""
 
 
 class StartResult(NamedTuple):
@@ -39,44 +38,35 @@ class StartResult(NamedTuple):
     started: bool
 
 
-class EngineHealth(NamedTuple):
-    """The health of an engine."""
+def up(
+    home: Home, say: Say, *, port: int | None = None, region: str | None = None, patience: float = PATIENCE
+) -> StartResult:
+    """Return an engine that answers within ``patience`` seconds, starting one if none is running.
 
-    running: RunningEngine
-    version: str | None
-    """None where it does not answer."""
-
-    uptime_seconds: float
-
-
-def up(home: Home, options: StartOptions, say: Say) -> StartResult:
-    """Return an engine that answers, starting one if none is running."""
-    if options.region is not None:
-        check_region(options.region)
+    Without port or region, those of the running engine or the defaults apply.
+    """
+    if region is not None:
+        check_region(region)
     with hold_lock(home, say):
-        found = record.find(home)
-        if found is None:
-            return _start(home, options, say)
-        if options.port not in (None, found.port):
-            raise StackOperationError(
-                f"A local AWS runs on port {found.port} already, not on {options.port}: use that one, "
-                "or stop it first with `zae-limiter local down`."
-            )
-        return StartResult(found, engine.wait(home, found, options.patience), started=False)
-
-
-def _start(home: Home, options: StartOptions, say: Say) -> StartResult:
-    port = options.port or PORT
-    engine.check_port(port)
-    command = installation.find_command(home, say)
-    say(f"Starting a local AWS on port {port}")
-    running = engine.start(home, command, port, options.region or REGION)
-    try:
-        record.save(home, running)
-        return StartResult(running, engine.wait(home, running, options.patience), started=True)
-    except BaseException:
-        _end(home, running)
-        raise
+        found = find_running(home)
+        if found is not None:
+            if port not in (None, found.port):
+                raise StackOperationError(
+                    f"A local AWS runs on port {found.port} already, not on {port}: use that one, "
+                    "or stop it first with `zae-limiter local down`."
+                )
+            return StartResult(found, engine.wait(home, found, patience), started=False)
+        port = port or PORT
+        engine.check_port(port)
+        command = engine.find_command(home, say)
+        say(f"Starting a local AWS on port {port}")
+        running = engine.start(home, command, port, region or REGION)
+        try:
+            save_running(home, running)
+            return StartResult(running, engine.wait(home, running, patience), started=True)
+        except BaseException:
+            _end(home, running)
+            raise
 
 
 def down(home: Home, *, purge: bool, say: Say) -> RunningEngine | None:
@@ -84,7 +74,7 @@ def down(home: Home, *, purge: bool, say: Say) -> RunningEngine | None:
     if not home.folder.exists():
         return None
     with hold_lock(home, say):
-        found = record.find(home)
+        found = find_running(home)
         if found is not None:
             say("Stopping the local AWS")
             _end(home, found)
@@ -93,7 +83,7 @@ def down(home: Home, *, purge: bool, say: Say) -> RunningEngine | None:
                 shutil.rmtree(folder, ignore_errors=True)
             for file in (home.record, home.log, home.installation_log, home.lock):
                 file.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 home.folder.rmdir()
     return found
 
@@ -104,17 +94,49 @@ def _end(home: Home, running: RunningEngine) -> None:
     shutil.rmtree(home.scratch, ignore_errors=True)
 
 
-def read_health(home: Home) -> EngineHealth | None:
-    """Return the health of the engine, or None if none is running."""
-    found = record.find(home)
-    if found is None:
-        return None
-    return EngineHealth(found, engine.version(found.port), max(0.0, time.time() - found.since))
-
-
 def require_running(home: Home) -> RunningEngine:
     """Return the running engine. Raise `RateLimiterUnavailable` if there is none."""
-    found = record.find(home)
+    found = find_running(home)
     if found is None:
         raise RateLimiterUnavailable("No local AWS is running: start one with `zae-limiter local up`.")
     return found
+
+
+def variables(endpoint: str, region: str) -> dict[str, str]:
+    """Return the endpoint, the region and dummy credentials as environment variables."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
+
+
+@contextmanager
+def apply_variables(settings: dict[str, str]) -> Iterator[None]:
+    """Set these environment variables for the length of a block, hiding the user's own account and profile."""
+    touched = (*settings, *_CONFUSING)
+    before = {name: os.environ.pop(name) for name in touched if name in os.environ}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in settings:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def detect_shell() -> str:
+    """Return the dialect of the user's shell."""
+    shell = PurePath(os.environ.get("SHELL", "")).name
+    return {"fish": "fish", "pwsh": "powershell"}.get(shell, "bash")
+
+
+def export_lines(settings: dict[str, str], shell: str) -> list[str]:
+    """Return the commands that set the variables in ``shell``."""
+    if shell == "powershell":
+        quoted = {name: value.replace("'", "''") for name, value in settings.items()}
+        return [f"$env:{name} = '{value}'" for name, value in quoted.items()]
+    form = "set -gx {} {}" if shell == "fish" else "export {}={}"
+    return [form.format(name, shlex.quote(value)) for name, value in settings.items()]

@@ -1,23 +1,97 @@
-"""Convert entities, audit events, usage snapshots, namespaces and lists of resources."""
+"""Convert entities, limits, audit events, usage snapshots, namespaces and lists of resources.
+
+Stored limits of systems, resources and entities become one record each:
+
+    per limit    SYSTEM#, RESOURCE#{name}   #LIMIT#{limit}              capacity, burst, refill_amount, ...
+                 ENTITY#{id}                #LIMIT#{resource}#{limit}   the same
+    composite    SYSTEM#, RESOURCE#{name}   #CONFIG                     l_{limit}_cp|bx|ra|rp, config_version
+                 ENTITY#{id}                #CONFIG#{resource}          the same
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import names
 from ...core.bucket import MILLI
-from ...records import audit, entity, keys, usage, version
-from ...records.algebra import TTL
+from ...core.limit import Limit
+from ...core.values import OnUnavailable
+from ...records import audit, config, entity, keys, usage, version
+from ...records.algebra import TTL, Key, Write
 from ...records.namespace import ACTIVE, SCHEMA_VERSION
-from .moves import Move, delete_if_unchanged, plan_move, whole_number
+from .buckets import read_rule
+from .moves import NESTED, Move, delete_if_unchanged, plan_move, whole_number
 
 if TYPE_CHECKING:
     from .moves import Old
 
 _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
+
+
+class Scope(NamedTuple):
+    """Whose limits they are: of a resource of an entity, of a resource, or of the system."""
+
+    namespace_id: str
+    resource: str | None = None
+    entity_id: str | None = None
+
+    def locate(self) -> tuple[Key, Key | None]:
+        """Return the keys of the record and of its registry. Raise `ValidationError` for invalid names."""
+        ns = self.namespace_id
+        if self.resource is None:
+            return keys.system_config(ns), None
+        if self.entity_id is None:
+            names.resource(self.resource)
+            return keys.resource_config(ns, self.resource), keys.resources(ns)
+        names.entity_id(self.entity_id)
+        names.config_resource(self.resource)
+        return keys.entity_config(ns, self.entity_id, self.resource), keys.entity_config_resources(ns)
+
+
+def convert_config(scope: Scope, whole: Old | None, parts: dict[str, Old], now_ms: int) -> Move | None:
+    """Return the move of a composite item and of items per limit to one record; the composite item wins.
+
+    A record that is already in its place is newer than any items per limit.
+    """
+    key, registry = scope.locate()
+    fields = {} if whole is None else whole.fields
+    in_place = whole is not None and whole.key == key
+    rules = {}
+    if not in_place:
+        attributes = ("capacity", "burst", "refill_amount", "refill_period_seconds")
+        rules = {name: read_rule(old.fields, *attributes) for name, old in parts.items()}
+    for name in sorted(attr[2:-3] for attr in fields if attr.startswith("l_") and attr.endswith("_cp")):
+        rules[name] = read_rule(fields, *(config.attribute(name, field) for field in ("cp", "bx", "ra", "rp")))
+    limits = tuple(Limit(name, *rule[:3]) for name, rule in rules.items())
+    image = _config_identity(scope, key, fields) | config.encode(limits)
+    if limits and scope.entity_id is not None and scope.resource is not None:
+        image["GSI3PK"] = keys.gsi3_pk_entity_config(scope.namespace_id, scope.resource)
+        image["GSI3SK"] = scope.entity_id
+    beside = []
+    if registry is not None and limits and not in_place:
+        entry = {"GSI4PK": scope.namespace_id, "GSI4SK": registry.pk}
+        beside.append(Write(registry, (), entry, {f"r_{scope.resource}": 1}))
+    olds = [*parts.values(), *([] if whole is None else [whole])]
+    return plan_move("config", olds, key, image, now_ms, beside)
+
+
+def _config_identity(scope: Scope, key: Key, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return all attributes of a config record but the limits and what depends on them."""
+    rewritten = (NESTED, TTL, "on_unavailable")
+    image = {
+        name: value for name, value in fields.items() if not name.startswith(("l_", "GSI")) and name not in rewritten
+    }
+    whose = {"entity_id": scope.entity_id, "resource": scope.resource}
+    image |= {name: value for name, value in whose.items() if value is not None}
+    stated = fields.get(config.VERSION)
+    image[config.VERSION] = stated if isinstance(stated, int) and stated > 0 else 1
+    policy = fields.get("on_unavailable")
+    if policy is not None:
+        image["on_unavailable"] = OnUnavailable(policy).value
+    return image | {"GSI4PK": scope.namespace_id, "GSI4SK": key.pk}
 
 
 def convert_entity(ns: str, entity_id: str, old: Old, now_ms: int) -> Move | None:
@@ -87,8 +161,10 @@ def convert_namespace(old: Old, now_ms: int) -> Move | None:
     return plan_move("namespace", (old,), old.key, wanted, now_ms)
 
 
-def convert_resources(ns: str, old: Old, now_ms: int) -> Move | None:
-    """Return the move that turns a list of resources into counters."""
+def convert_resources(ns: str | None, old: Old, now_ms: int) -> Move | None:
+    """Return the move that turns a list of resources into counters, or deletes it if it has no namespace."""
+    if ns is None:  # the moved configs recreate it
+        return Move("registry", (old,), (delete_if_unchanged(old, now_ms),))
     fields = old.fields
     counts = {f"r_{name}": 1 for name in fields.get("resources") or () if isinstance(name, str)}
     for name, value in fields.items():

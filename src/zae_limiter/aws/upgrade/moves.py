@@ -67,31 +67,24 @@ Outcome: TypeAlias = Move | RejectedRecord
 def plan_move(
     kind: str, olds: Sequence[Old], key: Key, image: Mapping[str, Any], now_ms: int, beside: Iterable[Write] = ()
 ) -> Move | None:
-    """Return the move of ``olds`` to one record at ``key``, or None if there is nothing to do."""
+    """Return the move of ``olds`` to one record at ``key``, or None if there is nothing to do.
+
+    A new record expires with the last of them, and never if one of them never does.
+    """
     if len(olds) > _MOST_OLDS:
         raise ValueError(f"{len(olds)} records are more than one commit can move")
     here = next((old for old in olds if old.key == key), None)
     gone = tuple(delete_if_unchanged(old, now_ms) for old in olds if old is not here)
     if here is None:
-        first = Write(key, (ABSENT,), dict(image), expires_at_ms=_latest_expiry(olds))
+        expiries = [ttl for ttl in (old.image.get(TTL) for old in olds) if isinstance(ttl, int)]
+        latest_ms = max(expiries) * 1000 if expiries and len(expiries) == len(olds) else None
+        first = Write(key, (ABSENT,), dict(image), expires_at_ms=latest_ms)
         return Move(kind, tuple(olds), (first, *gone, *beside))
     put = {name: value for name, value in image.items() if name not in here.image or here.image[name] != value}
     remove = tuple(name for name in here.image if name not in image and name != TTL)
     if not (put or remove or gone) or not is_live(here.image, now_ms):
         return None
     return Move(kind, tuple(olds), (Write(key, unchanged_guards(here.image), put, remove=remove), *gone, *beside))
-
-
-def _latest_expiry(olds: Sequence[Old]) -> int | None:
-    """Return the latest expiry in ms, or None if one record never expires."""
-    seconds = [old.image.get(TTL) for old in olds]
-    known = [value for value in seconds if isinstance(value, int)]
-    return max(known) * 1000 if known and len(known) == len(seconds) else None
-
-
-def plan_drop(kind: str, old: Old, now_ms: int) -> Move:
-    """Return the move that only deletes a record."""
-    return Move(kind, (old,), (delete_if_unchanged(old, now_ms),))
 
 
 def delete_if_unchanged(old: Old, now_ms: int) -> Write:

@@ -8,20 +8,32 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, TypeVarTuple
 
 from ...core.errors import ZAELimiterError
 from ...core.names import DEFAULT_RESOURCE, RESERVED_NAMESPACE
 from ...records import keys
 from . import buckets, conversions
-from .configs import Scope, convert_config
-from .moves import Move, Old, Outcome, RejectedRecord, plan_drop
+from .conversions import Scope
+from .moves import Move, Old, Outcome, RejectedRecord
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
+
+
+def attempt(olds: Sequence[Old], work: Callable[[*Ts], Move | None], *args: *Ts) -> Iterator[Outcome]:
+    """Yield the move that ``work`` returns, or rejections of ``olds`` if it fails."""
+    try:
+        move = work(*args)
+    except (ZAELimiterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        yield from (RejectedRecord(old.key, reason) for old in olds)
+        return
+    if move is not None:
+        yield move
 
 
 class PartitionKey(NamedTuple):
@@ -46,131 +58,104 @@ class Partition(NamedTuple):
     olds: Sequence[Old]
     now_ms: int
 
-    def find(self, sk: str) -> Old | None:
+    def plan(self) -> list[Outcome]:
+        """Return the moves and rejections, the entity first: the others belong to it.
+
+        Without a namespace every record is moved or rejected, except the version record, which is moved last.
+        """
+        is_registry = self.place.namespace_id == RESERVED_NAMESPACE
+        found = list(self._read_registry() if is_registry else _READERS[self.place.kind](self))
+        if self.place.namespace_id is None:
+            known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
+            known |= {each.key for each in found if isinstance(each, RejectedRecord)}
+            unknown = [old.key for old in self.olds if old.key not in known and old.key.sk != keys.VERSION]
+            found += [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
+        return found
+
+    def _find(self, sk: str) -> Old | None:
         """Return the record with this sort key, or None."""
         return next((old for old in self.olds if old.key.sk == sk), None)
 
-    def under(self, prefix: str) -> Iterator[tuple[list[str], Old]]:
+    def _under(self, prefix: str) -> Iterator[tuple[list[str], Old]]:
         """Yield the records whose sort key starts with ``prefix``, with the parts that follow it."""
         for old in self.olds:
             if old.key.sk.startswith(prefix):
                 yield old.key.sk.removeprefix(prefix).split("#"), old
 
-    def by_resource(self, prefix: str) -> dict[str, dict[str, Old]]:
+    def _by_resource(self, prefix: str) -> dict[str, dict[str, Old]]:
         """Return items per limit by resource and limit name; the limit is the last part of the key."""
         found: dict[str, dict[str, Old]] = defaultdict(dict)
-        for parts, old in self.under(prefix):
+        for parts, old in self._under(prefix):
             if len(parts) > 1:
                 found["#".join(parts[:-1])][parts[-1]] = old
         return found
 
+    def _read_entity(self) -> Iterator[Outcome]:
+        ns, entity_id, now_ms = self.namespace_id, self.place.whose, self.now_ms
+        meta = self._find(keys.META)
+        if meta is not None:
+            yield from attempt([meta], conversions.convert_entity, ns, entity_id, meta, now_ms)
+        yield from self._read_entity_limits()
+        owner = {} if meta is None else meta.fields
+        for resource, parts in self._by_resource(_BUCKET).items():
+            level = buckets.level_of(ns, entity_id, resource, owner)
+            yield from attempt([*parts.values()], buckets.convert_per_limit, level, parts, now_ms)
+        for names, old in self._under(_BUCKET):
+            if len(names) == 1:
+                level = buckets.level_of(ns, entity_id, names[0], owner)
+                yield from attempt([old], buckets.convert_composite, level, old, now_ms)
+        for names, old in self._under(keys.USAGE_PREFIX):
+            if len(names) == 2:
+                yield from attempt([old], conversions.convert_snapshot, ns, entity_id, names[0], old, now_ms)
 
-def plan_partition(partition: Partition) -> list[Outcome]:
-    """Return the moves and rejections of a partition, the entity first: the others belong to it.
+    def _read_entity_limits(self) -> Iterator[Outcome]:
+        wholes = {"#".join(parts): old for parts, old in self._under(f"{keys.CONFIG}#")}
+        default = self._find(keys.CONFIG)
+        if default is not None:
+            wholes.setdefault(DEFAULT_RESOURCE, default)
+        grouped = self._by_resource(_LIMIT)
+        for resource in sorted(wholes.keys() | grouped.keys()):
+            scope = Scope(self.namespace_id, resource, self.place.whose)
+            yield from self._read_config(scope, wholes.get(resource), grouped.get(resource, {}))
 
-    Without a namespace every record is moved or rejected, except the version record, which is moved last.
-    """
-    place = partition.place
-    read = _read_registry if place.namespace_id == RESERVED_NAMESPACE else _READERS[place.kind]
-    found = list(read(partition))
-    if place.namespace_id is None:
-        known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
-        known |= {each.key for each in found if isinstance(each, RejectedRecord)}
-        unknown = [old.key for old in partition.olds if old.key not in known and old.key.sk != keys.VERSION]
-        found += [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
-    return found
+    def _read_config(self, scope: Scope, whole: Old | None, parts: dict[str, Old]) -> Iterator[Outcome]:
+        olds = [*parts.values(), *([] if whole is None else [whole])]
+        if olds:
+            yield from attempt(olds, conversions.convert_config, scope, whole, parts, self.now_ms)
 
+    def _read_resource(self) -> Iterator[Outcome]:
+        parts = {parts[-1]: old for parts, old in self._under(_LIMIT)}
+        return self._read_config(Scope(self.namespace_id, self.place.whose), self._find(keys.CONFIG), parts)
 
-def attempt(
-    olds: Sequence[Old], work: Callable[P, Move | None], *args: P.args, **options: P.kwargs
-) -> Iterator[Outcome]:
-    """Yield the move that ``work`` returns, or rejections of ``olds`` if it fails."""
-    try:
-        move = work(*args, **options)
-    except (ZAELimiterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        yield from (RejectedRecord(old.key, reason) for old in olds)
-        return
-    if move is not None:
-        yield move
+    def _read_system(self) -> Iterator[Outcome]:
+        ns, stored_ns = self.namespace_id, self.place.namespace_id
+        parts = {parts[0]: old for parts, old in self._under(_LIMIT) if len(parts) == 1}
+        grouped = self._by_resource(_LIMIT)
+        parts |= grouped.pop(DEFAULT_RESOURCE, {})
+        yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
+        for resource, items in grouped.items():
+            yield from self._read_config(Scope(ns, resource), None, items)
+        for old in filter(None, map(self._find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
+            yield from attempt([old], conversions.convert_resources, stored_ns, old, self.now_ms)
+        stamp = self._find(keys.VERSION)
+        if stamp is not None and stored_ns is not None:
+            yield from attempt([stamp], conversions.convert_schema, stamp, self.now_ms)
 
+    def _read_audit(self) -> Iterator[Outcome]:
+        ns, subject = self.namespace_id, self.place.whose
+        for _, old in self._under(keys.AUDIT_PREFIX):
+            yield from attempt([old], conversions.convert_event, ns, subject, old, self.now_ms)
 
-def _read_entity(partition: Partition) -> Iterator[Outcome]:
-    ns, entity_id, now_ms = partition.namespace_id, partition.place.whose, partition.now_ms
-    meta = partition.find(keys.META)
-    if meta is not None:
-        yield from attempt([meta], conversions.convert_entity, ns, entity_id, meta, now_ms)
-    yield from _read_entity_limits(partition)
-    owner = {} if meta is None else meta.fields
-    for resource, parts in partition.by_resource(_BUCKET).items():
-        level = buckets.level_of(ns, entity_id, resource, owner)
-        yield from attempt([*parts.values()], buckets.convert_per_limit, level, parts, now_ms)
-    for names, old in partition.under(_BUCKET):
-        if len(names) == 1:
-            level = buckets.level_of(ns, entity_id, names[0], owner)
-            yield from attempt([old], buckets.convert_composite, level, old, now_ms)
-    for names, old in partition.under(keys.USAGE_PREFIX):
-        if len(names) == 2:
-            yield from attempt([old], conversions.convert_snapshot, ns, entity_id, names[0], old, now_ms)
-
-
-def _read_entity_limits(partition: Partition) -> Iterator[Outcome]:
-    wholes = {"#".join(parts): old for parts, old in partition.under(f"{keys.CONFIG}#")}
-    default = partition.find(keys.CONFIG)
-    if default is not None:
-        wholes.setdefault(DEFAULT_RESOURCE, default)
-    grouped = partition.by_resource(_LIMIT)
-    for resource in sorted(wholes.keys() | grouped.keys()):
-        scope = Scope(partition.namespace_id, resource, partition.place.whose)
-        yield from _read_config(partition, scope, wholes.get(resource), grouped.get(resource, {}))
-
-
-def _read_config(partition: Partition, scope: Scope, whole: Old | None, parts: dict[str, Old]) -> Iterator[Outcome]:
-    olds = [*parts.values(), *([] if whole is None else [whole])]
-    if olds:
-        yield from attempt(olds, convert_config, scope, whole, parts, partition.now_ms)
-
-
-def _read_resource(partition: Partition) -> Iterator[Outcome]:
-    parts = {parts[-1]: old for parts, old in partition.under(_LIMIT)}
-    scope = Scope(partition.namespace_id, partition.place.whose)
-    yield from _read_config(partition, scope, partition.find(keys.CONFIG), parts)
-
-
-def _read_system(partition: Partition) -> Iterator[Outcome]:
-    ns, now_ms = partition.namespace_id, partition.now_ms
-    parts = {parts[0]: old for parts, old in partition.under(_LIMIT) if len(parts) == 1}
-    grouped = partition.by_resource(_LIMIT)
-    parts |= grouped.pop(DEFAULT_RESOURCE, {})
-    yield from _read_config(partition, Scope(ns), partition.find(keys.CONFIG), parts)
-    for resource, items in grouped.items():
-        yield from _read_config(partition, Scope(ns, resource), None, items)
-    for old in filter(None, map(partition.find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
-        if partition.place.namespace_id is not None:
-            yield from attempt([old], conversions.convert_resources, ns, old, now_ms)
-        else:  # the moved configs recreate the list
-            yield from attempt([old], plan_drop, "registry", old, now_ms)
-    stamp = partition.find(keys.VERSION)
-    if stamp is not None and partition.place.namespace_id is not None:
-        yield from attempt([stamp], conversions.convert_schema, stamp, now_ms)
-
-
-def _read_audit(partition: Partition) -> Iterator[Outcome]:
-    ns, subject, now_ms = partition.namespace_id, partition.place.whose, partition.now_ms
-    for _, old in partition.under(keys.AUDIT_PREFIX):
-        yield from attempt([old], conversions.convert_event, ns, subject, old, now_ms)
-
-
-def _read_registry(partition: Partition) -> Iterator[Outcome]:
-    for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
-        for _, old in partition.under(prefix):
-            yield from attempt([old], conversions.convert_namespace, old, partition.now_ms)
+    def _read_registry(self) -> Iterator[Outcome]:
+        for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
+            for _, old in self._under(prefix):
+                yield from attempt([old], conversions.convert_namespace, old, self.now_ms)
 
 
 _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
-    "ENTITY": _read_entity,
-    "RESOURCE": _read_resource,
-    "SYSTEM": _read_system,
-    "AUDIT": _read_audit,
+    "ENTITY": Partition._read_entity,
+    "RESOURCE": Partition._read_resource,
+    "SYSTEM": Partition._read_system,
+    "AUDIT": Partition._read_audit,
     "BUCKET": lambda partition: iter(()),  # its shards are in several partitions: the runner merges them
 }

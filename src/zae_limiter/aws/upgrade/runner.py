@@ -22,13 +22,12 @@ from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
 from .moves import Move, Old, RejectedRecord, delete_if_unchanged, merge_writes, split_batches
-from .partition import Partition, PartitionKey, attempt, plan_partition
+from .partition import Partition, PartitionKey, attempt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from ...records.algebra import Image
-    from ...stores.dynamodb.client import Client
     from ...stores.dynamodb.store import DynamoStore
     from .moves import Outcome
 
@@ -53,42 +52,6 @@ class MoveReport(NamedTuple):
         return not (self.moved or self.merged or self.superseded)
 
 
-class Pages:
-    """The records of a table, expired ones too, page by page. Undecodable ones are skipped and noted in ``refused``."""
-
-    def __init__(self, client: Client, refused: dict[Key, str]) -> None:
-        self._client = client
-        self._refused = refused
-
-    async def partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
-        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
-        async for olds in self._pages("Scan", {}):
-            found: dict[str, list[Old]] = {}
-            for old in olds:
-                found.setdefault(old.key.pk, []).append(old)
-            yield found
-
-    async def partition(self, pk: str) -> list[Old]:
-        """Return all records of one partition."""
-        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
-        return [old async for olds in self._pages("Query", condition) for old in olds]
-
-    async def _pages(self, operation: str, asked: dict[str, Any]) -> AsyncIterator[list[Old]]:
-        request = {**asked, "TableName": self._client.table, "ConsistentRead": True}
-        while True:
-            answer = await self._client.call(operation, request, timeout=30.0, repeatable=True)
-            olds: list[Old] = []
-            for item in answer.get("Items", ()):
-                try:
-                    olds.append(Old(key_of(item), decode(item)))
-                except CorruptRecordError as error:
-                    self._refused[key_of(item)] = str(error)
-            yield olds
-            if not answer.get("LastEvaluatedKey"):
-                return
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-
-
 class Runner:
     """One run over one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -110,7 +73,6 @@ class Runner:
         self._counts: Counter[str] = Counter()
         self._merged = self._superseded = 0
         self._refused: dict[Key, str] = {}
-        self._pages = Pages(store.client, self._refused)
         self._whole: set[tuple[str, ...]] = set()
 
     async def run(self) -> MoveReport:
@@ -118,7 +80,7 @@ class Runner:
         table = await describe(self._store.client) or {}
         done, total = 0, int(table.get("ItemCount", 0))
         moved = ""
-        async for found in self._pages.partitions():
+        async for found in self._partitions():
             for pk, olds in found.items():
                 if pk != moved and await self._move_if_old(pk, olds):
                     moved = pk
@@ -126,6 +88,36 @@ class Runner:
                 self._progress(done, max(done, total))
         await self._finish()
         return MoveReport(dict(sorted(self._counts.items())), self._refused, self._merged, self._superseded)
+
+    async def _partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
+        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
+        async for olds in self._pages("Scan", {}):
+            found: dict[str, list[Old]] = {}
+            for old in olds:
+                found.setdefault(old.key.pk, []).append(old)
+            yield found
+
+    async def _partition(self, pk: str) -> list[Old]:
+        """Return all records of one partition."""
+        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
+        return [old async for olds in self._pages("Query", condition) for old in olds]
+
+    async def _pages(self, operation: str, asked: dict[str, Any]) -> AsyncIterator[list[Old]]:
+        """Yield the records of the table, expired ones too, page by page; undecodable ones are rejected."""
+        client = self._store.client
+        request = {**asked, "TableName": client.table, "ConsistentRead": True}
+        while True:
+            answer = await client.call(operation, request, timeout=30.0, repeatable=True)
+            olds: list[Old] = []
+            for item in answer.get("Items", ()):
+                try:
+                    olds.append(Old(key_of(item), decode(item)))
+                except CorruptRecordError as error:
+                    self._refused[key_of(item)] = str(error)
+            yield olds
+            if not answer.get("LastEvaluatedKey"):
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def _move_if_old(self, pk: str, olds: Sequence[Old]) -> bool:
         """Move a whole partition if these of its records show that it is old. Return whether it did."""
@@ -143,7 +135,7 @@ class Runner:
     async def _move_partition(self, pk: str, place: PartitionKey) -> None:
         self._trail.append(pk)
         for _ in _tries(pk):
-            if await self._commit_moves(self._plan(place, await self._pages.partition(pk))):
+            if await self._commit_moves(self._plan(place, await self._partition(pk))):
                 break
         self._trail.pop()
 
@@ -181,16 +173,12 @@ class Runner:
 
     def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
-        return plan_partition(Partition(place, ns, olds, self._now_ms()))
+        return Partition(place, ns, olds, self._now_ms()).plan()
 
-    async def _commit_moves(self, found: Iterable[Outcome]) -> bool:
+    async def _commit_moves(self, found: Sequence[Outcome]) -> bool:
         """Commit the moves and note the rejections. Return False if the records must be read again."""
-        moves: list[Move] = []
-        for each in found:
-            if isinstance(each, RejectedRecord):
-                self._refused[each.key] = each.reason
-            else:
-                moves.append(each)
+        moves = [each for each in found if isinstance(each, Move)]
+        self._refused |= {each.key: each.reason for each in found if isinstance(each, RejectedRecord)}
         if self._dry_run:
             self._counts.update(move.kind for move in moves)
         if self._dry_run or not moves:
@@ -232,21 +220,16 @@ class Runner:
             return move
         image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
-            await self._move_parent_first(move)
-            image = (await self._store.read([move.parent]))[0]
+            here = PartitionKey.of(move.olds[0].key.pk)
+            pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
+            place = PartitionKey.of(pk)
+            if place is not None and pk not in self._trail:  # else it waits for this one: a cycle is left uncounted
+                await self._move_partition(pk, place)
+                image = (await self._store.read([move.parent]))[0]
         if image is None or entity.CHILDREN not in image:
             return move
         counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -(2**62)),), add={entity.CHILDREN: 1})
         return move._replace(writes=(*move.writes, counted))
-
-    async def _move_parent_first(self, move: Move) -> None:
-        """Move the parent's partition, unless that is waiting for this one: a cycle is left uncounted."""
-        assert move.parent is not None  # whoever calls has one
-        here = PartitionKey.of(move.olds[0].key.pk)
-        pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
-        place = PartitionKey.of(pk)
-        if place is not None and pk not in self._trail:
-            await self._move_partition(pk, place)
 
     async def _commit_one(self, move: Move) -> bool:
         """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""

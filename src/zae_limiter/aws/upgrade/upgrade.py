@@ -18,7 +18,7 @@ from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.table import missing_steps, reshape
 from .. import deployment, package, stack
 from ..calls import Aws
-from ..resources import function_name
+from ..template import function_name
 from .runner import MoveReport, Runner, is_unfinished
 
 if TYPE_CHECKING:
@@ -67,17 +67,14 @@ class UpgradeProgress(NamedTuple):
 class Upgrade:
     """The upgrade of one table. Data from before namespaces are moved to ``namespace_name``."""
 
-    def __init__(self, aws: Aws, store: DynamoStore, namespace_name: str = "default") -> None:
+    def __init__(self, aws: Aws, store: DynamoStore, namespace_name: str) -> None:
         self._aws = aws
         self._store = store
         self._name = store.client.table
         self._namespace_name = namespace_name
 
-    def plan(
-        self, *, force: bool = False, lambda_only: bool = False, watch: UpgradeProgress | None = None
-    ) -> UpgradePlan:
+    def plan(self, *, force: bool, lambda_only: bool, watch: UpgradeProgress) -> UpgradePlan:
         """Return what is out of date and change nothing. ``force`` ignores what the version records say."""
-        watch = watch or UpgradeProgress()
         watch.step("looking at the table")
         shape = tuple(run(missing_steps(self._store.client)))
         found = self._stack()
@@ -99,11 +96,8 @@ class Upgrade:
             () if found else shape, outdated or (force and found is not None), outdated_code, data, not current
         )
 
-    def run(
-        self, plan: UpgradePlan, *, lambda_only: bool = False, watch: UpgradeProgress | None = None
-    ) -> UpgradeResult:
+    def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
-        watch = watch or UpgradeProgress()
         found = self._stack()
         if lambda_only:
             options = deployment.options_of(self._aggregator_of(found))

@@ -1,4 +1,4 @@
-"""Access to the table for one store operation: its share of time, common request fields, and reading by key."""
+"""Access to the table for one store operation: its share of time, common request fields, reads by key and by range."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.errors import CorruptRecordError, RateLimiterUnavailable
-from ...records.algebra import Image, Key, is_live
-from .values import decode, encode_keys, key_of
+from ...core.errors import CorruptRecordError, RateLimiterUnavailable, ValidationError
+from ...records.algebra import Image, Key, Page, Query, is_live
+from ..ranges import cursor_of, first_page, index_entry, within
+from .values import PK, SK, decode, encode_key, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,10 @@ CAPACITY_DETAIL = "TOTAL"  # of every request; "INDEXES" tells the cost of each 
 _BATCH = 100
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
+_LAST_CHARACTER = "\U0010ffff"
+
+WHOLE = frozenset(("GSI1",))
+"""Indexes that hold whole records; the others hold keys, and the records are fetched."""
 
 
 class Access(NamedTuple):
@@ -61,7 +66,7 @@ class Access(NamedTuple):
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image]:
         """Return the live images of those keys that have one."""
-        wanted = encode_keys(dict.fromkeys(keys))
+        wanted = [encode_key(key) for key in dict.fromkeys(keys)]
         table = self.client.table
         if len(wanted) == 1:
             request = {"TableName": table, "Key": wanted[0], "ConsistentRead": True}
@@ -73,6 +78,34 @@ class Access(NamedTuple):
             for answer in await self.call_batch("BatchGetItem", pending, "UnprocessedKeys"):
                 found |= self.live_images(answer.get("Responses", {}).get(table, ()))
         return found
+
+    async def query(self, wanted: Query) -> Page:
+        """Return one page of a range. Its cursor is None exactly at the end."""
+        request = _query_request(self.client.table, wanted)
+        if request is None:
+            return Page((), None)
+        rows: list[tuple[str, Key, Image]] = []
+        while True:
+            request["Limit"] = wanted.limit + 1 - len(rows)
+            answer = await self.call("Query", request, repeatable=True)
+            rows += await self._rows(wanted, answer.get("Items", ()))
+            request["ExclusiveStartKey"] = answer.get("LastEvaluatedKey")
+            if not request["ExclusiveStartKey"] or len(rows) > wanted.limit:
+                return first_page(rows, wanted.limit)
+
+    async def _rows(self, wanted: Query, items: Sequence[Item]) -> list[tuple[str, Key, Image]]:
+        """Return cursor, key and image of the records of an answer that are live and still in the range."""
+        sorts = {key_of(item): item[_key_names(wanted)[1]]["S"] for item in items}
+        if not sorts:
+            return []
+        if wanted.gsi is None or wanted.gsi in WHOLE:
+            found = self.live_images(items)
+        else:
+            read = await self.read(list(sorts))
+            entries = {key: (wanted.pk, sort) for key, sort in sorts.items()}
+            found = {key: image for key, image in read.items() if index_entry(wanted.gsi, image) == entries[key]}
+        ranged = [(sort, key) for key, sort in sorts.items() if key in found and within(sort, wanted)]
+        return [(cursor_of(sort, key), key, found[key]) for sort, key in ranged]
 
     def live_images(self, items: Iterable[Item]) -> dict[Key, Image]:
         """Return the images of the items that have not expired."""
@@ -90,3 +123,59 @@ def live_image(item: Item | None, now_ms: int) -> Image | None:
         return image if is_live(image, now_ms) else None
     except TypeError:
         raise CorruptRecordError(f"The record {key_of(item)} has an expiry that is not a number.") from None
+
+
+def _key_names(wanted: Query) -> tuple[str, str]:
+    return (PK, SK) if wanted.gsi is None else (f"{wanted.gsi}PK", f"{wanted.gsi}SK")
+
+
+def _query_request(table: str, wanted: Query) -> dict[str, Any] | None:
+    """Return the request for the first answer, or None if no sort key lies in the range."""
+    found = _sort_condition(wanted)
+    if found is None:
+        return None
+    condition, values = found
+    partition, sort = _key_names(wanted)
+    request: dict[str, Any] = {
+        "TableName": table,
+        "KeyConditionExpression": f"#pk = :pk{condition}",
+        "ExpressionAttributeNames": {"#pk": partition} | ({"#sk": sort} if condition else {}),
+        "ExpressionAttributeValues": {name: {"S": value} for name, value in ((":pk", wanted.pk), *values.items())},
+        "ScanIndexForward": not wanted.descending,
+        **({"ConsistentRead": True} if wanted.gsi is None else {"IndexName": wanted.gsi}),
+    }
+    if wanted.after is not None:
+        parts = wanted.after.split("\x00")
+        if len(parts) != 3 or not all(parts) or not within(parts[0], wanted):
+            raise ValidationError("after", wanted.after, "is not a cursor of this range")
+        start, pk, sk = parts
+        own = encode_key(Key(wanted.pk, start) if wanted.gsi is None else Key(pk, sk))
+        request["ExclusiveStartKey"] = {**own, partition: {"S": wanted.pk}, sort: {"S": start}}
+    return request
+
+
+def _sort_condition(wanted: Query) -> tuple[str, dict[str, str]] | None:
+    """Return the one condition that DynamoDB allows on sort keys and its values, or None if nothing can meet it.
+
+    It may let through more than the range, which `within` drops.
+    """
+    if not wanted.start and wanted.end is None:
+        return (" AND begins_with(#sk, :prefix)", {":prefix": wanted.prefix}) if wanted.prefix else ("", {})
+    lower = max(wanted.prefix, wanted.start or "")
+    upper = min([bound for bound in (_after_prefix(wanted.prefix), wanted.end) if bound is not None], default=None)
+    if upper is None:
+        return " AND #sk >= :lower", {":lower": lower}
+    if not upper or lower > upper:
+        return None
+    if not lower:
+        return " AND #sk <= :upper", {":upper": upper}
+    return " AND #sk BETWEEN :lower AND :upper", {":lower": lower, ":upper": upper}
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """Return the first text after all that start with ``prefix``, or None if there is none."""
+    stem = prefix.rstrip(_LAST_CHARACTER)
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)

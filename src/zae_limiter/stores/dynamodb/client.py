@@ -27,9 +27,8 @@ from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
 from .answers import REQUEST_ID, DateClock, Refused, failure, parse_answer
 from .connections import Connections
-from .credentials import CredentialSource, open_session
+from .credentials import Credentials, CredentialSource, Origin, open_session, signed_headers
 from .settings import Settings, resolve
-from .signing import Credentials, Origin, signed_headers
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import request_bytes
 
@@ -66,17 +65,12 @@ class Stats:
         self._sums: defaultdict[str, Any] = defaultdict(int)
         protect(self._lock)
 
-    def count(self, **amounts: float) -> None:
-        """Add to fields of `BackendStats`."""
+    def count(self, *calls: str, **amounts: float) -> None:
+        """Count calls of operations, including repeated ones, and add to fields of `BackendStats`."""
         with self._lock:
+            self._calls.update(calls)
             for name, amount in amounts.items():
                 self._sums[name] += amount
-
-    def count_call(self, operation: str, sent: int) -> None:
-        """Count a request that is sent, including repeated ones."""
-        with self._lock:
-            self._calls[operation] += 1
-            self._sums["bytes_sent"] += sent
 
     def count_answer(self, operation: str, received: int, content: Mapping[str, Any]) -> None:
         """Count the bytes of an answer, and the capacity that a good one reports in its content."""
@@ -84,9 +78,8 @@ class Stats:
         parts = consumed if isinstance(consumed, list) else [consumed]
         units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
         kind = "read_units" if operation in _READS else "write_units"
-        with self._lock:
-            self._sums["bytes_received"] += received
-            self._sums[kind] += sum([float(each) for each in units if isinstance(each, (int, float))], 0.0)
+        cost = sum([float(each) for each in units if isinstance(each, (int, float))], 0.0)
+        self.count(bytes_received=received, **{kind: cost})
 
     def snapshot(self) -> BackendStats:
         """Return the counters as of now."""
@@ -207,7 +200,7 @@ class Client:
         origin = Origin(credentials, settings.region, settings.host_header)
         headers = signed_headers(origin, (sent_ms - clock.skew_ms) // 1000, f"{_API}.{operation}", body)
         data = request_bytes(settings.target, headers | settings.proxy_headers, body)
-        self.stats.count_call(operation, len(data))
+        self.stats.count(operation, bytes_sent=len(data))
         try:
             answer = await self.connections.post(settings.endpoint, data, deadline - self._timer())
         except NotSent as error:

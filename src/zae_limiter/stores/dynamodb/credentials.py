@@ -1,4 +1,4 @@
-"""Credentials of every kind that botocore resolves, cached so that requests do not wait for them.
+"""Credentials of every kind that botocore resolves, cached so that requests do not wait; how requests are signed.
 
 botocore renews expiring credentials in good time. It is asked once a minute in the background, while callers use the
 cached credentials, which are valid for minutes more. Only the first call waits, and one whose credentials were refused.
@@ -10,7 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from hashlib import sha256
+from hmac import digest
+from typing import Any, NamedTuple
 
 from ...core.errors import (
     AccessDeniedError,
@@ -20,14 +23,62 @@ from ...core.errors import (
     ZAELimiterError,
     quote,
 )
-from .signing import Credentials
 
+_SERVICE = "dynamodb"
 _FRESH_SECONDS = 60.0
 _FAILURE_SECONDS = 2.0
 
 _ADVICE = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, log in with `aws sso login`, or attach a role"
 )
+
+
+class Credentials(NamedTuple):
+    """Credentials to sign with. They never appear in a message or a log line."""
+
+    access_key: str
+    secret_key: str
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+
+class Origin(NamedTuple):
+    """The credentials and the destination of a client's requests."""
+
+    credentials: Credentials
+    region: str
+    host: str
+
+
+def signed_headers(origin: Origin, epoch_seconds: int, target: str, body: bytes) -> dict[str, str]:
+    """Return the headers of a POST to ``/``, with a signature that covers the body."""
+    credentials, region, host = origin
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_seconds))
+    headers = {"content-type": "application/x-amz-json-1.0", "host": host, "x-amz-date": stamp}
+    if credentials.token:
+        headers["x-amz-security-token"] = credentials.token
+    headers["x-amz-target"] = target
+    names = ";".join(headers)
+    lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+    canonical = f"POST\n/\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"
+    scope = f"{stamp[:8]}/{region}/{_SERVICE}/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+    signature = digest(_signing_key(credentials.secret_key, stamp[:8], region), text.encode(), "sha256").hex()
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return headers
+
+
+@lru_cache(maxsize=16)
+def _signing_key(secret: str, day: str, region: str) -> bytes:
+    """Return the signing key of a day, cached because it takes four hashes."""
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, _SERVICE, "aws4_request"):
+        key = digest(key, part.encode(), "sha256")
+    return key
 
 
 def open_session(profile: str | None) -> Any:

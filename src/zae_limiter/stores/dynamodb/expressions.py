@@ -141,7 +141,10 @@ def _compile(
         sets.append(f"{names[TTL]} = {until}")
     removes = [names[attr] for attr in (*remove, *((TTL,) if expiry == "never" else ()))]
     if form in _CHANGING or (guards and all(op != "absent" for _, op in guards)):
-        conditions.append(_liveness(expiry, until, names[TTL]))
+        ttl = names[TTL]  # the record has not expired, and its expiry is not brought nearer
+        nearer = f" AND {ttl} <= {until}" if expiry == "until" else ""
+        live = f"(attribute_not_exists({ttl}) OR {ttl} > {_NOW}{nearer})"
+        conditions.append(f"{ttl} > {until}" if expiry == "later" else live)
     condition = " AND ".join(conditions)
     clauses = (("SET", sets), ("REMOVE", removes), ("ADD", adds))
     parts = {
@@ -163,11 +166,3 @@ def _guard(attr: str, op: str, names: defaultdict[str, str], slot: Callable[[], 
     if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
         return f"{names[attr]} >= {slot()} AND {names[attr]} <= {slot()}"
     return f"{names[attr]} {op} {slot()}"
-
-
-def _liveness(expiry: str, until: str, ttl: str) -> str:
-    """Return the condition that the record has not expired and that its expiry is not brought nearer."""
-    if expiry == "later":
-        return f"{ttl} > {until}"
-    nearer = f" AND {ttl} <= {until}" if expiry == "until" else ""
-    return f"(attribute_not_exists({ttl}) OR {ttl} > {_NOW}{nearer})"

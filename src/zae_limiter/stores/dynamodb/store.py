@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.errors import RateLimiterUnavailable
 from ...core.values import BackendCapabilities
-from . import ranges, table, transactions
+from . import table, transactions
 from .access import Access
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class DynamoStore:
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return await self._run(ranges.query, query, timeout)
+        return await self._run(Access.query, query, timeout)
 
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
         """Do ``work`` within a time budget that starts now; add the stack's name to a `RateLimiterUnavailable`."""

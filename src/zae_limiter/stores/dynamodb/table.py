@@ -21,8 +21,8 @@ from ...core.errors import (
 )
 from ...records.algebra import TTL
 from ..ranges import INDEXES
+from .access import WHOLE
 from .answers import OTHER_REGION
-from .ranges import WHOLE
 from .values import PK, SK
 
 if TYPE_CHECKING:
@@ -80,18 +80,14 @@ async def create_table(
         request = table_definition(client.table, tags=tags, deletion_protection=deletion_protection)
         with _ignore_concurrent_change():
             await client.call("CreateTable", request)
-    if found is None or found.get("TableStatus") != "ACTIVE":
-        found = await _wait_until_active(client)
-    check_table(found)
-    await _enable_expiry(client)
-
-
-async def _wait_until_active(client: Client) -> dict[str, Any]:
-    for _ in range(_CREATION_POLLS):
         found = await describe(client)
+    for _ in range(_CREATION_POLLS):
         if found is not None and found.get("TableStatus") == "ACTIVE":
-            return found
+            check_table(found)
+            await _enable_expiry(client)
+            return
         await client.pause(_CREATION_POLL_SECONDS)
+        found = await describe(client)
     raise RateLimiterUnavailable(
         f"DynamoDB table {client.table!r} is not ready after {_CREATION_POLLS} s; rerun to keep waiting."
     )
@@ -178,20 +174,16 @@ def plan_changes(description: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if _index_differences(description, name):
             if name in _indexes(description):
                 steps[f"delete index {name}"] = {"GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": name}}]}
-            steps[f"create index {name}"] = _index_creation(description, name)
+            index = _index_definition(name)
+            if (description.get("BillingModeSummary") or {}).get("BillingMode", "PROVISIONED") == "PROVISIONED":
+                paid = description.get("ProvisionedThroughput") or {}  # the index is given as much as the table
+                units = ("ReadCapacityUnits", "WriteCapacityUnits")
+                index["ProvisionedThroughput"] = {unit: max(1, int(paid.get(unit, 1))) for unit in units}
+            update = {"AttributeDefinitions": _attributes(name), "GlobalSecondaryIndexUpdates": [{"Create": index}]}
+            steps[f"create index {name}"] = update
     if not (description.get("StreamSpecification") or {}).get("StreamEnabled"):
         steps["turn the stream on"] = {"StreamSpecification": _STREAM}
     return steps
-
-
-def _index_creation(description: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the change that creates an index, with the table's throughput if that is provisioned."""
-    index = _index_definition(name)
-    if (description.get("BillingModeSummary") or {}).get("BillingMode", "PROVISIONED") == "PROVISIONED":
-        paid = description.get("ProvisionedThroughput") or {}
-        units = ("ReadCapacityUnits", "WriteCapacityUnits")
-        index["ProvisionedThroughput"] = {unit: max(1, int(paid.get(unit, 1))) for unit in units}
-    return {"AttributeDefinitions": _attributes(name), "GlobalSecondaryIndexUpdates": [{"Create": index}]}
 
 
 async def missing_steps(client: Client) -> list[str]:

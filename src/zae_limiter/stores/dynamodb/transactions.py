@@ -15,7 +15,7 @@ from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
 from .access import Access, live_image
 from .answers import Refused
 from .expressions import Form, changes_nothing, first_form, next_form, write_request
-from .values import decode, encode_keys, key_of
+from .values import decode, encode_key, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ async def _read_back(access: Access, writes: Sequence[Write], sent: Iterable[Any
 
 
 async def _delete_all(access: Access, keys: Sequence[Key]) -> Committed:
-    requests = [{"DeleteRequest": {"Key": key}} for key in encode_keys(dict.fromkeys(keys))]
+    requests = [{"DeleteRequest": {"Key": encode_key(key)}} for key in dict.fromkeys(keys)]
     for start in range(0, len(requests), _DELETES):
         pending = {access.client.table: requests[start : start + _DELETES]}
         await access.call_batch("BatchWriteItem", pending, "UnprocessedItems")
