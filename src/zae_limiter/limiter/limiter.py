@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core import names
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..forks import after_fork
@@ -16,6 +17,7 @@ from ..runtime.deadline import new_deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
 from .availability import Availability
+from .chain import Override
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
@@ -152,7 +154,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         """
         cost = check_amounts("consume", consume)
         options = self._usual
-        if not (limits is on_unavailable is max_wait is timeout is atomic is priority is None):
+        is_usual = limits is None and on_unavailable is None and max_wait is None
+        if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 

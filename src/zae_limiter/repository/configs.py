@@ -289,7 +289,7 @@ class ConfigOperations(Operations):
             policy = on_unavailable or (seen.on_unavailable if limits else None)
             return seen._replace(limits=limits, on_unavailable=policy)
 
-        await self._change(level, change, action, details, principal)
+        await self._change(level, change, action, details, principal, config.decode_or_damaged)
 
     async def _switch(self, level: Mapping[str, str], access: Access, principal: str | None) -> None:
         """Set the switch of one level."""
@@ -306,6 +306,7 @@ class ConfigOperations(Operations):
         action: AuditAction,
         details: dict[str, Any],
         principal: str | None,
+        decode: Callable[[Key, Image | None], config.Config] = config.decode,
     ) -> None:
         """Change what one level says, its registry entry and the audit log in one commit; None changes nothing."""
         names.principal(principal)
@@ -314,7 +315,7 @@ class ConfigOperations(Operations):
         resource = level.get("resource")
 
         def plan(images: list[Image | None]) -> list[Write]:
-            seen = config.decode_or_damaged(key, images[0])
+            seen = decode(key, images[0])
             new = change(seen)
             if new is None:
                 return []

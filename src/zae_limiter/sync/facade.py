@@ -310,7 +310,8 @@ class SyncRateLimiter(SyncOperations):
         """
         cost = check_amounts("consume", consume)
         options = self._inner._usual
-        if not (limits is on_unavailable is max_wait is timeout is atomic is priority is None):
+        is_usual = limits is None and on_unavailable is None and max_wait is None
+        if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
