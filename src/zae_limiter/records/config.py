@@ -2,6 +2,8 @@
 
 l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole tokens
 l_{limit}_ca          the calendar, of a quota only
+l_{limit}_so          1 for a soft limit
+l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
@@ -52,13 +54,26 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
         put |= {attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)}
         if limit.calendar is not None:
             put[attribute(limit.name, "ca")] = limit.calendar.text
+        if limit.soft:
+            put[attribute(limit.name, "so")] = 1
+        if limit.floors:
+            put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
     return put
 
 
 def _decode_limit(name: str, image: Image) -> Limit:
     capacity, amount, period = (image[attribute(name, field)] for field in _FIELDS)
-    calendar = image.get(attribute(name, "ca"))
-    return Limit(name, capacity, amount, period, None if calendar is None else parse_calendar(calendar))
+    calendar, soft, floors = (image.get(attribute(name, field)) for field in ("ca", "so", "fl"))
+    pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
+    return Limit(
+        name,
+        capacity,
+        amount,
+        period,
+        None if calendar is None else parse_calendar(calendar),
+        bool(soft),
+        tuple([(priority, float(part)) for priority, _, part in pairs]),
+    )
 
 
 def decode(key: Key, image: Image | None) -> Config:
