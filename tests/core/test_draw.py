@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from hypothesis import given, strategies as st
 
 from zae_limiter.core import draw as drawing
 from zae_limiter.core.bucket import Rule
-from zae_limiter.core.draw import AnchoredLimit, Draw, draw_all, owe, upper_mark
+from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all, upper_mark
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
 SINCE = st.integers(-(10**6), 10**9)
 
 
-def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
+class Form(NamedTuple):
+    """A guarded change of ``tk``: under which bounds, and whether it is set or added to; ``upper`` if it is counted."""
+
+    full: bool
+    low: int | None
+    high: int
+    change: int
+    upper: bool
+
+
+def form_of(guard: Guard, put: dict[str, Any], add: dict[str, int]) -> Form:
+    attr, op, value = guard
+    low, high = {"between": value, ">=": (value, 2**62)}.get(op, (None, value))
+    assert attr == "tk"
+    assert put.keys() <= {"tk"}
+    assert op in (">", "between", "<=", ">=")
+    assert ("tk" in put) == (op == ">")
+    return Form("tk" in put, low, high, put.get("tk", add.get("tk", 0)), "hi" in add)
+
+
+def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Form | None:
     """The draw from a limit that has produced ``since``: one a millisecond, or at any rate up to some instant."""
+    forms = []
+    steady = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
+    for limit, now_ms in ((steady, since), (steady._replace(amount=7, period=3, anchor_ms=11, rest=3 * since), 11)):
+        put: dict[str, Any] = {}
+        add: dict[str, int] = {}
+        guard = drawing.draw(limit, tk, cost, now_ms, put, add, after)
+        assert guard is not None or not (put or add)
+        assert guard is None or add.get("tc", 0) == (cost or 0)
+        forms.append(None if guard is None else form_of(guard, put, add))
+    assert forms[0] == forms[1]
+    return forms[0]
+
+
+def owe(ceiling: int, tk: int, since: int, cost: int) -> Form:
+    put: dict[str, Any] = {}
+    add: dict[str, int] = {}
     limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
-    form = drawing.draw(limit, tk, cost, since, after)
-    other = AnchoredLimit.of(Rule(ceiling, 7, 3), 5, ("tk", "tc", "hi")).as_produced(since, 11)
-    assert drawing.draw(other, tk, cost, 11, after) == form
-    return form
+    return form_of(drawing.owe(limit, tk, cost, since, put, add), put, add)
 
 
-def met(form: Draw, tk: int) -> bool:
+def met(form: Form, tk: int) -> bool:
     """Whether the guards of a form hold for a stored ``tk``."""
     full, low, high, _, _ = form
     return tk > high if full else (low is None or low <= tk) and tk <= high
 
 
-def after(form: Draw, tk: int) -> int:
+def after(form: Form, tk: int) -> int:
     """The stored ``tk`` after the write."""
     full, _, _, change, _ = form
     return change if full else tk + change
@@ -125,7 +160,7 @@ def test_a_new_anchor_moves_the_number_and_not_the_level(
     ceiling: int, seen: int, since: int, cost: int, new_since: int
 ) -> None:
     form = draw(ceiling, seen - since, since, cost, new_since)
-    plain = draw(ceiling, seen - since, since, cost)
+    plain = draw(ceiling, seen - since, since, cost, since)
     assert (form is None) == (plain is None)
     if form is not None and plain is not None:
         assert after(form, seen - since) + new_since == after(plain, seen - since) + since

@@ -18,7 +18,7 @@ import pytest
 
 from tests.laws.toys import Distant, Toy, toys
 from tests.support.deadlines import Hangs, ends_within
-from zae_limiter.core.draw import Draw
+from zae_limiter.core.draw import AnchoredLimit, Guard
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness
@@ -133,7 +133,7 @@ MADE = "(instant_ms * rule.amount + rule.phase) // rule.period"
 SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
-INSIDE = '(tk, "between", (drawn.low, drawn.high))'
+INSIDE = '(tk, "between", (low, room - 1 if upper or not need else mark - since - 1))'
 BIG = "need > limit.capacity * MILLI"
 
 MUTATIONS = [
@@ -163,29 +163,27 @@ MUTATIONS = [
     Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
     Mutation("core.draw.draw", "room + shift - need", "tokens + shift - need", IDLE),
-    Mutation("core.draw.draw", "Draw(False, low, high, shift", "Draw(False, low, 2**60, shift", TWICE),
+    Mutation("core.draw.draw", INSIDE, '(tk, "between", (low, 2**60))', TWICE),
     Mutation("core.draw.draw", "if tokens >= room:", "if tokens >= room + 10**12:", IDLE),
     Mutation("core.draw.draw", "low = need - since", "low = need - since - 1", SLOW_PROMISE),
     Mutation("core.draw.draw", "low = need - since", "low = need - since + 1", PROMISE),
     Mutation("core.draw.draw", "low = need - since", "low = -(2**60)", OVER),
-    Mutation("core.draw.draw", "if need <= capacity else None", "", NEVER),
+    Mutation("core.draw.draw", "need > capacity or", "", NEVER),
     Mutation("core.draw.draw", "since - after", "after - since", CHANGED),
     # Charging.
     Mutation("core.draw.draw", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("core.draw.draw", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
     Mutation("core.draw.draw", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK),
     Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
-    Mutation("core.draw.apply_draw", INSIDE, '(tk, ">=", drawn.low)', TWICE),
-    Mutation("core.draw.apply_draw", INSIDE, '(tk, "<=", drawn.high)', OVER),
-    Mutation("core.draw.apply_draw", '(tk, ">", drawn.high)', '(tk, ">", -(2**60))', OVER),
-    Mutation(
-        "core.draw.draw", "high = mark - since - 1 if need and not upper else room - 1", "high = room - 1", UNSEEN
-    ),
-    Mutation("core.draw.apply_draw", "add[upper_draws] = 1", "pass", BAND),
-    Mutation("records.charging.charge", 'guards.append((limit.tk, ">=", drawn.low))', "pass", DEBT),
+    Mutation("core.draw.draw", INSIDE, '(tk, ">=", low)', TWICE),
+    Mutation("core.draw.draw", INSIDE, '(tk, "<=", mark - since - 1)', OVER),
+    Mutation("core.draw.draw", '(tk, ">", room - 1)', '(tk, ">", -(2**60))', OVER),
+    Mutation("core.draw.draw", "room - 1 if upper or not need else mark - since - 1", "room - 1", UNSEEN),
+    Mutation("core.draw.draw", "add[hi] = 1", "pass", BAND),
+    Mutation("core.draw.draw", '(tk, ">=", low)', '(tk, ">=", -(2**60))', DEBT),
     Mutation("records.charging.charge", "put[NEWEST] = now_ms", "pass", PAST),
     Mutation("records.charging.charge", "return None", "continue", OVER),
-    Mutation("records.charging.charge", "add[limit.tc] = need", "pass", COUNTED),
+    Mutation("core.draw.draw", "add[tc] = need", "pass", COUNTED),
     Mutation("core.draw.draw_all", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE, "memory"),
     Mutation("core.draw.draw_all", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK, "memory"),
@@ -229,7 +227,9 @@ MUTATIONS = [
     Mutation("records.settlement.settle", 'draft.add[attribute(name, "tc")] = amount', "pass", COUNTED),
     Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
     Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
-    Mutation("core.draw.owe", "if tk >= room", "if tk >= room + 10**12", "leases.unestimated_use_is_not_swallowed"),
+    Mutation(
+        "core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", "leases.unestimated_use_is_not_swallowed"
+    ),
     Mutation("limiter.settling.settlement_parts", "if here:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
@@ -329,11 +329,15 @@ def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, 
     return Write(level.key, (("rf", "=", image["rf"]),), put)
 
 
-def swallowing(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Draw | None:
+def swallowing(
+    limit: AnchoredLimit, tokens: int, cost: int | None, now_ms: int, put: Image, add: Image, after: int | None = None
+) -> Guard | None:
     """Take from what has accrued beyond the ceiling, as a single conditional add does."""
-    cost = cost or 0
-    low = cost - since
-    return Draw(False, low, 2**60, (0 if after is None else since - after) - cost, True) if tk >= low else None
+    need, since = cost or 0, limit.since(now_ms)
+    if tokens < need - since:
+        return None
+    add |= {limit.tk: (0 if after is None else since - after) - need, limit.tc: need, limit.hi: 1}
+    return (limit.tk, ">=", need - since)
 
 
 @pytest.mark.parametrize(

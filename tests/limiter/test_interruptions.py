@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from zae_limiter import CorruptRecordError, Limit, RateLimiter, SyncRateLimiter
+from zae_limiter import CorruptRecordError, Limit, RateLimiter, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.limiter.lease_core import LeaseCore
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
@@ -92,6 +92,33 @@ async def test_tokens_of_a_cancelled_call_that_cannot_be_returned_are_logged(
     (lost,) = [record for record in caplog.records if getattr(record, "zae_event", "") == "lease.return_lost"]
     told: Any = lost
     assert (told.zae_entity_id, told.zae_resource, told.zae_tokens) == ("key", "gpt-4", {"tpm": -10})
+
+
+class NeverPutsOff(FaultyStore):
+    """A store that fails when it is only to put an expiry off."""
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        if not (writes[0].put or writes[0].add):
+            self.calls["put off"] += 1
+            raise RateLimiterUnavailable("down")
+        return await super().commit(writes, timeout=timeout)
+
+
+async def test_a_settlement_stands_although_the_expiry_of_its_bucket_cannot_be_put_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shared = MemoryStore(ManualClock())
+    store = NeverPutsOff(shared, suspend=True)
+    ours, theirs = RateLimiter(store), RateLimiter(FaultyStore(shared, suspend=True))
+    await ours.set_system_defaults([Limit.per_second("tpm", 1, burst=100)])
+    with caplog.at_level(logging.WARNING, "zae_limiter"):
+        async with ours.acquire("key", "gpt-4", {"tpm": 1}) as mine:
+            async with theirs.acquire("key", "gpt-4", {"tpm": 1}) as other:
+                await other.adjust(tpm=100_000_000)
+            await mine.adjust(tpm=100_000_000)
+    assert store.calls["put off"] == 1
+    assert not caplog.records
+    assert await ours.available("key", "gpt-4") == {"tpm": 100 - 200_000_002}
 
 
 def test_corrections_of_two_threads_after_the_end_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

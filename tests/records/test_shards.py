@@ -53,10 +53,13 @@ def test_a_split_mints_nothing_and_loses_nothing(
     shard, count = data.draw(st.sampled_from(grown(choices, most=128)))
     old, rf = rule.share(shard, count), NOW - age
     anchor = max(NOW, rf + 1)
-    (full, low, high, change, _), gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
-    assert tokens > high if full else low is not None and low <= tokens <= high
+    condition, change, gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
+    assert holds({"tk": tokens}, (("tk", *condition),))
     mine, other = (rule.share(index, 2 * count) for index in (shard, shard + count))
-    balances = [ShardBalance(mine, change if full else tokens + change, anchor), ShardBalance(other, gift, anchor)]
+    balances = [
+        ShardBalance(mine, change if condition[0] == ">" else tokens + change, anchor),
+        ShardBalance(other, gift, anchor),
+    ]
     before = level(old, tokens, rf, NOW)
     assert sum(pot.level(NOW) for pot in balances) == before
     assert abs(balances[0].level(NOW) - balances[1].level(NOW)) <= 1

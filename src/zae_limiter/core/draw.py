@@ -23,7 +23,7 @@ and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .bucket import between
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .bucket import Rule
+
+Guard: TypeAlias = tuple[str, str, Any]
+"""An attribute, how it must compare, and with what."""
+Changes: TypeAlias = dict[str, Any]
+"""What a write puts into attributes, or adds to them."""
 
 
 SOFT = -(2**62)
@@ -73,40 +78,16 @@ class AnchoredLimit(NamedTuple):
         """Return what the rate has produced from the anchor to ``now_ms``."""
         return ((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period
 
-    def as_produced(self, since: int, now_ms: int) -> AnchoredLimit:
-        """Return the limit as if it had produced ``since`` by ``now_ms``."""
-        return self._replace(anchor_ms=now_ms, rest=since * self.period)
+    def crowded(self, since: int, now_ms: int) -> AnchoredLimit:
+        """Return the limit as if it had produced ``since`` by ``now_ms``, for a draw that may meet more than was seen.
+
+        Such a draw is counted as an upper one in any case.
+        """
+        return self._replace(anchor_ms=now_ms, rest=since * self.period, mark=-(2**62))
 
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
         return min(self.capacity, tokens + self.since(now_ms))
-
-
-class Draw(NamedTuple):
-    """A guarded change of ``tk``.
-
-    Not full: ``low <= tk <= high`` (no lower bound where ``low`` is None), then ``tk += change``.
-    Full: ``tk > high``, then ``tk = change``; ``low`` is not needed. ``upper`` draws are counted in the bucket.
-    """
-
-    full: bool
-    low: int | None
-    high: int
-    change: int
-    upper: bool
-
-
-def apply_draw(
-    drawn: Draw, tk: str, upper_draws: str, put: dict[str, Any], add: dict[str, int]
-) -> tuple[str, str, Any]:
-    """Add what a draw does to two attributes to a write's ``put`` and ``add``; return the guard that it needs."""
-    if drawn.upper:
-        add[upper_draws] = 1
-    if drawn.full:
-        put[tk] = drawn.change
-        return (tk, ">", drawn.high)
-    add[tk] = drawn.change
-    return (tk, "<=", drawn.high) if drawn.low is None else (tk, "between", (drawn.low, drawn.high))
 
 
 def upper_mark(capacity: int) -> int:
@@ -141,50 +122,71 @@ def draw_all(
     return after
 
 
-def draw(limit: AnchoredLimit, tokens: int, cost: int | None, now_ms: int, after: int | None = None) -> Draw | None:
-    """Return the draw of ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
+def draw(
+    limit: AnchoredLimit,
+    tokens: int,
+    cost: int | None,
+    now_ms: int,
+    put: Changes,
+    add: Changes,
+    after: int | None = None,
+) -> Guard | None:
+    """Draw ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
-    Return None if it does not fit. A cost of 0 fits unless the limit is below its ``least``. A cost of None asks for
-    nothing, so it always fits.
+    Note the change in what a write puts and adds, and return the guard that it needs; None, with nothing noted, if it
+    does not fit. A cost of 0 changes nothing, and fits unless the limit is below its ``least``. A cost of None asks for
+    nothing, so it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
-    capacity, amount, period, anchor_ms, rest, mark, _, _, _, least = limit
+    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
-    low = None if least == SOFT else need + least - since
-    if tokens >= room:
-        return Draw(True, low, room - 1, room + shift - need, need > 0) if need + least <= capacity else None
-    if cost is None:
-        return Draw(False, None, room - 1, shift, False)
-    if low is not None and tokens < low:
+    low = need + least - since
+    if need + least > capacity or (cost is not None and tokens < low):
         return None
+    if cost == 0 and after is None:
+        return (tk, ">=", low)
     upper = need > 0 and tokens >= mark - since
-    high = mark - since - 1 if need and not upper else room - 1
-    return Draw(False, low, high, shift - need, upper)
+    if need:
+        add[tc] = need
+    if upper:
+        add[hi] = 1
+    if tokens >= room:
+        put[tk] = room + shift - need
+        return (tk, ">", room - 1)
+    add[tk] = shift - need
+    high = room - 1 if upper or not need else mark - since - 1
+    return (tk, "<=", high) if cost is None or least == SOFT else (tk, "between", (low, high))
 
 
-def owe(ceiling: int, tk: int, since: int, cost: int) -> Draw:
-    """Return the draw of a cost that cannot be refused any more: the same forms, without a lower bound."""
-    room = ceiling - since
-    if tk >= room:
-        return Draw(True, None, room - 1, room - cost, True)
-    mark = upper_mark(ceiling) - since
-    upper = tk >= mark
-    return Draw(False, None, room - 1 if upper else mark - 1, -cost, upper)
+def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: Changes, add: Changes) -> Guard:
+    """Draw a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound."""
+    since, tk = limit.since(now_ms), limit.tk
+    room, mark = limit.capacity - since, limit.mark - since
+    if tokens >= mark:
+        add[limit.hi] = 1
+    if tokens >= room:
+        put[tk] = room - cost
+        return (tk, ">", room - 1)
+    add[tk] = -cost
+    return (tk, "<=", room - 1 if tokens >= mark else mark - 1)
 
 
-def halve(whole: Rule, shard: int, count: int, tk: int, rf: int, now_ms: int, anchor_ms: int) -> tuple[Draw, int]:
-    """Return the draw that leaves a shard of ``count`` half of its balance and moves it to a new anchor, and the
-    ``tk`` of the new shard that gets the other half: together they are what the one was, now and for ever.
+def halve(
+    whole: Rule, shard: int, count: int, tokens: int, rf: int, now_ms: int, anchor_ms: int
+) -> tuple[tuple[str, Any], int, int]:
+    """Leave a shard of ``count`` half of its balance and move it to a new anchor: the same forms as those of `draw`.
 
+    Return how its tokens must compare, and with what; how they change (where they must be ``>``, what they are set
+    to); and the tokens of the new shard that gets the other half: together they are what the one was, now and for ever.
     The lower bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.
     """
     old = whole.share(shard, count)
     mine, other = (whole.share(index, 2 * count) for index in (shard, shard + count))
     since = between(old, rf, now_ms)
     room = old.capacity - since
-    gift = (min(old.capacity, tk + since) + 1) // 2
-    full = tk >= room
+    gift = (min(old.capacity, tokens + since) + 1) // 2
+    full = tokens >= room
     change = (old.capacity if full else since) - gift - between(mine, anchor_ms, now_ms)
-    low = None if full else gift - since if gift > 0 else tk
-    return Draw(full, low, room - 1, change, True), gift - between(other, anchor_ms, now_ms)
+    bounds = (gift - since if gift > 0 else tokens, room - 1)
+    return (">", room - 1) if full else ("between", bounds), change, gift - between(other, anchor_ms, now_ms)

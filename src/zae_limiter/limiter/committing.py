@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ..records.algebra import Committed, Conflict, Image, Key, applied
+from ..records.ledger import BucketChange
 from ..records.pressure import guard_unwritten
 from ..records.settlement import Charge
 from ..runtime.retries import tries
@@ -40,7 +41,7 @@ async def commit_transaction(
     changes = []
     for part, image in zip(parts, before, strict=True):
         guards = guard_unwritten(image or {}) if exact else ()
-        changes.append(part.change._replace(write=part.write._replace(guards=(*part.write.guards, *guards))))
+        changes.append(BucketChange(part.write._replace(guards=(*part.write.guards, *guards)), part.accruals))
     outcome = await backend.commit_changes(changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
@@ -60,7 +61,7 @@ async def commit_each(
     left: Sequence[Part] = parts
     try:
         for _ in tries(parts[0].write.key.pk):
-            commits = [backend.commit_changes([part.change], writing) for part in left]
+            commits = [backend.commit_changes([BucketChange(part.write, part.accruals)], writing) for part in left]
             outcomes = await backend.runtime.run_together(commits)
             lost = {}
             for part, outcome in zip(left, outcomes, strict=True):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
-    from ..records.algebra import Write
     from .chain import Chain
 
 _RECENT_MS = 100
@@ -40,16 +39,11 @@ class Knowledge(enum.Enum):
 
 
 class Draft(NamedTuple):
-    """Who is to be served by one commit, what they cost together, and what it writes.
-
-    ``writes`` are those of the parts, in their order, and behind them the usage that they book. It is ``wide`` if not
-    by the home shards alone.
-    """
+    """Who is to be served by one commit, what they cost together, and its parts; ``wide`` if not home shards alone."""
 
     charges: list[PendingCharge[Grant]]
     cost: Mapping[str, int]
     parts: list[Part]
-    writes: list[Write]
     wide: bool = False
 
     def share(self, grant: Grant) -> None:
@@ -72,8 +66,6 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
-    writes: list[Write] = []
-    accruals: list[Write] = []
     for home in chain.homes if charges else ():
         level, seen = home
         image = seen.image
@@ -85,10 +77,8 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         if part is None:
             break
         parts.append(part)
-        writes.append(part.write)
-        accruals += part.accruals
     if len(parts) == len(chain.homes):
-        return Draft(charges, cost, parts, writes + accruals)
+        return Draft(charges, cost, parts)
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms)
     return None
@@ -106,8 +96,7 @@ def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, charge.cost, now_ms)
         if parts is not None:
-            accruals = [accrual for part in parts for accrual in part.accruals]
-            return Draft([charge], charge.cost, parts, [part.write for part in parts] + accruals, wide=True)
+            return Draft([charge], charge.cost, parts, wide=True)
     return None
 
 

@@ -56,13 +56,15 @@ class Engine:
         self._refusal_ttl_ms = refusal_ttl_ms
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
-        self._runs_through = self.never_suspends or isinstance(backend.runtime, BlockingRuntime)
+        blocks = isinstance(backend.runtime, BlockingRuntime)
+        self._scope = backend.runtime.scope() if blocks else None
+        """The scope of all callers, if it is the same for all."""
+        self._runs_through = self.never_suspends or blocks
         """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
         self._splits = able.partition_writes > 0
         self._atomic = able.free_atomic_commit
         self._merges = merges
-        self._scope = backend.runtime.shared_scope
 
     async def take(
         self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline, atomic: bool = False
@@ -228,7 +230,10 @@ class Engine:
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 continue
             if self._atomic or len(chosen.parts) == 1:
-                outcome = await self._store.commit(chosen.writes, timeout=deadline.left())
+                writes = [part.write for part in chosen.parts]
+                for part in chosen.parts:
+                    writes += part.accruals
+                outcome = await self._store.commit(writes, timeout=deadline.left())
             else:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
@@ -238,6 +243,8 @@ class Engine:
             self._learn(chain, chosen, outcome, now_ms)
             if self._splits:
                 chain = await self._spread_load(chain, chosen, now_ms, deadline)
+            if len(chosen.charges) == len(pending):
+                return
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
 
@@ -253,7 +260,7 @@ class Engine:
 
     def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
         """Keep the images after a commit, and give those their grants who were served by it."""
-        charges, cost, parts, _, wide = chosen
+        charges, cost, parts, wide = chosen
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard

@@ -13,7 +13,7 @@ from ..repository.configs import ConfigOperations, check_policy
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
-from ..runtime.deadline import new_deadline
+from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
 from .availability import Availability
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..core.reports import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
-    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
@@ -199,10 +198,16 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
             taken = self._in_place.take(lease)  # else the lease has tried it
             if taken is not None:
                 return new_grant(taken)
-        name = (lease._entity_id, lease._resource, options.given)
+        name, cache = (lease._entity_id, lease._resource, options.given), self._backend.cache
         timeout, stopwatch, answers = options.timeout, self._backend.stopwatch, availability.answers
-        deadline, now_ms = new_deadline((stopwatch() + timeout, timeout, stopwatch, timeout)), self._clock.now_ms()
-        chain = self._chains.known(*name, now_ms)
+        deadline, now_ms = Deadline(stopwatch() + timeout, timeout, stopwatch, timeout), self._clock.now_ms()
+        try:  # as `Chains.known`
+            chain = self._chains.get(name)
+            if chain and (chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms):
+                chain = None
+        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
+            chain = None
+        cache.hits += chain is not None
         if availability.is_open:
             self._refuse_unasked(lease, chain, cost)
         try:

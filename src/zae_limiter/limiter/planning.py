@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import bucket, charging, reshaping
-from ..records.ledger import BucketChange, with_usage
+from ..records.ledger import with_usage
 from ..records.level import HOUR_END, SHARDS
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ class Part(NamedTuple):
     write: Write
     accruals: tuple[Write, ...]
     grants: int
-
-    @property
-    def change(self) -> BucketChange:
-        """The write with the usage that belongs into its commit."""
-        return BucketChange(self.write, self.accruals)
 
 
 class Outdated(Exception):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..records import bucket, ledger, settlement
 from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
@@ -104,16 +105,11 @@ class SettlementInFlight:
         self.scope = scope
         self.ended = False
         self.signals: list[Signal] = []
-        seen = part.shard.seen
-        if seen.returning is None:
-            seen.returning = set()
-        seen.returning.add(self)
+        part.shard.seen.begin_return(self)
 
     def end(self) -> None:
         """Let those go on who wait for it."""
-        returning = self.part.shard.seen.returning
-        if returning is not None:
-            returning.discard(self)
+        (self.part.shard.seen.returning or set()).discard(self)
         self.ended = True
         for signal in self.signals:
             signal.set()
@@ -191,7 +187,8 @@ class Settling:
     async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
         """Keep what was settled, and the images after it.
 
-        Put the expiry off where the debts of several clients together outlive what each of them knew of.
+        Put the expiry off where the debts of several clients together outlive what each of them knew of. The settlement
+        stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
@@ -203,7 +200,8 @@ class Settling:
                 # Unless it has moved: one that was reshaped knows the debt, and one that was split never expires.
                 unmoved = (ANCHOR, "=", image[ANCHOR])
                 write = Write(part.shard.level.key, (unmoved,), expires_at_ms=until_ms)
-                await self._backend.store.commit([write], timeout=self._deadline.left())
+                with contextlib.suppress(RateLimiterUnavailable):
+                    await self._backend.store.commit([write], timeout=self._deadline.left())
 
     async def _wait_for_later(self, planned: Sequence[Planned], scope: object) -> bool:
         """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, between, first_instant, refill_ms
-from ..core.draw import AnchoredLimit, apply_draw, draw
+from ..core.draw import AnchoredLimit, draw
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
@@ -174,20 +174,12 @@ def charge(
         if (limit := limits.by_name.get(name)) is None:
             continue
         tokens = image[limit.tk]
-        crowded = name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need
-        if crowded:
+        if name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need:
             limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
-        drawn = draw(limit, tokens, need, now_ms)
-        if drawn is None:
+        guard = draw(limit, tokens, need, now_ms, put, add)
+        if guard is None:
             return None
-        if not need:
-            if drawn.low is not None:
-                guards.append((limit.tk, ">=", drawn.low))
-            continue
-        if crowded and not drawn.full:  # it may meet more than was seen
-            drawn = drawn._replace(high=limit.capacity - limit.since(now_ms) - 1, upper=True)
-        guards.append(apply_draw(drawn, limit.tk, limit.hi, put, add))
-        add[limit.tc] = need
+        guards.append(guard)
     if add and now_ms > image[NEWEST]:
         put[NEWEST] = now_ms
     if add and level.usage_days:
@@ -208,7 +200,7 @@ def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -
     if limit.capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
         return limit, tokens
     since = max(limit.capacity - tokens - 1, earliest)
-    return limit.as_produced(since, now_ms), min(tokens, limit.capacity - since - 1)
+    return limit.crowded(since, now_ms), min(tokens, limit.capacity - since - 1)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

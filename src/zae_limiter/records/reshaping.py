@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
-from ..core.draw import AnchoredLimit, apply_draw, draw
+from ..core.draw import AnchoredLimit, draw
 from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
@@ -72,12 +72,10 @@ def _reshape_limit(
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
     since = limit.since(now_ms)
-    taken = draw(limit, image[slot.tk], cost, now_ms, after)
-    if taken is None:
+    guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
+    if guard is None:
         return False
-    guards.append(apply_draw(taken, slot.tk, slot.hi, put, add))
-    if need:
-        add[slot.tc] = need
+    guards.append(guard)
     add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
     add[slot.hi] = 1
     return True

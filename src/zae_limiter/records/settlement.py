@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, Rule, between, level as level_at
-from ..core.draw import apply_draw, owe
+from ..core.draw import AnchoredLimit, owe
 from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
 from .algebra import Image, Write
@@ -123,8 +123,8 @@ class SettlementDraft:
         if not self._is_same_bucket and name in charge.after:
             as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
             amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-        drawn = owe(rule.capacity, image[tk], between(rule, image[ANCHOR], as_of_ms), amount)
-        self.guards.append(apply_draw(drawn, tk, attribute(name, "hi"), self.put, self.add))
+        limit = AnchoredLimit.of(rule, image[ANCHOR], (tk, attribute(name, "tc"), attribute(name, "hi")))
+        self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))
 
     def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
         """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.bucket import MILLI, between
-from ..core.draw import apply_draw, halve
+from ..core.draw import halve
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
@@ -61,8 +61,10 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         if whole is None:
             continue
         tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
-        drawn, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
-        guards.append(apply_draw(drawn, tk, hi, put, add))
+        condition, change, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
+        guards.append((tk, *condition))
+        (put if condition[0] == ">" else add)[tk] = change
+        add[hi] = 1
         credited, upper_draws = image.get(cr, 0), image.get(hi, 0)
         if cr in image:
             guards.append((cr, "=", credited))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..forks import protect
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -39,6 +41,8 @@ _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
+_RETURNING = threading.RLock()  # as that of `BoundedMap`
+protect(_RETURNING)
 
 
 class LastSeen:
@@ -131,9 +135,15 @@ class LastSeen:
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
-        if self.returns is None:
-            self.returns = deque(maxlen=_MOST_RETURNS)
-        self.returns.append(given)
+        with _RETURNING:
+            self.returns = self.returns or deque(maxlen=_MOST_RETURNS)
+            self.returns.append(given)
+
+    def begin_return(self, settlement: object) -> None:
+        """Note a settlement that is on its way to the bucket; whoever sees its end takes it out of ``returning``."""
+        with _RETURNING:
+            self.returning = self.returning or set()
+            self.returning.add(settlement)
 
     def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
         """Sum up what this process has given back of charges after the one of ``order``.

@@ -53,8 +53,6 @@ class LoopSignal:
 class AsyncioRuntime:
     """Waits by suspending the running task."""
 
-    shared_scope = None
-
     def scope(self) -> object:
         """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""
         try:

@@ -42,11 +42,9 @@ class ThreadSignal:
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
-    shared_scope = "threads"
-
     def scope(self) -> object:
         """Return the scope that all threads share."""
-        return self.shared_scope
+        return BlockingRuntime
 
     def check_running(self) -> None:
         """Do nothing: a thread can always wait."""

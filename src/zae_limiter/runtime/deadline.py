@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import RateLimiterUnavailable
@@ -63,10 +62,6 @@ class StepDeadline(Deadline):
     def left(self) -> float:
         """Return the seconds that the next step has."""
         return self.seconds
-
-
-new_deadline = partial(tuple.__new__, Deadline)
-"""A `Deadline` from all its fields at once."""
 
 
 def stopwatch(clock: Clock) -> Callable[[], float]:

@@ -30,11 +30,6 @@ def has_ended(scope: object) -> bool:
 class Runtime(Protocol):
     """Everything that the use cases need in order to wait."""
 
-    @property
-    def shared_scope(self) -> object | None:
-        """Return the scope of all callers; None where each event loop has its own."""
-        ...
-
     def scope(self) -> object:
         """Return where the caller's work belongs: the running event loop, or one scope for all threads.
 

@@ -112,6 +112,19 @@ def test_guards_that_hold_for_what_somebody_else_has_written_are_decided_in_the_
     assert ran == ["swap", "commit"]
 
 
+def test_guards_that_do_not_hold_are_refused_although_nobody_else_has_written(
+    mode: Driven, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = mode.store(server.url)
+    seen = made(mode, store, {"n": 1, "m": 7})
+    ran = scripts_run(store, monkeypatch)
+    for guard in (("n", ">", 1), ("n", "between", (2, 9)), ("m", "=", 8), ("x", ">=", 0), ("", "absent", None)):
+        write = Write(KEY, (("n", "=", 1), guard), add={"n": 1}, seen=seen)
+        assert mode.run(store.commit([write])) == Conflict({KEY: {"n": 1, "m": 7}}), guard
+    assert set(ran) == {"commit"}
+    assert mode.run(store.read([KEY])) == [{"n": 1, "m": 7}]
+
+
 def test_guards_that_do_not_hold_for_what_was_seen_are_decided_by_what_is_there(
     mode: Driven, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

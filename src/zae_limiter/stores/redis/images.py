@@ -88,7 +88,7 @@ def can_change_index(write: Write) -> bool:
 
 
 class _Form(NamedTuple):
-    """The text of a record in which the numbers of ``attrs`` are left open, and where it is stored."""
+    """The text of a record in which the whole numbers of ``attrs`` are left open, and where it is stored."""
 
     key: Key
     naming: str
@@ -96,7 +96,7 @@ class _Form(NamedTuple):
     name: bytes
     """That name, packed."""
     attrs: frozenset[str]
-    numbers: Callable[[Image], tuple[Any, ...]]
+    numbers: Callable[[Image], Any]
     """Returns these numbers in the order of the text."""
     start: int
     """Where the first of them stands."""
@@ -130,12 +130,17 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     key, guards, put, add, remove, expires_at_ms, delete, seen = write
     if type(seen) is not StoredImage or seen.full_commits or remove or delete or not holds(seen, guards):
         return None
+    for value in put.values():
+        if type(value) is not int or not _LEAST <= value <= _MOST:
+            return None
     after = StoredImage(seen)
     after.update(put)
     changed = [*put, *add]
     try:
         for attr, amount in add.items():
-            after[attr] += amount
+            after[attr] = value = after[attr] + amount
+            if not _LEAST <= value <= _MOST:
+                return None
     except (KeyError, TypeError):
         return None
     if expires_at_ms:
@@ -148,11 +153,7 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
         form = _find_form(key, naming, seen, {*changed, *(form.attrs if form else ())})
         if form is None:
             return None
-    numbers = form.numbers(after)
-    for value in numbers:
-        if type(value) is not int or not _LEAST <= value <= _MOST:
-            return None
-    tail = form.tail % numbers
+    tail = form.tail % form.numbers(after)
     after.text, after.form, after.full_commits = seen.text[: form.start] + tail, form, 0
     digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
     expires = pack_arguments(after[TTL]) if expire and after.get(TTL) != seen.get(TTL) else _NOTHING
@@ -184,10 +185,9 @@ def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Fo
 
 
 @lru_cache(maxsize=256)
-def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], tuple[Any, ...]]]:
+def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Image], Any]]:
     """Return some attributes as a set, and what gets their values; buckets under the same limits share them."""
-    first = attrs[0]
-    return frozenset(attrs), itemgetter(*attrs) if len(attrs) > 1 else lambda image: (image[first],)
+    return frozenset(attrs), itemgetter(*attrs)
 
 
 def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | None:
