@@ -150,7 +150,7 @@ MUTATIONS = [
     Mutation("core.bucket.first_instant", CEIL, "round(target * rule.period / rule.amount)", PROMISE),
     Mutation("core.bucket.first_instant", "+ cost_milli - tokens_milli", "- tokens_milli", PROMISE),
     Mutation("core.bucket.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.decide.Reading.status", "held < need", "held <= need", "leases.refusal_tells_which"),
+    Mutation("core.decide.describe_limit", "held_milli < need", "held_milli <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.bucket.level",
@@ -269,6 +269,8 @@ MUTATIONS = [
     Mutation("limiter.in_place.InPlace._look", "hour_end - 1", "_FOR_EVER", TURN, "memory"),
     Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
+    Mutation("limiter.in_place._describe", "+ 1 - now_ms", "- now_ms", PROMISE, "memory"),
+    Mutation("limiter.in_place._describe", "+ 1 - now_ms", "+ 2 - now_ms", PROMISE, "memory"),
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
     Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),

@@ -155,6 +155,10 @@ class Calendar:
         """Return the first instant of a window."""
         return index * self.period_ms if self.unit == "period" else _start(self, index)
 
+    def moment(self, instant_ms: int) -> datetime:
+        """Return an instant in the time zone of the calendar."""
+        return datetime.fromtimestamp(instant_ms / 1000, find_zone(self.tz))
+
     def _estimate(self, instant_ms: int) -> int:
         """Return the number of a window at most a few away from the one that holds an instant."""
         if self.unit == "hour":

@@ -89,6 +89,10 @@ class AnchoredLimit(NamedTuple):
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
         return min(self.capacity, tokens + self.since(now_ms))
 
+    def reaches(self, milli: int) -> int:
+        """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
+        return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
+
 
 def upper_mark(capacity: int) -> int:
     """Return the level from which on a draw is counted as an upper one: three quarters of the capacity."""

@@ -34,7 +34,8 @@ only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows"
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .validation import (
     InvalidIdentifierError as InvalidIdentifierError,
@@ -42,11 +43,18 @@ from .validation import (
     ValidationError as ValidationError,
     ZAELimiterError as ZAELimiterError,
 )
+from .values import LimitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
-    from .values import LimitStatus
+    from .limit import Limit
+
+    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int]
+    """The fields of a `LimitStatus`, in order."""
+
+_read_fields = attrgetter(*LimitStatus.__match_args__)
 
 
 def quote(error: object) -> str:
@@ -80,10 +88,10 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):
     """At least one limit cannot grant the cost yet.
 
-    ``statuses`` are the limits of all levels, or a function that makes them when somebody looks.
+    ``statuses`` are the limits of all levels, or a function that makes their fields when somebody looks.
     """
 
-    def __init__(self, statuses: Sequence[LimitStatus] | Callable[[], Sequence[LimitStatus]]) -> None:
+    def __init__(self, statuses: Sequence[LimitStatus] | Callable[[], Sequence[StatusFields]]) -> None:
         self._statuses = statuses
 
     @property
@@ -91,8 +99,13 @@ class RateLimitExceeded(RateLimitError):
         """Every limit of every level, violated or not, as the deciding operation saw it."""
         known = self._statuses
         if type(known) is not tuple:
-            self._statuses = known = tuple(known() if callable(known) else known)
+            self._statuses = known = tuple([LimitStatus(*each) for each in known()] if callable(known) else known)
         return known
+
+    def list_fields(self) -> Sequence[StatusFields]:
+        """Return the fields of each of `statuses`, in order; quicker where nobody has looked at these yet."""
+        known = self._statuses
+        return known() if callable(known) else [*map(_read_fields, known)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.statuses)!r})"
@@ -116,6 +129,18 @@ class RateLimitExceeded(RateLimitError):
         return max(self.violations, key=lambda s: s.retry_after_seconds or 0.0, default=None)
 
     @property
+    def kind(self) -> str:
+        """``quota`` if it is refused until a window ends, else ``rate``."""
+        primary = self.primary_violation
+        return "rate" if primary is None else primary.limit.kind
+
+    @property
+    def resets_at(self) -> datetime | None:
+        """When the next window of the quota begins that refuses longest; None where a rate does."""
+        primary = self.primary_violation
+        return None if primary is None else primary.resets_at
+
+    @property
     def retry_after_seconds(self) -> float | None:
         """Seconds after which the same request fits, if nobody else consumes."""
         primary = self.primary_violation
@@ -133,6 +158,8 @@ class RateLimitExceeded(RateLimitError):
         return {
             "error": "rate_limit_exceeded",
             "message": str(self),
+            "kind": self.kind,
+            "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "retry_after_seconds": seconds,
             "retry_after_ms": None if seconds is None else round(seconds * 1000),
             "limits": [status.as_dict() for status in self.statuses],
@@ -146,9 +173,10 @@ class RateLimitExceeded(RateLimitError):
         wait = "" if seconds is None else f"; retry in {spell_duration(seconds)}"
         more = len(self.violations) - 1
         others = f" (and {more} more)" if more else ""
+        kept = f", {primary.floor} kept for others" if primary.floor else ""
         return (
             f"Rate limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
-            f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{others}{wait}."
+            f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{kept}{others}{wait}."
         )
 
 
@@ -158,7 +186,7 @@ class CapacityExceeded(RateLimitExceeded):
     @property
     def primary_violation(self) -> LimitStatus | None:
         """The first limit whose capacity is too small for the cost."""
-        return next((s for s in self.violations if s.requested > s.limit.capacity), None)
+        return next((s for s in self.violations if s.requested + s.floor > s.limit.capacity), None)
 
     @property
     def retry_after_seconds(self) -> None:
@@ -175,7 +203,7 @@ class CapacityExceeded(RateLimitExceeded):
             return "The request costs more than the capacity; retrying will not help."
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
-            f"above the maximum {status.limit.capacity}; retrying will not help."
+            f"above the maximum {status.limit.capacity - status.floor}; retrying will not help."
         )
 
 

@@ -44,18 +44,25 @@ class Grant(NamedTuple):
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level, in whole tokens."""
-        now_ms, later, found = self.now_ms, self.later, []
-        for place, shards in enumerate(self.chain.levels):
+        chain, _, images, now_ms, later, parts, _ = self
+        found = []
+        for place, shards in enumerate(chain.levels):
             level, seen = shards.home
-            image = self.images[place] if self.parts is None and len(shards.shards) == 1 else None
-            limits = None if image is None else seen.limits(level, image, now_ms)
-            if image is None or limits is None:
-                images = {shard.level.key: image for shard, _, image in self.portions()}
-                balances = shards.reading(now_ms, images).balances
-                held = {name: balance(each, now_ms) for name, each in balances.items()}
-            else:
-                held = {name: each.level(image[each.tk], now_ms) for name, each in limits.by_name.items()}
-            found += [(level, limit, (held[limit.name] + later.get(limit.name, 0)) // MILLI) for limit in level.limits]
+            image = images[place] if parts is None and len(shards.shards) == 1 else None
+            known_level, limits, _, _ = seen.spendable
+            if image is not seen.image or level is not known_level or now_ms != seen.seen_ms:
+                checked = None if image is None else seen.limits(level, image, now_ms)
+                limits = {} if checked is None else checked.by_name
+            if image is None or not limits:
+                known = {shard.level.key: image for shard, _, image in self.portions()}
+                balances = shards.reading(now_ms, known).balances
+            for limit in level.limits:
+                if image is None or not limits:
+                    held = balance(balances[limit.name], now_ms)
+                else:
+                    anchored = limits[limit.name]
+                    held = anchored.level(image[anchored.tk], now_ms)
+                found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
         return found
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, ShardBalance, full_instant
-from ..core.decide import Reading, statuses
+from ..core.bucket import MILLI, first_instant, full_instant
+from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
-from ..records.level import ANCHOR, CHANGES, HOUR_END, NEWEST
+from ..records.level import CHANGES, HOUR_END, NEWEST
 from ..runtime.blocking import run
 from .grant import NOTHING
 from .planning import serials
@@ -22,7 +22,8 @@ from .planning import serials
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.values import LimitStatus
+    from ..core.draw import AnchoredLimit
+    from ..core.errors import StatusFields
     from ..records.algebra import Image
     from ..records.level import Level
     from ..repository.backend import Backend
@@ -104,8 +105,7 @@ class InPlace:
             if not cost.keys() <= limits.keys():
                 return None
             seen.seen_ms = now_ms
-            never = any(need + limits[name].least > limits[name].capacity for name, need in cost.items())
-            raise (CapacityExceeded if never else RateLimitExceeded)(partial(_describe, level, image, cost, now_ms))
+            raise _refuse(level, limits, image, cost, now_ms)
         if after is not image:
             if now_ms > after[NEWEST]:
                 after[NEWEST] = now_ms
@@ -166,8 +166,31 @@ def _renew(level: Level, image: Image, now_ms: int) -> tuple[Image, int]:
     return renewed, _renewal(level, renewed)
 
 
-def _describe(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
-    """Return the statuses of a refusal by one bucket that holds the limits of its level."""
-    slots, anchor_ms = level.slots_of(image), image[ANCHOR]
-    balances = {name: (ShardBalance(slot.rule, image[slot.tk], anchor_ms),) for name, slot in slots.items()}
-    return statuses([Reading(level.entity_id, level.resource, level.limits, balances)], cost, now_ms)
+def _refuse(
+    level: Level, limits: Mapping[str, AnchoredLimit], image: Image, cost: Mapping[str, int], now_ms: int
+) -> RateLimitExceeded:
+    """Return the refusal by one bucket that holds the limits of its level."""
+    describe = partial(_describe, level, limits, image, cost, now_ms)
+    for name, need in cost.items():
+        if need + limits[name].least > limits[name].capacity:
+            return CapacityExceeded(describe)
+    return RateLimitExceeded(describe)
+
+
+def _describe(
+    level: Level, limits: Mapping[str, AnchoredLimit], image: Image, cost: Mapping[str, int], now_ms: int
+) -> list[StatusFields]:
+    """Return the fields of the statuses of a refusal."""
+    found = []
+    for limit in level.limits:
+        anchored, need = limits[limit.name], cost.get(limit.name)
+        tokens, least = image[anchored.tk], anchored.least
+        lacking = (need or 0) + least
+        if anchored.amount:
+            fits_ms = anchored.reaches(lacking - tokens - 1) + 1
+        else:
+            fits_ms = first_instant(level.slots_of(image)[limit.name].rule, tokens, anchored.anchor_ms, lacking)
+        held = anchored.level(tokens, now_ms)
+        whose = (level.entity_id, level.resource, limit)
+        found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))
+    return found

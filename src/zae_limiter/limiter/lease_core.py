@@ -22,7 +22,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant
+from .grant import Grant, new_grant
 from .observers import classify
 from .planning import add_up
 
@@ -114,7 +114,7 @@ class LeaseCore:
         granted = self._granted
         if granted is None or isinstance(granted, Grant):
             return granted
-        self._granted = grant = Grant(*granted)
+        self._granted = grant = new_grant(granted)
         return grant
 
     @property

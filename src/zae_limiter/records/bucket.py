@@ -60,7 +60,8 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    return Reading(level.entity_id, level.resource, level.limits, balances)
+    least = {name: slot.least for name, slot in level.slots.items() if slot.least}
+    return Reading(level.entity_id, level.resource, level.limits, balances, least)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..repository.repository import Repository
     from ..sync import SyncRepository
     from .instruments import Instruments
-    from .tally import Attributes, Counts, Tally
+    from .tally import Attributes, Counts
 
 L = TypeVar("L", RateLimiter, SyncRateLimiter)
 
@@ -82,13 +82,16 @@ class Meter(Observer):
         self, repository: Repository | SyncRepository, instruments: Instruments, labels: frozenset[str]
     ) -> None:
         self._to = instruments
-        self._where = {
-            "zae_limiter.backend": repository.capabilities.name,
-            "zae_limiter.namespace": repository.namespace,
-        }
+        backend = ("backend", repository.capabilities.name)
+        where = (backend, ("namespace", repository.namespace))
+        self._where = {f"zae_limiter.{name}": value for name, value in where}
         self._by_resource = "resource" in labels
         self._by_entity = "entity_id" in labels
-        self._leave = finalize(self, instruments.tally.leave, *_join(instruments.tally, repository))
+        tally, store = instruments.tally, repository.store
+        joined = [tally.join(repository, partial(_read_cache, repository, where))]
+        if isinstance(store, Metered):
+            joined.append(tally.join(store, partial(_read_store, store, (backend,))))
+        self._leave = finalize(self, tally.leave, *joined)
         self._leave.atexit = False
 
     def stop(self) -> None:
@@ -121,17 +124,6 @@ class Meter(Observer):
         if self._by_entity:
             attributes["zae_limiter.entity_id"] = told.entity_id
         return attributes
-
-
-def _join(tally: Tally, repository: Repository | SyncRepository) -> list[int]:
-    """Let a tally count what a repository's cache and store count; return what `Tally.leave` needs."""
-    store = repository.store
-    name = ("backend", repository.capabilities.name)
-    where = (name, ("namespace", repository.namespace))
-    joined = [tally.join(repository, partial(_read_cache, repository, where))]
-    if isinstance(store, Metered):
-        joined.append(tally.join(store, partial(_read_store, store, (name,))))
-    return joined
 
 
 def _read_cache(repository: Repository | SyncRepository, where: Attributes) -> Counts:

@@ -28,28 +28,15 @@ class Series(NamedTuple):
 Counts: TypeAlias = "Mapping[Series, float]"
 
 
-class Source:
-    """Something that counts, and how many look at it."""
-
-    __slots__ = ("_base", "_read", "users")
-
-    def __init__(self, read: Callable[[], Counts]) -> None:
-        self._read = read
-        self._base = dict(read())
-        self.users = 0
-
-    def count(self) -> dict[Series, float]:
-        """Return what it has counted since it joined."""
-        return {series: count - self._base.get(series, 0) for series, count in self._read().items()}
-
-
 class Tally:
     """The sum over all sources, those that have left too."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, Callable[[], Counts]] = {}
+        self._users: Counter[int] = Counter()
         self._past: Counter[Series] = Counter()
+        """What those have counted that have left, less what the others had counted when they joined."""
         self._leaving: deque[int] = deque()
         protect(self._lock)
 
@@ -58,10 +45,10 @@ class Tally:
         with self._lock:
             self.drop_leaving()
             name = id(owner)
-            source = self._sources.get(name)
-            if source is None:
-                source = self._sources[name] = Source(read)
-            source.users += 1
+            if name not in self._sources:
+                self._past.subtract(read())
+                self._sources[name] = read
+            self._users[name] += 1
             return name
 
     def leave(self, *names: int) -> None:
@@ -73,17 +60,16 @@ class Tally:
         with self._lock:
             while self._leaving:
                 name = self._leaving.popleft()
-                source = self._sources[name]
-                source.users -= 1
-                if not source.users:
-                    self._past.update(source.count())
-                    del self._sources[name]
+                self._users[name] -= 1
+                if not self._users[name]:
+                    del self._users[name]
+                    self._past.update(self._sources.pop(name)())
 
     def totals(self, metric: str) -> dict[Attributes, float]:
         """Return the lines of a metric; one that has counted nothing yet is not there."""
         with self._lock:
             self.drop_leaving()
             sums = Counter(self._past)
-            for source in self._sources.values():
-                sums.update(source.count())
+            for read in self._sources.values():
+                sums.update(read())
         return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}

@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.bucket import MILLI
 from .fields import Fields
-from .profiles import choose_tightest, merge_names, round_up_seconds
+from .profiles import choose_tightest, merge_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +31,6 @@ _REFUSAL_START = (
     '"status":429,"violated-policies":['
 )
 _REFUSAL_MIDDLE = '],"error":"Rate Limit Exceeded","message":"Too many requests. Please try again later.","retryAfter":'
-
-_quote = lru_cache(1024)(encode_basestring_ascii)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +51,34 @@ def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retr
     names, limits, violated = [], [], []
     for view in views:
         name, limit, remaining, _, retry = view
-        quoted, seconds = _quote(name), 0
+        quoted, entry = _start_entry(name, limit.capacity)
+        seconds = 0
         if retry is not None:
             names.append(quoted)
             violated.append(view)
-            seconds = round_up_seconds(retry)
-        limits.append(f'{{"name":{quoted},"limit":{limit.capacity},"remaining":{remaining},"retry_after":{seconds}}}')
+            seconds = -(-retry // MILLI) if retry > 0 else 1  # as `round_up_seconds`
+        limits.append(f'{entry}{remaining},"retry_after":{seconds}}}')
     members = ""
     if violated:
-        longest = choose_tightest(violated)
-        retry_in_ms = max(retry_in_ms, longest.retry_in_ms or 0)
-        members = f'"limit":{longest.limit.capacity},"remaining":{longest.remaining},'
+        _, limit, remaining, _, retry = choose_tightest(violated)
+        retry_in_ms = max(retry_in_ms, retry or 0)
+        members = f'"limit":{limit.capacity},"remaining":{remaining},'
     wait_ms = fields.wait(retry_in_ms)
-    retry_after = round_up_seconds(wait_ms)
+    retry_after = -(-wait_ms // MILLI)
     body = (
         f"{_REFUSAL_START}{','.join(names)}{_REFUSAL_MIDDLE}{retry_after},{members}"
         f'"resetTime":{now_ms + wait_ms},"limits":[{",".join(limits)}]}}'
-    )
+    ).encode("ascii")
     lines = fields.lines(views, now_ms, retry_after, wait_ms)
-    return _make_answer(429, body, ("Retry-After", str(retry_after)), *lines)
+    length, wait = ("Content-Length", str(len(body))), ("Retry-After", str(retry_after))
+    return Answer(429, (_CONTENT_TYPE, length, _NO_STORE, wait, *lines), body)
+
+
+@lru_cache(1024)
+def _start_entry(name: str, capacity: int) -> tuple[str, str]:
+    """Return the name of a policy in JSON, and its entry in the list of limits up to what remains."""
+    quoted = encode_basestring_ascii(name)
+    return quoted, f'{{"name":{quoted},"limit":{capacity},"remaining":'
 
 
 def cost_above_capacity(name: str | None, capacity: int | None, requested: int) -> Answer:
@@ -82,24 +89,21 @@ def cost_above_capacity(name: str | None, capacity: int | None, requested: int) 
     cost = f"{requested}, above the maximum" if name is None else f"{requested} {name}, above the maximum {capacity}"
     message = f"The request costs {cost}; retrying will not help. Send a smaller request."
     title = "Request costs more than its limit can ever hold"
-    problem = _describe_problem(413, title, message, COST_ABOVE_CAPACITY)
-    limit = {} if name is None else {"limit": capacity}
-    problem |= {"violated-policies": [] if name is None else [name], "error": "Cost Above Capacity", "message": message}
-    return _make_answer(413, problem | limit | {"requested": requested})
+    policies, limit = ([], None) if name is None else ([name], capacity)
+    members = {"violated-policies": policies, "limit": limit, "requested": requested}
+    return _make_answer(413, "Cost Above Capacity", message, type=COST_ABOVE_CAPACITY, title=title, **members)
 
 
 def several_keys() -> Answer:
     """Return the 400: nobody can say whose tokens the request takes. It says nothing of the keys."""
-    message = "The request carries several API keys. Send one."
-    problem = _describe_problem(400, "Request carries several API keys", message, SEVERAL_KEYS)
-    return _make_answer(400, problem | {"error": "Several API Keys", "message": message})
+    message, title = "The request carries several API keys. Send one.", "Request carries several API keys"
+    return _make_answer(400, "Several API Keys", message, type=SEVERAL_KEYS, title=title)
 
 
 def path_too_long(longest: int) -> Answer:
     """Return the 414: the path is longer than what is compared with rules."""
     message = f"The path of the request has more than {longest} characters. Send a shorter one."
-    problem = _describe_problem(414, "URI Too Long", message)
-    return _make_answer(414, problem | {"error": "URI Too Long", "message": message})
+    return _make_answer(414, "URI Too Long", message)
 
 
 def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:
@@ -107,17 +111,15 @@ def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:
     fields = fields or Fields("none")
     retry_after = fields.retry_after(retry_after_s * MILLI)
     message = "Rate limiting is temporarily unavailable. Please try again later."
-    problem = _describe_problem(503, "Service Unavailable", message)
-    problem |= {"error": "Service Unavailable", "message": message, "retryAfter": retry_after}
     lines = fields.lines((), 0, retry_after)  # no limit is told, so no instant either
-    return _make_answer(503, problem, ("Retry-After", str(retry_after)), *lines)
+    wait = ("Retry-After", str(retry_after))
+    return _make_answer(503, "Service Unavailable", message, wait, *lines, retryAfter=retry_after)
 
 
-def _describe_problem(status: int, title: str, message: str, kind: str = "about:blank") -> dict[str, object]:
-    return {"type": kind, "title": title, "status": status, "detail": message}
-
-
-def _make_answer(status: int, body: str | dict[str, object], *lines: Line) -> Answer:
-    text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
-    data = text.encode("ascii")
-    return Answer(status, (_CONTENT_TYPE, ("Content-Length", str(len(data))), _NO_STORE, *lines), data)
+def _make_answer(status: int, error: str, message: str, *lines: Line, **members: Any) -> Answer:
+    """Return problem details as an answer; ``members`` are more of them, or instead, and not sent where None."""
+    problem = {"type": "about:blank", "title": error, "status": status, "detail": message, "violated-policies": None}
+    problem |= {"error": error, "message": message, **members}
+    told = {name: value for name, value in problem.items() if value is not None}
+    body = json.dumps(told, separators=(",", ":")).encode("ascii")
+    return Answer(status, (_CONTENT_TYPE, ("Content-Length", str(len(body))), _NO_STORE, *lines), body)

@@ -87,7 +87,8 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await leases.settle_error(error, untouched=exchange.untouched)
             if exchange.started or not isinstance(error, REFUSALS):
                 raise
-            response = await self.respond(request, error)
+            answer = self.answer(error)
+            response = answer if self._respond is None else await self.respond(request, answer, error)
             if isinstance(response, Answer):
                 await send_answer(response, send, bodiless=scope["method"] == "HEAD")
             else:
@@ -247,8 +248,7 @@ def add_lines(message: Message, lines: list[Line]) -> Message:
     # every field that could be there already has this in its name
     if b"ratelimit" in b" ".join(map(_name_of, headers)).lower():
         lines = omit_present(lines, {bytes(name).lower().decode("latin-1") for name, _ in headers})
-    for name, value in lines:
-        headers.append((encode_name(name), value.encode("latin-1")))
+    headers += [(encode_name(name), value.encode("latin-1")) for name, value in lines]
     return {**message, "headers": headers}
 
 

@@ -26,7 +26,7 @@ from .profiles import (
 )
 
 if TYPE_CHECKING:
-    from ..core.values import LimitStatus
+    from ..core.errors import StatusFields
     from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")
@@ -122,18 +122,14 @@ class Fields:
         """Return `wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
         return round_up_seconds(self.wait(ms))
 
-    def view_statuses(self, statuses: Iterable[LimitStatus]) -> list[LimitView]:
+    def view_statuses(self, statuses: Iterable[StatusFields]) -> list[LimitView]:
         """Return the views of a refusal: each limit of each level that clients are told of."""
         views: list[LimitView] = []
         depth, owner = -1, None
-        for status in statuses:
-            if status.entity_id != owner:  # the limits of a level stand together
-                depth, owner = depth + 1, status.entity_id
-            name = self.policy_name(depth, status.limit_name)
-            if name is not None:
-                seconds = status.retry_after_seconds if status.exceeded else None
-                retry_in_ms = None if seconds is None else round(seconds * MILLI)
-                views.append(_view(name, status.limit, status.available, retry_in_ms))
+        for entity_id, _, _, limit, available, _, exceeded, wait, _, _ in statuses:
+            if entity_id != owner:  # the limits of a level stand together
+                depth, owner = depth + 1, entity_id
+            self._add_view(views, depth, limit, available, wait if exceeded else None)
         return views
 
     def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
@@ -144,10 +140,19 @@ class Fields:
             for level, limit, left in lease.left():
                 if level is not owner:
                     depth, owner = depth + 1, level
-                name = self.policy_name(depth, limit.name)
-                if name is not None:
-                    views.append(_view(name, limit, left, None))
+                self._add_view(views, depth, limit, left)
         return views
+
+    def _add_view(self, to: list[LimitView], depth: int, limit: Limit, left: int, wait: float | None = None) -> None:
+        """Add the view of a limit, if clients are told of its level."""
+        if depth < len(self.levels):
+            name, capacity = limit.name, limit.capacity
+            if self.levels[depth] or "." in name:
+                name = self.policy_name(depth, name) or name
+            missing = capacity - left if left < capacity else 0
+            full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+            retry_in_ms = None if wait is None else round(wait * MILLI)
+            to.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
 
     def lines(
         self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
@@ -187,12 +192,6 @@ class Fields:
         return self._writers.setdefault(policies, chosen)
 
 
-def _view(name: str, limit: Limit, left: int, retry_in_ms: int | None) -> LimitView:
-    missing = limit.capacity - left if left < limit.capacity else 0
-    full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
-    return new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms))
-
-
 def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:
     """Return the lines whose fields are not in ``present``, names in lower case; of the IETF pair both or neither.
 
@@ -220,9 +219,8 @@ def _check_profiles(value: object) -> tuple[str, ...]:
 
 def _check_levels(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValidationError(
-            "levels", value, "must be a list of names, the client's own level first, e.g. ['', 'team']"
-        )
+        reason = "must be a list of names, the client's own level first, e.g. ['', 'team']"
+        raise ValidationError("levels", value, reason)
     for name in value:
         if not isinstance(name, str) or (name and not _LEVEL.match(name)):
             raise ValidationError("levels", name, "must be empty or a letter, then letters, digits, '_' and '-'")

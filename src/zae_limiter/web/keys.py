@@ -203,27 +203,20 @@ def _ask_each(
     keys: Iterator[str], known: list[str], accept: Accept, then: Callable[[Sequence[str]], Identity]
 ) -> Identity | Awaitable[Identity]:
     """Ask ``accept`` about every key, and return what ``then`` makes of those that it knows."""
+
+    async def go_on(answer: Awaitable[bool], key: str) -> Identity:
+        if await answer:
+            known.append(key)
+        made = _ask_each(keys, known, accept, then)
+        return made if isinstance(made, Identity) else await made
+
     for key in keys:
         accepted = accept(key)
         if inspect.isawaitable(accepted):
-            return _ask_later(accepted, key, keys, known, accept, then)
+            return go_on(accepted, key)
         if accepted:
             known.append(key)
     return then(known)
-
-
-async def _ask_later(
-    answer: Awaitable[bool],
-    key: str,
-    others: Iterator[str],
-    known: list[str],
-    accept: Accept,
-    then: Callable[[Sequence[str]], Identity],
-) -> Identity:
-    if await answer:
-        known.append(key)
-    made = _ask_each(others, known, accept, then)
-    return made if isinstance(made, Identity) else await made
 
 
 def _check_field_name(name: object) -> str:

@@ -91,16 +91,11 @@ class KVMiddleware(Generic[AppT, EnforceT]):
 
     def _lines(self, enforce: EnforceT, result: RateLimitResult) -> list[tuple[str, str]]:
         """Return the header lines for a client whose request was granted."""
-        if result.degraded:
-            return []
-        now_ms = enforce.clock.now_ms()
-        return self._fields.lines([_make_view(enforce, result, now_ms)], now_ms)
+        return [] if result.degraded else self._fields.lines(*_make_views(enforce, result))
 
     def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
         """Return the answer to a refused client."""
-        now_ms = enforce.clock.now_ms()
-        view = _make_view(enforce, result, now_ms)
-        return answers.quota_exceeded([view], now_ms, self._fields, result.retry_after_ms)
+        return answers.quota_exceeded(*_make_views(enforce, result), self._fields, result.retry_after_ms)
 
 
 class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):
@@ -114,7 +109,7 @@ class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):
             await self.app(scope, receive, send)
             return
         request = AsgiRequest(scope, self._proxies)
-        client = identify_client(request)
+        client = ClientIdentity.from_ip(request.origin)
         enforce = self._find(request, client)
         if enforce is None:
             await self.app(scope, receive, send)
@@ -140,7 +135,7 @@ class WsgiKVMiddleware(KVMiddleware["wsgi.App", SyncEnforceRateLimit]):
     def __call__(self, environ: wsgi.Environ, start_response: wsgi.StartResponse) -> Iterable[bytes]:
         """Serve one request."""
         request = WsgiRequest(environ, self._proxies)
-        client = identify_client(request)
+        client = ClientIdentity.from_ip(request.origin)
         enforce = self._find(request, client)
         if enforce is None:
             return self.app(environ, start_response)
@@ -187,13 +182,11 @@ def create_rate_limit_middleware(
     return lambda app: AsgiKVMiddleware(app, enforce, client_header=client_header, headers=headers)
 
 
-def _make_view(enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult, now_ms: int) -> LimitView:
-    limit = enforce.policy.to_limit()
+def _make_views(
+    enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult
+) -> tuple[list[LimitView], int]:
+    """Return what a client is told of its limit, and the present instant."""
+    limit, now_ms = enforce.policy.to_limit(), enforce.clock.now_ms()
     retry_in_ms = None if result.allowed else result.retry_after_ms
-    return LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
-
-
-def identify_client(request: Request) -> ClientIdentity:
-    """Return the client whose bucket a request takes a token of."""
-    address = request.client
-    return ClientIdentity.from_ip(None if address is None else str(address))
+    view = LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
+    return [view], now_ms

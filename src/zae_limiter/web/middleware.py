@@ -135,12 +135,12 @@ class Middleware(Generic[AppT, LimiterT]):
     def answer(self, error: Exception) -> Answer:
         """Return the answer to a refused client; ``error`` is one of `REFUSALS`."""
         if isinstance(error, RateLimitExceeded):
-            statuses = error.statuses
+            statuses = error.list_fields()
             views = self.fields.view_statuses(statuses)
             if not isinstance(error, CapacityExceeded):
                 hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
                 return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms)
-            for status, view in zip(statuses, views, strict=False):  # hidden levels come last
+            for status, view in zip(error.statuses, views, strict=False):  # hidden levels come last
                 if status.requested > status.limit.capacity:
                     return answers.cost_above_capacity(view.name, view.limit.capacity, status.requested)
             requested = max((each.requested for each in error.violations), default=0)
@@ -151,12 +151,9 @@ class Middleware(Generic[AppT, LimiterT]):
             return answers.several_keys()
         return answers.unavailable(fields=self.fields)
 
-    async def respond(self, request: Request, error: Exception) -> Any:
-        """Return the answer, or what the app's own responder makes of it: another `Answer`, or an app of its kind."""
-        answer = self.answer(error)
-        if self._respond is None:
-            return answer
-        made = self._respond(request, answer, error)
+    async def respond(self, request: Request, answer: Answer, error: Exception) -> Any:
+        """Return what the app's own responder makes of an answer: another `Answer`, or an app of its kind."""
+        made = answer if self._respond is None else self._respond(request, answer, error)
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made

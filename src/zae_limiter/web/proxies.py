@@ -91,36 +91,41 @@ class Proxies:
         search: the client is then the hop that reported it.
         """
         hops, ours = self._hops, self._ours
-        entries = lines(self.header) if hops or (self.trusted and ours[peer]) else None
+        entries = lines(self.header) if hops or (self.trusted and (ours[peer] or ours.is_unix(peer))) else None
         if not entries:
             if self._watch.due:
                 self._watch.check(peer, lines)
             return peer
         nearest = peer
         for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
-            if parse(entry) is None:
+            is_ours = ours[entry]
+            if is_ours is None:
                 break
             nearest = entry
-            if not hops and not ours[entry]:
+            if not (hops or is_ours):
                 break
         return nearest
 
 
-class _TrustedHops(dict[str | None, bool]):
-    """Whether a hop is one of ours; remembered by text, as addresses are slow to compare."""
+class _TrustedHops(dict[str | None, bool | None]):
+    """Whether a hop is one of ours, None for what is no address; remembered by text, as they are slow to compare."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         super().__init__()
         self._unix = _UNIX in entries
         self._networks = [_parse_network(entry) for entry in entries if entry != _UNIX]
 
-    def __missing__(self, hop: str | None) -> bool:
+    def is_unix(self, peer: str | None) -> bool:
+        """Return whether a peer is on a unix socket, and trusted."""
+        return self._unix and peer in _UNIX_PEERS
+
+    def __missing__(self, hop: str | None) -> bool | None:
         address = parse(hop) if hop else None
-        is_unix = self._unix and hop in _UNIX_PEERS
-        found = is_unix if address is None else any(address in network for network in self._networks)
+        if address is None:
+            return None
         if len(self) >= _CACHE_SIZE:
             self.clear()
-        self[hop] = found
+        self[hop] = found = any(address in network for network in self._networks)
         return found
 
 

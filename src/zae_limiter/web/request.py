@@ -119,11 +119,8 @@ class AsgiRequest(Request):
         return self._prefixes.read_scope(self.raw)
 
     def lines(self, name: str) -> list[str]:
-        wanted, lines = encode_name(name), []
-        for found, value in self.raw.get("headers", ()):
-            if found == wanted:
-                lines.append(value.decode("latin-1"))
-        return lines
+        wanted = encode_name(name)
+        return [value.decode("latin-1") for found, value in self.raw.get("headers", ()) if found == wanted]
 
     @property
     def user(self) -> str | None:

@@ -69,7 +69,7 @@ class RequestLeases:
             made = rule.make_lease(request)
         except SeveralKeysError as error:
             self._refuse(error)
-            made = rule.make_address_lease(request)
+            made = rule.make_lease_for(None, request)
         if isinstance(made, LeaseCore) and not rule.counts_failures:
             return self.take(made, rule)
         return self._take_later(made, rule, request)
@@ -79,7 +79,7 @@ class RequestLeases:
             lease = made if isinstance(made, LeaseCore) else await made
         except SeveralKeysError as error:
             self._refuse(error)
-            lease = await rule.make_address_lease(request)
+            lease = await rule.make_lease_for(None, request)
         if not rule.counts_failures:
             await finish(self.take(lease, rule))
             return

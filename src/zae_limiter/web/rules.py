@@ -91,9 +91,6 @@ class Rule:
         if not isinstance(self.exempt, bool):
             raise ValidationError("exempt", self.exempt, "must be True or False")
         object.__setattr__(self, "refund", _check_statuses("refund", self.refund))
-        self._check_count()
-
-    def _check_count(self) -> None:
         if self.count not in ("requests", "failures"):
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
@@ -270,14 +267,11 @@ class BoundRule:
         """
         identity = self._key(request)
         if self._for_entity is None or not isinstance(identity, Identity):
-            return self._make_lease_later(identity, request)
+            return self.make_lease_for(identity, request)
         return self._for_entity(identity.entity_id)
 
-    async def make_address_lease(self, request: Request) -> AnyLease:
-        """Return the lease of the client's address, which pays for a request with several API keys."""
-        return await self._make_lease_later(None, request)
-
-    async def _make_lease_later(self, key: object, request: Request) -> AnyLease:
+    async def make_lease_for(self, key: object, request: Request) -> AnyLease:
+        """Return the lease of whoever ``key`` says, an `Identity`, an id, or None for the client's address."""
         identity = to_identity(await _wait_for(key), request)
         resource, cost = self.rule.resource, self.rule.cost
         name = await _wait_for(resource(request)) if callable(resource) else self._resource_name

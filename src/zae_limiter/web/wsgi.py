@@ -123,7 +123,7 @@ class Exchange:
         if self.begun or not isinstance(error, REFUSALS):
             raise error
         self.begun = True
-        made = run(self._middleware.respond(self._request, error))
+        made = run(self._middleware.respond(self._request, self._middleware.answer(error), error))
         instead = ((type(error), error, error.__traceback__),) if self._promised else ()
         if isinstance(made, Answer):
             return start_answer(made, self._start_response, *instead, bodiless=self._request.method == "HEAD")
