@@ -185,8 +185,7 @@ def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:
 
 
 def _warn_reset(key: str, reason: str, state: str) -> None:
-    details = {"kv_key": key, "reason": reason, "state": state}
-    tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **details)
+    tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, kv_key=key, reason=reason, state=state)
 
 
 def warn_unavailable(verb: str, key: str, error: Exception) -> None:

@@ -42,29 +42,6 @@ class Grant(NamedTuple):
         for (shard, cost), image in zip(taken, self.images, strict=True):
             yield shard, cost, image
 
-    def left(self) -> list[tuple[Level, Limit, int]]:
-        """Return what was left of every limit of every level, in whole tokens."""
-        chain, _, images, now_ms, later, parts, _ = self
-        found = []
-        for place, shards in enumerate(chain.levels):
-            level, seen = shards.home
-            image = images[place] if parts is None and len(shards.shards) == 1 else None
-            known_level, limits, _, _ = seen.spendable
-            if image is not seen.image or level is not known_level or now_ms != seen.seen_ms:
-                checked = None if image is None else seen.limits(level, image, now_ms)
-                limits = {} if checked is None else checked.by_name
-            if image is None or not limits:
-                known = {shard.level.key: image for shard, _, image in self.portions()}
-                balances = shards.reading(now_ms, known).balances
-            for limit in level.limits:
-                if image is None or not limits:
-                    held = balance(balances[limit.name], now_ms)
-                else:
-                    anchored = limits[limit.name]
-                    held = anchored.level(image[anchored.tk], now_ms)
-                found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
-        return found
-
 
 GrantFields: TypeAlias = (
     "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, bool]"
@@ -72,3 +49,27 @@ GrantFields: TypeAlias = (
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
+
+
+def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
+    """Return what a grant has left of every limit of every level, in whole tokens."""
+    chain, _, images, now_ms, later, parts, _ = granted
+    found = []
+    for place, shards in enumerate(chain.levels):
+        level, seen = shards.home
+        image = images[place] if parts is None and len(shards.shards) == 1 else None
+        known_level, limits, _, _ = seen.spendable
+        if image is None or image is not seen.image or level is not known_level or now_ms != seen.seen_ms:
+            checked = None if image is None else seen.limits(level, image, now_ms)
+            limits = {} if checked is None else checked.by_name
+        if image is None or not limits:
+            known = {shard.level.key: image for shard, _, image in new_grant(granted).portions()}
+            balances = shards.reading(now_ms, known).balances
+        for limit in level.limits:
+            if image is None or not limits:
+                held = balance(balances[limit.name], now_ms)
+            else:
+                anchored = limits[limit.name]
+                held = anchored.level(image[anchored.tk], now_ms)
+            found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
+    return found

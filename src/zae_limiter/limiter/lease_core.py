@@ -22,7 +22,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, new_grant
+from .grant import Grant, new_grant, read_left
 from .observers import classify
 from .planning import add_up
 
@@ -134,8 +134,7 @@ class LeaseCore:
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""
-        grant = self._grant
-        return [] if grant is None else grant.left()
+        return [] if self._granted is None else read_left(self._granted)
 
     @property
     def available(self) -> dict[str, int]:

@@ -85,8 +85,7 @@ class Meter(Observer):
         backend = ("backend", repository.capabilities.name)
         where = (backend, ("namespace", repository.namespace))
         self._where = {f"zae_limiter.{name}": value for name, value in where}
-        self._by_resource = "resource" in labels
-        self._by_entity = "entity_id" in labels
+        self._labels = labels
         tally, store = instruments.tally, repository.store
         joined = [tally.join(repository, partial(_read_cache, repository, where))]
         if isinstance(store, Metered):
@@ -118,12 +117,8 @@ class Meter(Observer):
                 self._to.ratio.record((estimated + amount) / estimated, attributes)
 
     def _attributes(self, told: Decision | Settlement, more: dict[str, str]) -> dict[str, str]:
-        attributes = {**self._where, **more}
-        if self._by_resource:
-            attributes["zae_limiter.resource"] = told.resource
-        if self._by_entity:
-            attributes["zae_limiter.entity_id"] = told.entity_id
-        return attributes
+        labels = {f"zae_limiter.{label}": getattr(told, label) for label in self._labels}
+        return {**self._where, **more, **labels}
 
 
 def _read_cache(repository: Repository | SyncRepository, where: Attributes) -> Counts:

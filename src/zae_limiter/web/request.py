@@ -102,8 +102,7 @@ class AsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        method: str = self.raw.get("method", "GET")
-        return method.upper()
+        return str(self.raw.get("method", "GET")).upper()
 
     @property
     def peer(self) -> str | None:
@@ -112,8 +111,7 @@ class AsgiRequest(Request):
 
     @property
     def full_path(self) -> str:
-        path: str = self.raw["path"]
-        return path
+        return str(self.raw["path"])
 
     def _read_paths(self) -> Paths:
         return self._prefixes.read_scope(self.raw)
@@ -143,8 +141,7 @@ class WsgiRequest(Request):
 
     @property
     def method(self) -> str:
-        method: str = self.raw["REQUEST_METHOD"]
-        return method.upper()
+        return str(self.raw["REQUEST_METHOD"]).upper()
 
     @property
     def peer(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     Pending: TypeAlias = Coroutine[Any, Any, None] | None
     """The rest of something that is still to be awaited; None where it is done."""
-    Step: TypeAlias = tuple[AnyLease, str, Callable[[], Pending]]
-    """A lease, the log message where the step fails, and the step."""
 
 T = TypeVar("T")
 
@@ -129,8 +126,8 @@ class RequestLeases:
     async def charge_failure(self) -> None:
         """Charge the failure that the answer is, once; errors are only logged."""
         failed, self.failed, self._watched = self.failed, (), ()
-        charge = {"times": max(1, self._guesses)}
-        await _finish_all([(lease, "failure not counted: %s", partial(lease.charge, **charge)) for lease in failed])
+        times = max(1, self._guesses)
+        await _finish_all(failed, lambda lease: lease.charge(times=times), "failure not counted: %s")
 
     def try_settle(self) -> bool:
         """Settle every lease if there is nothing to write; return whether they are settled, now or before."""
@@ -166,12 +163,12 @@ class RequestLeases:
         if self._settled:
             return
         self._settled = True
-        exits: list[Step] = [
-            (lease, "settlement failed: %s", partial(lease.exit, give_back=refused or lease in self._free, final=False))
-            for lease in reversed(self.leases)
-        ]
+
+        def end(lease: AnyLease) -> Pending:
+            return lease.exit(give_back=refused or lease in self._free, final=False)
+
         try:
-            await _finish_all(exits)
+            await _finish_all(self.leases[::-1], end, "settlement failed: %s")
         finally:
             await self.charge_failure()
 
@@ -182,12 +179,12 @@ async def finish(pending: Awaitable[T] | None) -> None:
         await pending
 
 
-async def _finish_all(steps: Iterable[Step]) -> None:
-    """Take every step and log those that fail. A cancellation is raised when all have been taken."""
+async def _finish_all(leases: Iterable[AnyLease], step: Callable[[AnyLease], Pending], message: str) -> None:
+    """Take a step with every lease and log a ``message`` where it fails; raise a cancellation when all are taken."""
     interrupted: BaseException | None = None
-    for lease, message, step in steps:
+    for lease in leases:
         try:
-            await finish(step())
+            await finish(step(lease))
         except ZAELimiterError as error:
             tell(WEB_SETTLEMENT_FAILED, message, error, **lease.log_fields(error))
         except BaseException as cancelled:  # raised when this step was taken; the others are, too
