@@ -145,14 +145,12 @@ class Chains:
             last = self._last_seen.of(key)
             extra = None if last.image or self._backend.has_records else key
             policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
-            if policy.resolved.access is not None and policy.resolved.access[0] is Access.DISABLED:
-                raise ResourceDisabled(who, resource, policy.resolved.access[1])
             if policy.extra is not None:
                 last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
-            override = given if decides or given is None else given._replace(limits=None)
-            level = self._level(ns, who, key, resource, policy, override, versions.get(who, 0))
+            chosen = given if decides or given is None else Override(priority=given.priority)
+            level = self._level(ns, who, key, resource, policy, chosen, versions.get(who, 0))
             if level is None and not policies:
                 raise _no_limits(entity_id, resource)
             if level is not None:
@@ -162,8 +160,7 @@ class Chains:
                 levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
-        if given is not None and given.priority is not None:
-            _check_priority(given.priority, levels)
+        _check_priority(given, levels)
         self.system_policy = policies[0].on_unavailable
         valid_until_ms = min([policy.valid_until_ms for policy in policies])
         chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
@@ -181,12 +178,17 @@ class Chains:
         given: Override | None,
         least_version: int,
     ) -> Level | None:
-        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits."""
+        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits.
+
+        Raise `ResourceDisabled` where it is switched off.
+        """
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
         limits, source, version, access = policy.resolved
+        if access is not None and access[0] is Access.DISABLED:
+            raise ResourceDisabled(entity_id, resource, access[1])
         chosen, priority = given or _NO_OVERRIDE
         if chosen is not None:
             limits, source = chosen, "override"
@@ -243,12 +245,14 @@ class Chains:
 _NO_OVERRIDE = Override()
 
 
-def _check_priority(priority: str, levels: list[LevelShards]) -> None:
+def _check_priority(given: Override | None, levels: list[LevelShards]) -> None:
     """Raise `ValidationError` for a priority that no limit has a floor for."""
+    if given is None or given.priority is None:
+        return
     known = sorted({name for level in levels for limit in level.home.level.limits for name, _ in limit.floors})
-    if priority not in known:
+    if given.priority not in known:
         reason = f"is not a priority of these limits; there are {', '.join(known)}" if known else "no limit has floors"
-        raise ValidationError("priority", priority, reason)
+        raise ValidationError("priority", given.priority, reason)
 
 
 def _no_limits(entity_id: str, resource: str) -> ValidationError:
