@@ -3,6 +3,7 @@
 NAME:RATE             tpm:100000              100000 a minute
 NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
 NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
+NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
 KEY=VALUE             plan=pro                metadata and tags
 2026-11-16T12:00:00Z  RFC 3339, with its time zone
@@ -27,6 +28,9 @@ from .grid import Grid
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _LIMIT_FORMS = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
+_QUOTA_FORMS = (
+    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin or usd:30/month@UTC,on=15,at=09:00"
+)
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
 _WHOLE = "[0-9]+(_[0-9]+)*"
 _SECONDS = {
@@ -41,6 +45,8 @@ _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 def parse_limit(text: str) -> Limit:
     """Return the limit of a text of ``-l``. Raise `ValueError` naming the part that is wrong."""
     name, colon, rest = text.partition(":")
+    if "@" in rest:
+        return _parse_quota(text, name, rest)
     pace, has_burst, burst_text = rest.partition(":")
     rate_text, slash, period_text = pace.partition("/")
     if not name or not colon or not rate_text:
@@ -98,8 +104,22 @@ def _parse_span(text: str) -> int | None:
     return None if match is None or match[2] not in _SECONDS else int(match[1] or 1) * _SECONDS[match[2]]
 
 
+def _parse_quota(text: str, name: str, rest: str) -> Limit:
+    numbers, _, window = rest.partition("/")
+    amount, has_rollover, rollover = numbers.partition("+")
+    for number in (amount, rollover) if has_rollover else (amount,):
+        if not re.fullmatch(_WHOLE, number):
+            raise ValueError(f"{text!r}: {number!r} is not a whole number; write {_QUOTA_FORMS}")
+    try:
+        return Limit.quota(name, int(amount), every=window, rollover=int(rollover or 0))
+    except ValidationError as error:
+        raise ValueError(f"{text!r}: {error}; write {_QUOTA_FORMS}") from None
+
+
 def spell_rate(limit: Limit) -> str:
-    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``."""
+    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota."""
+    if limit.calendar is not None:
+        return f"{limit.refill_amount:,}/{limit.calendar.text}"
     seconds = limit.refill_period_seconds
     size = max(size for size in _NAMES if seconds % size == 0)
     count = "" if seconds == size else f"{seconds // size} "
@@ -108,8 +128,11 @@ def spell_rate(limit: Limit) -> str:
 
 def spell_limit(limit: Limit) -> str:
     """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
-    burst = "" if limit.capacity == limit.refill_amount else f" (burst {limit.capacity:,})"
-    return f"{limit.name} {spell_rate(limit)}{burst}"
+    notes = [] if limit.capacity == limit.refill_amount else [f"burst {limit.capacity:,}"]
+    if limit.rollover:
+        notes = [f"rollover {limit.rollover:,}"]
+    notes += ["soft"] * limit.soft + [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+    return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
@@ -122,7 +145,8 @@ def limit_option(*, required: bool = False) -> Decorator:
     """Return the option ``-l``, which takes limits."""
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
-        "tpm:10000/min:15000, jobs:10/30s."
+        "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
+        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00."
     )
     return _parsed_option(
         parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help

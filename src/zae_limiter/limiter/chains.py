@@ -134,8 +134,7 @@ class Chains:
         versions: dict[str, int],
         deadline: Deadline,
     ) -> Chain:
-        generation = self._cache.generation
-        since_ms = self._backend.clock.now_ms()
+        generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
         policies: list[Policy] = []
@@ -149,8 +148,8 @@ class Chains:
                 last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
-            chosen = given if decides or given is None else Override(priority=given.priority)
-            level = self._level(ns, who, key, resource, policy, chosen, versions.get(who, 0))
+            chosen = given if given is None or decides else given._replace(limits=None)
+            level = self._level(key, (ns, who, resource), policy, chosen, versions.get(who, 0))
             if level is None and not policies:
                 raise _no_limits(entity_id, resource)
             if level is not None:
@@ -162,26 +161,20 @@ class Chains:
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = min([policy.valid_until_ms for policy in policies])
-        chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
+        until_ms = min([policy.valid_until_ms for policy in policies])
+        chain = Chain(tuple(levels), given, since_ms, until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
 
     def _level(
-        self,
-        ns: str,
-        entity_id: str,
-        key: Key,
-        resource: str,
-        policy: Policy,
-        given: Override | None,
-        least_version: int,
+        self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
     ) -> Level | None:
         """Return the level of an entity under config of ``least_version`` at least; None where it has no limits.
 
         Raise `ResourceDisabled` where it is switched off.
         """
+        ns, entity_id, resource = whose
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
@@ -190,8 +183,7 @@ class Chains:
         if access is not None and access[0] is Access.DISABLED:
             raise ResourceDisabled(entity_id, resource, access[1])
         chosen, priority = given or _NO_OVERRIDE
-        if chosen is not None:
-            limits, source = chosen, "override"
+        limits, source = (limits, source) if chosen is None else (chosen, "override")
         if limits is None or source is None:
             return None
         bypassed = access is not None and access[0] is Access.BYPASSED

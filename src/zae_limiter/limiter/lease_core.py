@@ -137,6 +137,17 @@ class LeaseCore:
         return [] if self._granted is None else read_left(self._granted)
 
     @property
+    def overdrawn(self) -> tuple[str, ...]:
+        """The limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
+        asked = {} if self._grant is None else self._grant.cost
+        return tuple(sorted({limit.name for _, limit, left in self.left() if left < 0 < asked.get(limit.name, 0)}))
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether it was admitted without asking the limits of one of its levels, because of a switch."""
+        return any(level.bypassed for level, _, _ in self.left())
+
+    @property
     def available(self) -> dict[str, int]:
         """Return what was left right after this acquire: the least over all levels."""
         left: dict[str, int] = {}
