@@ -35,6 +35,7 @@ CODES: dict[type[BaseException], int] = {
     library.LeaseExpiredError: 17,
     library.AccessDeniedError: 18,
     library.RateLimiterClosedError: 19,
+    library.ResourceDisabled: 22,
     click.Abort: 130,
 }
 """The exit code of each kind of error; the nearest class counts."""
@@ -50,6 +51,7 @@ Exit codes:
   6  entity not found              18  access denied
   7  entity already exists         20  demo: a limit was exceeded
                                    21  the output could not be written
+                                   22  switched off
                                    130 interrupted
 """
 

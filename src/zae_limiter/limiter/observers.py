@@ -6,7 +6,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..core.errors import (
+    CapacityExceeded,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ResourceDisabled,
+    ValidationError,
+    ZAELimiterError,
+)
 from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
 from ..observer import Observer, StoreCall
@@ -183,6 +190,8 @@ def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
     """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""
     if isinstance(error, RateLimitExceeded):
         return "never" if isinstance(error, CapacityExceeded) else "refused"
+    if isinstance(error, ResourceDisabled):
+        return "disabled"
     if isinstance(error, RateLimiterUnavailable):
         return "unavailable_blocked" if blocks else "unavailable_allowed"
     return None if isinstance(error, ValidationError) else "failed"
