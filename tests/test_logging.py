@@ -20,7 +20,7 @@ from tests.web.scripted import SERVE, Site, adjust, limiter_for
 from zae_limiter import Decision, Limit, Observer, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
 from zae_limiter.records.version import Deployed
-from zae_limiter.repository.compatibility import log_aggregator_warning
+from zae_limiter.repository.backend import log_aggregator_warning
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis

@@ -15,7 +15,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the present instant in milliseconds since the epoch."""
-        ...
 
 
 class SystemClock:

@@ -44,7 +44,8 @@ def _before() -> None:
     _HELD.extend(_alive(_PROTECTED))
     for lock in _HELD:
         lock.acquire()
-    _call(_BEFORE)
+    for owner in _alive(_BEFORE):
+        _BEFORE[owner](owner)
 
 
 def _release() -> None:
@@ -54,12 +55,8 @@ def _release() -> None:
 
 def _in_child() -> None:
     _release()
-    _call(_IN_CHILD)
-
-
-def _call(methods: Methods) -> None:
-    for owner in _alive(methods):
-        methods[owner](owner)
+    for owner in _alive(_IN_CHILD):
+        _IN_CHILD[owner](owner)
 
 
 def _alive(registry: WeakKeyDictionary[K, Any]) -> list[K]:

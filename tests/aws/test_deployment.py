@@ -30,7 +30,7 @@ from zae_limiter.aws.events import Event
 from zae_limiter.aws.template import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
-from zae_limiter.records.namespace import SCHEMA_VERSION
+from zae_limiter.records.version import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.store import DynamoStore
 

@@ -14,7 +14,7 @@ from zae_limiter import LimiterInfo, StackOperationError, __version__
 from zae_limiter.aws import stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.stack import FollowOptions
-from zae_limiter.records.namespace import SCHEMA_VERSION
+from zae_limiter.records.version import SCHEMA_VERSION
 
 HANDLE = "Resources: {Handle: {Type: AWS::CloudFormation::WaitConditionHandle}}"
 OTHERS = 120

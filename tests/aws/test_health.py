@@ -23,7 +23,7 @@ from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.health import AggregatorHealth, Health, StackHealth, Versions
 from zae_limiter.aws.stack import FollowOptions
 from zae_limiter.records import version
-from zae_limiter.records.namespace import SCHEMA_VERSION
+from zae_limiter.records.version import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run as blocking
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.table import create_table

@@ -14,6 +14,7 @@ from zae_limiter.core.limit import MAX_AMOUNT
 from zae_limiter.records import audit, config, entity, keys, namespace, usage
 from zae_limiter.records.algebra import Image, Write, applied, holds
 from zae_limiter.records.instants import iso
+from zae_limiter.records.version import SCHEMA_VERSION
 
 NASTY_NAMES = (
     "ttl",
@@ -147,7 +148,7 @@ def test_namespaces_come_back_from_both_records(name: str, deleted_at: str | Non
     made = Namespace(name, "abc", namespace.ACTIVE, "2026-01-01T00:00:00.000Z")
     forward, reverse, version = namespace.register(made)
     assert namespace.decode(stored(forward)) == namespace.decode(stored(reverse)) == made
-    assert version.put["schema_version"] == namespace.SCHEMA_VERSION
+    assert version.put["schema_version"] == SCHEMA_VERSION
     _, marked = namespace.delete(made, "2026-01-02T00:00:00.000Z")
     orphan = namespace.decode(stored(reverse, marked))
     assert (orphan.status, orphan.deleted_at) == (namespace.DELETED, "2026-01-02T00:00:00.000Z")

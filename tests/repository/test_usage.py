@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from zae_limiter import Repository, Store
+from zae_limiter import Repository, Store, ValidationError
 from zae_limiter.records import usage
 from zae_limiter.records.algebra import Write
 from zae_limiter.testing import FaultyStore, Harness
@@ -146,6 +146,13 @@ async def test_pages_hold_everything_once(harness: Harness, by: str, size: int) 
         if next_key is None:
             break
     assert seen == [f"2026-02-01T{hour:02}:00:00Z" for hour in range(2, 10)]
+
+
+@pytest.mark.parametrize("cursor", ["", "c2YQ", "c1*", "c1Y", "c1_w", "c1\u00e4", 7])
+async def test_what_is_no_cursor_is_refused(harness: Harness, cursor: str) -> None:
+    repo = harness.repository()
+    with pytest.raises(ValidationError, match=r"next_key.*is not a cursor"):
+        await repo.get_usage_snapshots("key", next_key=cursor)
 
 
 async def test_a_page_is_asked_for_in_few_calls_whatever_is_passed_over(harness: Harness) -> None:

@@ -18,7 +18,7 @@ from zae_limiter import (
 )
 from zae_limiter.records import keys, version
 from zae_limiter.records.algebra import Key, Write
-from zae_limiter.repository.compatibility import check_compatibility
+from zae_limiter.repository.backend import check_compatibility
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.sync import BlockingRepository
@@ -127,8 +127,8 @@ async def test_data_without_a_namespace_are_not_started_beside(harness: Harness)
         with pytest.raises(VersionMismatchError, match="before namespaces"):
             await harness.repository().register_namespace(name)
     assert (await store.read([keys.namespace("default")])) == [None]
-    verdict = await check_compatibility(store.read, "default")
-    assert isinstance(verdict.problem, VersionMismatchError)
+    _, problem = await check_compatibility(store.read, "default")
+    assert isinstance(problem, VersionMismatchError)
 
 
 async def test_a_namespace_of_another_layout_waits_for_its_upgrade(harness: Harness) -> None:
@@ -157,7 +157,7 @@ async def test_an_aggregator_of_another_version_is_told_of_once(
         await stamped(repo, lambda_version="0.3.0")
         for _ in range(3):
             await repo.get_entity("key")
-            repo._backend.leave_namespace("default")
+            repo._backend.leave_namespace()
     (record,) = [each for each in caplog.records if each.name == "zae_limiter"]
     assert "0.3.0" in record.getMessage()
     assert __version__ in record.getMessage()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._version import __version__
 from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, StackOperationError
 from ..core.reports import LimiterInfo
-from ..records.namespace import SCHEMA_VERSION
+from ..records.version import SCHEMA_VERSION
 from .calls import aws_message, code_of, join_lines
 from .events import Event, Journal, find_culprit, find_rejections
 from .template import OURS

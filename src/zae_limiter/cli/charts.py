@@ -90,24 +90,21 @@ def _draw(plotext: Any, series: Series, width: int) -> str:
     plotext.limit_size(False, False)
     plotext.plot_size(width, _HEIGHT)
     count = len(series.starts)
-    _draw_bars(plotext, series.consumed, share=0.8 if count < width // 4 else 1.0)
+    places = [place for place, amount in enumerate(series.consumed) if amount]
+    if places:
+        # A bar takes ``share`` of the width of its window; plotext scales by the mean distance of bars.
+        share = 0.8 if count < width // 4 else 1.0
+        distance = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1
+        heights = [series.consumed[place] for place in places]
+        plotext.bar(places, heights, color="cyan", marker="sd", width=share / distance, reset_ticks=False)
     plotext.xlim(-0.5, count - 0.5)
     step = -(-count // max(1, width // _TICK_ROOM))
-    places = range((step - 1) // 2, count, step)
-    labels = [spell_window(series.starts[place], series.window_type) for place in places]
+    ticks = range((step - 1) // 2, count, step)
+    labels = [spell_window(series.starts[place], series.window_type) for place in ticks]
     if series.window_type != "monthly":
         labels = [label[len("2026-") :] for label in labels]
-    plotext.xticks(list(places), labels)
-    heights = sorted({min(0, *series.consumed), 0, max(1, *series.consumed)})
-    plotext.ylim(heights[0], heights[-1])
-    plotext.yticks(heights, [f"{height:,}" for height in heights])
+    plotext.xticks(list(ticks), labels)
+    marks = sorted({min(0, *series.consumed), 0, max(1, *series.consumed)})
+    plotext.ylim(marks[0], marks[-1])
+    plotext.yticks(marks, [f"{height:,}" for height in marks])
     return str(plotext.build())
-
-
-def _draw_bars(plotext: Any, consumed: Sequence[int], share: float) -> None:
-    """Draw a bar per non-empty window, over ``share`` of its width; plotext scales by the mean distance of bars."""
-    places = [place for place, amount in enumerate(consumed) if amount]
-    if places:
-        distance = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1
-        heights = [consumed[place] for place in places]
-        plotext.bar(places, heights, color="cyan", marker="sd", width=share / distance, reset_ticks=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,9 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
         _check_values(name, given)
         options = merge_options(deployment.read_options(aws, name), given)
         with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
-            done = deployment.deploy(aws, name, options, progress=_event_printer(tell), wait=wait, adopt=adopt)
+            done = deployment.deploy(
+                aws, name, options, progress=lambda event: tell(_spell_event(event)), wait=wait, adopt=adopt
+            )
             if wait:
                 with SyncRepository(name=name, region=aws.region, endpoint_url=shell.endpoint_url) as repository:
                     repository.register_namespace(shell.namespace)
@@ -144,7 +146,7 @@ def delete(shell: Shell, yes: bool) -> None:
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
-            deployment.delete(aws, name, progress=_event_printer(tell))
+            deployment.delete(aws, name, progress=lambda event: tell(_spell_event(event)))
     shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
 
 
@@ -276,9 +278,6 @@ def _check_values(name: str, given: dict[str, Any]) -> None:
             raise
 
 
-def _event_printer(tell: Callable[[str], object]) -> Callable[[Event], object]:
-    def print_event(event: Event) -> None:
-        reason = f": {event.reason}" if event.has_failed and event.reason else ""
-        tell(f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}")
-
-    return print_event
+def _spell_event(event: Event) -> str:
+    reason = f": {event.reason}" if event.has_failed and event.reason else ""
+    return f"{event.status.lower().replace('_', ' ')}: {event.resource} ({event.type}){reason}"

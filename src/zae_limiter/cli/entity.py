@@ -12,7 +12,6 @@ from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from ..core.reports import BucketState
 from ..core.values import Entity
 from .arguments import limit_option, limits_grid, pairs_option, spell_limit, spell_rate
 from .commands import Group, Shell, principal_option, yes_option
@@ -245,8 +244,14 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
       zae-limiter entity buckets key-1 -r gpt-4
     """
     found = shell.repository().get_buckets(entity_id, resource)
+    rows = []
+    for each in found:
+        stored, used = each.tokens_milli // MILLI, each.total_consumed_milli // MILLI
+        capacity, amount = each.capacity_milli // MILLI, each.refill_amount_milli // MILLI
+        limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
+        rows.append((each.resource, limit.name, stored, capacity, spell_rate(limit), used))
     headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
-    shell.show(found, Grid(headers, list(map(_bucket_row, found)), f"{entity_id} has not used anything yet."))
+    shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet."))
 
 
 @entity.command("reset-bucket")
@@ -288,10 +293,3 @@ def _entities(repository: SyncRepository, resource: str) -> Iterator[str]:
         yield from ids
         if cursor is None:
             return
-
-
-def _bucket_row(state: BucketState) -> tuple[object, ...]:
-    capacity = state.capacity_milli // MILLI
-    limit = Limit(state.limit_name, capacity, state.refill_amount_milli // MILLI, state.refill_period_ms // MILLI)
-    left, used = state.tokens_milli // MILLI, state.total_consumed_milli // MILLI
-    return state.resource, state.limit_name, left, capacity, spell_rate(limit), used

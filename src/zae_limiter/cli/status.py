@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._version import __version__
-from ..core.errors import RateLimiterUnavailable
+from ..core.errors import RateLimiterUnavailable, VersionError
 from ..core.reports import Status
 from .commands import Command, Shell, yes_option
 from .deploy import stack_style
@@ -19,7 +19,7 @@ from .progress import show_upgrade
 if TYPE_CHECKING:
     from ..aws.health import Health
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
-    from ..repository.compatibility import Compatibility
+    from ..records.version import Deployed
 
 _SHOWN = 20
 """How many records that stay are named one by one."""
@@ -132,7 +132,7 @@ def version(shell: Shell) -> None:
     }
     text: Grid | str = f"zae-limiter {__version__} (Python {data['python']}, {data['platform']})"
     if shell.url is not None or shell.stack_name is not None:
-        _, versions, lines = _check_store(shell)
+        _, _, versions, lines = _check_store(shell)
         data |= versions
         text = facts({"zae-limiter": __version__, "python": f"{data['python']}, {data['platform']}", **lines})
     shell.show(data, text)
@@ -148,34 +148,34 @@ def check(shell: Shell) -> None:
       zae-limiter check --name my-app --region us-east-1
       zae-limiter check --url sqlite:///limits.db --json
     """
-    from ..repository.compatibility import aggregator_warning
+    from ..records.version import aggregator_warning
 
-    found, versions, lines = _check_store(shell)
-    problem = None if found.problem is None else message(found.problem)
-    warning = aggregator_warning(found.deployed)
+    deployed, error, versions, lines = _check_store(shell)
+    problem = None if error is None else message(error)
+    warning = aggregator_warning(deployed, __version__)
     data = {
-        "compatible": found.problem is None,
+        "compatible": error is None,
         "problem": problem,
         "warning": warning,
         "client_version": __version__,
         **versions,
     }
-    compatible = Cell("yes", "green") if found.problem is None else Cell("no", "bold red")
+    compatible = Cell("yes", "green") if error is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
     shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **remarks}))
-    if found.problem is not None:
-        raise click.exceptions.Exit(exit_code(found.problem))
+    if error is not None:
+        raise click.exceptions.Exit(exit_code(error))
 
 
-def _check_store(shell: Shell) -> tuple[Compatibility, dict[str, str | None], dict[str, str | None]]:
-    """Return whether this client is compatible with the store, and its versions for JSON and for people."""
-    from ..repository.compatibility import check_compatibility
+def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str, str | None], dict[str, str | None]]:
+    """Return the versions of the store, why this client cannot use it, and the versions for JSON and for people."""
+    from ..repository.backend import check_compatibility
     from ..runtime.blocking import run
 
-    found = run(check_compatibility(shell.repository().store.read, shell.namespace))
-    schema, client_min, aggregator, _ = found.deployed
+    deployed, error = run(check_compatibility(shell.repository().store.read, shell.namespace))
+    schema, client_min, aggregator, _ = deployed
     versions = {"schema_version": schema, "client_min_version": client_min, "lambda_version": aggregator}
-    return found, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
+    return deployed, error, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
 
 
 @click.command(cls=Command)

@@ -35,7 +35,7 @@ def fit_table(grid: Grid, width: int) -> Table:
             return table
     if not grid.headers:
         return draw_table(grid)
-    elastic = [not _begin_with_digits(column) for column in columns_of(grid)]
+    elastic = [not _begin_with_digits(column) for column in zip(*grid.rows, strict=True)]
     for gap, least in _LEAST_TEXT.items():
         room = share_width(natural_widths(grid), elastic, width - gap * (len(elastic) - 1), least)
         if room is not None:
@@ -53,7 +53,7 @@ def draw_table(grid: Grid, gap: int = GAPS[0], room: Sequence[int] | None = None
         padding=(0, gap // 2, 0, (gap - 1) // 2) if grid.headers else (0, 2, 0, 0),
         header_style="bold",
     )
-    for number, (header, cells) in enumerate(zip(_headers(grid), columns_of(grid), strict=True)):
+    for number, (header, cells) in enumerate(zip(_headers(grid), zip(*grid.rows, strict=True), strict=True)):
         side: JustifyMethod = "right" if grid.headers and _are_numbers(cells) else "left"
         style = "" if number or grid.headers else "bold"
         width = None if room is None else room[number]
@@ -78,16 +78,10 @@ def stack_rows(grid: Grid) -> Table:
     return table
 
 
-def columns_of(grid: Grid) -> list[tuple[object, ...]]:
-    """Return the cells of each column."""
-    return list(zip(*grid.rows, strict=True))
-
-
 def natural_widths(grid: Grid) -> list[int]:
     """Return the width of each column if nothing is folded or shortened."""
-    headers = _headers(grid)
-    cells = [[show_value(value).cell_len for value in column] for column in columns_of(grid)]
-    return [max(cell_len(header), *lengths) for header, lengths in zip(headers, cells, strict=True)]
+    rows = [[show_value(value).cell_len for value in row] for row in grid.rows]
+    return [max(lengths) for lengths in zip(map(cell_len, _headers(grid)), *rows, strict=True)]
 
 
 def share_width(natural: Sequence[int], elastic: Sequence[bool], width: int, least: int) -> list[int] | None:

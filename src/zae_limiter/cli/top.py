@@ -151,7 +151,7 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
 
 def _fit(grid: Grid, width: int) -> Table:
     """Return a table with as many columns as fit, one line per bucket, so that it can be redrawn in place."""
-    from .tables import GAPS, draw_table, natural_widths, share_width
+    from .tables import GAPS, draw_table, natural_widths, share_width, shorten
 
     tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
     for gap, gone in tries:
@@ -162,18 +162,10 @@ def _fit(grid: Grid, width: int) -> Table:
         elastic = [header in _NAMES for header in tried.headers]
         room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
         if room is not None:
-            return draw_table(_shorten_names(tried, room), gap, room)
+            cells = [zip(row, elastic, room, strict=True) for row in tried.rows]
+            rows = [[shorten(printable(str(cell)), size) if cut else cell for cell, cut, size in row] for row in cells]
+            return draw_table(Grid(list(map(shorten, tried.headers, room)), rows), gap, room)
     return draw_table(tried, gap)
-
-
-def _shorten_names(grid: Grid, room: Sequence[int]) -> Grid:
-    from .tables import shorten
-
-    def cut(header: str, cell: object, width: int) -> object:
-        return shorten(printable(str(cell)), width) if header in _NAMES else cell
-
-    rows = [tuple(map(cut, grid.headers, row, room)) for row in grid.rows]
-    return replace(grid, headers=list(map(shorten, grid.headers, room)), rows=rows)
 
 
 def _title(where: str, survey: Survey) -> str:

@@ -65,10 +65,7 @@ _usage_options = combine(
 
 
 def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, str]:
-    """Return which usage is requested, and the option of its form, "" for a table.
-
-    Raise `UsageError` for options that do not go together.
-    """
+    """Return the query and the option of its form, "" for a table. Raise `UsageError` for options in conflict."""
     requested = {"--json": shell.as_json, "--csv": as_csv, "--plot": plot}
     forms = [form for form, given in requested.items() if given]
     if len(forms) > 1:
@@ -220,8 +217,7 @@ def _snapshot_lines(found: Iterable[UsageSnapshot]) -> Iterable[Sequence[object]
 def _print_csv(columns: Sequence[str], lines: Sequence[Sequence[object]], nothing: str) -> None:
     """Print the lines below their columns, and note ``nothing`` if there are none."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *lines])
+    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
     click.echo(text.getvalue(), nl=False)
     if not lines:
         note(nothing)

@@ -303,7 +303,13 @@ class Survey:
         most = whole("most", most, 1, MOST_RECORDS, "loads")
         if by not in ORDERS:
             raise ValidationError("by", by, f"must be one of {', '.join(ORDERS)}")
-        return sorted(self._with_rates(since), key=lambda load: _rank(load, by))[:most]
+
+        def rank(load: Load) -> tuple[float, float, tuple[str, str, str]]:
+            rate, used = -(load.consumed_per_second or 0.0), -load.utilization_pct
+            measures = {"used": (used, rate), "left": (load.available, rate), "rate": (rate, used)}
+            return *measures[by], _identity(load)
+
+        return sorted(self._with_rates(since), key=rank)[:most]
 
     def _with_rates(self, since: Survey | None) -> list[Load]:
         seconds = 0.0 if since is None else (self.taken_at_ms - since.taken_at_ms) / MILLI
@@ -325,10 +331,3 @@ def used_pct(capacity: int, left: int) -> float:
 
 def _identity(load: Load) -> tuple[str, str, str]:
     return load.entity_id, load.resource, load.limit_name
-
-
-def _rank(load: Load, by: str) -> tuple[float, float, tuple[str, str, str]]:
-    """Return the sort key of a load: by ``by``, then by the other measure, then by name."""
-    rate, used = -(load.consumed_per_second or 0.0), -load.utilization_pct
-    first, second = {"used": (used, rate), "left": (load.available, rate), "rate": (rate, used)}[by]
-    return first, second, _identity(load)

@@ -99,16 +99,16 @@ class EnforceRateLimit:
         policy, limit = self.policy, self.policy.bucket_capacity
         try:
             found = await self.repository.get(key)
+            now_ms = self.clock.now_ms()
+            if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
+                raise CorruptStateError("lastRefill is more than a day ahead", repr(found))
         except CorruptStateError as error:
-            _warn_reset(key, error.reason, error.excerpt)
-            found = None
+            reason, fields = error.reason, {"kv_key": key, "reason": error.reason, "state": error.excerpt}
+            tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **fields)
+            found, now_ms = None, self.clock.now_ms()
         except Exception as error:
             warn_unavailable("reading", key, error)
             return RateLimitResult(True, 0, 0, limit, self.clock.now_ms(), degraded=True)
-        now_ms = self.clock.now_ms()
-        if found is not None and found.last_refill_ms > now_ms + _LARGEST_SKEW_MS:
-            _warn_reset(key, "lastRefill is more than a day ahead", repr(found))
-            found = None
         bucket = TokenBucket.create(limit, now_ms) if found is None else found.refill(policy, now_ms)
         left = bucket.consume()
         if left is None:
@@ -182,10 +182,6 @@ def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:
     if ttl_seconds is not None and ttl_seconds < needed:
         reason = f"is shorter than a bucket takes to fill under {policy}; give the repository at least {needed}"
         raise ValidationError("ttl_seconds", ttl_seconds, reason)
-
-
-def _warn_reset(key: str, reason: str, state: str) -> None:
-    tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, kv_key=key, reason=reason, state=state)
 
 
 def warn_unavailable(verb: str, key: str, error: Exception) -> None:

@@ -6,6 +6,7 @@ import heapq
 import inspect
 import re
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
@@ -16,8 +17,6 @@ from ..forks import protect
 from .state import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import httpx
 
     from .bucket import TokenBucket

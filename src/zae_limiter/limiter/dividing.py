@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..records import splitting
-from ..records.algebra import Committed
-from ..records.level import SHARDS
+from ..records.algebra import Committed, Image, Key
+from ..records.level import SHARDS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..records.algebra import Image, Key
-    from ..records.level import Level
     from ..runtime.deadline import Deadline
     from ..stores.port import Store
 

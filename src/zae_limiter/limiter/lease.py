@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Self
 
 from ..core.errors import LeaseExpiredError
 from ..core.limit import MAX_AMOUNT, whole
 from ..runtime.blocking import run
 from .lease_core import ENTERED_ONCE, LeaseCore
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
 
 
 class Lease(LeaseCore):
@@ -21,10 +18,7 @@ class Lease(LeaseCore):
     """
 
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more tokens: ``amounts`` by limit name, or as keywords.
-
-        Raises `RateLimitExceeded`, with nothing taken, where they are not there.
-        """
+        """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
         await self._consume_more(amounts, named)
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -96,10 +90,7 @@ class SyncLease(LeaseCore):
     """
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Take more tokens: ``amounts`` by limit name, or as keywords.
-
-        Raises `RateLimitExceeded`, with nothing taken, where they are not there.
-        """
+        """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
         run(self._consume_more(amounts, named))
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:

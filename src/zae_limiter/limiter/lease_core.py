@@ -12,27 +12,22 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from ..core.bucket import MILLI
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
-from ..core.limit import MAX_AMOUNT
-from ..core.values import LimitStatus
+from ..core.limit import MAX_AMOUNT, Limit
+from ..core.values import LimitStatus, OnUnavailable
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
-from ..observer import Decision, Settlement
+from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, new_grant, read_left
-from .observers import classify
+from .grant import Grant, GrantFields, new_grant, read_left
+from .observers import Observers, classify
 from .planning import add_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-    from typing import Any, Self, TypeVar
-
-    from ..core.limit import Limit
-    from ..core.values import OnUnavailable
-    from ..observer import Outcome
     from ..records.level import Level
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
     from .chain import Override
     from .chains import Chains
     from .engine import Engine
-    from .grant import GrantFields
-    from .observers import Observers
     from .waiting import Lines
 
     T = TypeVar("T")
@@ -173,10 +166,7 @@ class LeaseCore:
         return type(self)(self._limiter, entity_id, self._resource, self._cost, self._options)
 
     def try_enter(self) -> bool:
-        """Take the tokens if that needs no waiting. Return False, with nothing taken, if `enter` is needed.
-
-        Raises what `enter` raises.
-        """
+        """Do what `enter` does if that needs no waiting. Return False, with nothing taken, if `enter` is needed."""
         if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
         take_now = self._limiter._take_now
@@ -407,11 +397,8 @@ def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
-    cost, later = dict(grant.cost), dict(grant.later)
-    for name, amount in share.items():
-        cost[name] = cost.get(name, 0) + amount
-        later[name] = later.get(name, 0) - max(0, amount)
-    return grant._replace(cost=cost, later=later, settled=True)
+    later = {name: -max(0, amount) for name, amount in share.items()}
+    return grant._replace(cost=add_up([grant.cost, share]), later=add_up([grant.later, later]), settled=True)
 
 
 def _apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:

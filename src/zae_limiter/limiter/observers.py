@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from ..core.errors import (
     CapacityExceeded,
@@ -16,19 +17,12 @@ from ..core.errors import (
 )
 from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
-from ..observer import Observer, StoreCall
-from ..records.algebra import Committed, Conflict
-from ..stores.port import UpdatesInPlace
+from ..observer import Decision, Observer, Outcome, StoreCall
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..stores.port import Store, UpdatesInPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-    from types import TracebackType
-    from typing import Literal, Self, TypeAlias, TypeVar
-
-    from ..observer import Decision, Outcome
-    from ..records.algebra import Image, Key, Page, Query, Write
     from ..repository.backend import Backend
-    from ..stores.port import Store
 
     T = TypeVar("T")
     Verb: TypeAlias = Literal["read", "commit", "query", "update"]
@@ -150,15 +144,11 @@ class ObservedStoreInProcess(ObservedStore):
         self._inner.lock.__enter__()
         self._started, self._written = self._observers.now(), False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         started, written = self._started, self._written
         self._inner.lock.__exit__(kind, error, trace)
-        refused = error is None or isinstance(error, RateLimitExceeded)
-        self._tell(
-            "update", started, "done" if written else "conflict" if refused else "failed", None if refused else error
-        )
+        failure = None if isinstance(error, RateLimitExceeded) else error
+        self._tell("update", started, "done" if written else "conflict" if failure is None else "failed", failure)
 
     def get(self, pk: str) -> Image | None:
         """Return an image of the store inside."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable
-from ..core.limit import check_limits
+from ..core.limit import Limit, check_limits
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
@@ -17,9 +18,6 @@ from .amounts import check_amounts, check_known
 from .chain import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.limit import Limit
     from ..core.reports import LevelStatus, ResourceCapacity
     from .chain import Chain
     from .chains import Chains
@@ -88,10 +86,7 @@ class QueryOperations(Operations):
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """Return one limit of a resource over all entities that have a bucket for it.
-
-        ``parents_only`` leaves out entities that have a parent.
-        """
+        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""
         from ..core.reports import EntityCapacity, ResourceCapacity, used_pct
 
         names.resource(resource)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..records import bucket, charging, pressure, splitting
 from ..records.level import SHARDS
-from .chain import LevelShard, LevelShards
+from .chain import Chain, LevelShard, LevelShards
 from .dividing import divide
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..records.algebra import Image, Key
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from .chain import Chain
 
 _DRAINING = 0.5
 """How full a shard is below which others are looked at."""
@@ -61,10 +59,7 @@ def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> Le
 
 
 async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
-    """Read all shards of a bucket that exist, and return them.
-
-    A shard that was split says how many there are at least, so nobody has to be told.
-    """
+    """Read and return all shards of a bucket: one that was split says how many there are at least."""
     found: dict[int, LevelShard] = {}
     busy = False
     known, count = 0, max(_count(each) for each in shards.shards)
@@ -132,10 +127,7 @@ def _count(each: LevelShard) -> int:
 async def split_busy_shards(
     backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline
 ) -> None:
-    """Split the home shards that are written too often, the first shard before any other.
-
-    So the first shard always knows the highest count.
-    """
+    """Split home shards that are written too often, the first shard before others: it knows the highest count."""
     for shards in chain.levels:
         level, image = shards.home.level, shards.home.seen.image
         if image is None or not pressure.is_high(level, image, now_ms):

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.bucket import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import protect
-from ..runtime.port import has_ended
+from ..runtime.port import Runtime, Signal, has_ended
+from .planning import add_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-    from typing import Any
-
     from ..clock import Clock
-    from ..core.decide import Reading
     from ..records.algebra import Key
-    from ..runtime.port import Runtime, Signal
     from .chain import Chain
     from .grant import Grant
 
@@ -70,8 +67,11 @@ class Lines:
             ahead = [_sum_ahead(lines[key], before) if key in lines else {} for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
-            readings = [_serve(*each, now_ms) for each in zip(chain.readings(now_ms), ahead, strict=True)]
-            error = refusal(readings, wanted, now_ms)
+            served = []  # every level as it will be when those ahead have been served
+            for reading, taken in zip(chain.readings(now_ms), ahead, strict=True):
+                balances = {name: debit(each, taken.get(name, 0), now_ms) for name, each in reading.balances.items()}
+                served.append(reading._replace(balances=balances))
+            error = refusal(served, wanted, now_ms)
             if error is not None and not _in_time(error, max_wait_ms):
                 raise error
 
@@ -184,10 +184,7 @@ def _sum_ahead(line: Line, before: Ticket | None) -> Mapping[str, int]:
     """Return what those in a line want together: all of them, or those up to ``before``."""
     if before is None:
         return dict(line.wanted)
-    wanted: Counter[str] = Counter()
-    for ticket in takewhile(lambda each: each is not before, line.tickets):
-        wanted.update(ticket.cost)
-    return wanted
+    return add_up(ticket.cost for ticket in takewhile(lambda each: each is not before, line.tickets))
 
 
 def _choose_pause(seconds: float, overtaken: int, left: float) -> float:
@@ -206,9 +203,3 @@ def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
     """Return whether it will fit by then; what never fits does not."""
     seconds = error.retry_after_seconds
     return seconds is not None and round(seconds * 1000) <= left_ms
-
-
-def _serve(reading: Reading, ahead: Mapping[str, int], now_ms: int) -> Reading:
-    """Return a level as it will be when those in line have been served."""
-    balances = {name: debit(each, ahead.get(name, 0), now_ms) for name, each in reading.balances.items()}
-    return reading._replace(balances=balances)

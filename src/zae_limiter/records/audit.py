@@ -8,6 +8,10 @@ from ..core.values import AuditEvent
 from . import keys
 from .algebra import ABSENT, Image, Write, drop_none
 
+_REQUIRED = ("event_id", "timestamp", "action", "entity_id")
+_OPTIONAL = ("principal", "resource")
+"""Attributes that are fields of an event as they are."""
+
 
 def event_id(now_ms: int, token: str) -> str:
     """Return an id that sorts by time and is unique by ``token``."""
@@ -17,28 +21,12 @@ def event_id(now_ms: int, token: str) -> str:
 def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
     """Return the write that stores an event."""
     key = keys.audit(ns, event.entity_id, event.event_id)
-    put = {
-        "event_id": event.event_id,
-        "timestamp": event.timestamp,
-        "action": event.action,
-        "entity_id": event.entity_id,
-        "details": deepcopy(dict(event.details)),
-        "GSI4PK": ns,
-        "GSI4SK": key.pk,
-        "principal": event.principal,
-        "resource": event.resource,
-    }
+    put = {attr: getattr(event, attr) for attr in (*_REQUIRED, *_OPTIONAL)} | {"GSI4PK": ns, "GSI4SK": key.pk}
+    put["details"] = deepcopy(dict(event.details))
     return Write(key, (ABSENT,), drop_none(put), expires_at_ms=expires_at_ms)
 
 
 def decode(image: Image) -> AuditEvent:
-    """Return the event that a record describes."""
-    return AuditEvent(
-        event_id=image["event_id"],
-        timestamp=image["timestamp"],
-        action=image["action"],
-        entity_id=image["entity_id"],
-        principal=image.get("principal"),
-        resource=image.get("resource"),
-        details=deepcopy(image.get("details") or {}),
-    )
+    """Return the event that a record describes. Raise KeyError if a required attribute is missing."""
+    texts = {attr: image[attr] for attr in _REQUIRED} | {attr: image.get(attr) for attr in _OPTIONAL}
+    return AuditEvent(**texts, details=deepcopy(image.get("details") or {}))

@@ -94,8 +94,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
     """Return the write that makes the bucket as `new_bucket`, if there is none yet."""
     put, expires_ms = new_bucket(level, cost, now_ms, changes, serial)
-    put |= index_attributes(level)
-    return Write(level.key, (ABSENT,), put, expires_at_ms=expires_ms)
+    # What never changes comes first: a store may send a record from the first change on.
+    return Write(level.key, (ABSENT,), {**index_attributes(level), **put}, expires_at_ms=expires_ms)
 
 
 def new_bucket(

@@ -121,8 +121,7 @@ def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:
 
 def _entries(key: Key, used: Mapping[str, int], events: int, instant_ms: int, usage_days: int) -> tuple[Write, ...]:
     whose = usage.Subject(*keys.parse_bucket_pk(key.pk)[:3])
-    entries = []
-    for window in (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS):
-        expires_at_ms = usage.end_ms(window) + usage_days * DAY_MS
-        entries.append(usage.accrue(whose, window, used, events, expires_at_ms=expires_at_ms))
-    return tuple(entries)
+    return tuple(
+        usage.accrue(whose, window, used, events, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)
+        for window in (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS)
+    )

@@ -11,22 +11,16 @@ from typing import Any
 from ..core.values import Namespace
 from . import keys
 from .algebra import ABSENT, Guard, Image, Write, drop_none
+from .version import SCHEMA_VERSION, mismatch
 
 ACTIVE = "active"
 DELETED = "deleted"
 PURGING = "purging"
-SCHEMA_VERSION = "1.0.0"
 
 
 def _attributes(namespace: Namespace) -> dict[str, Any]:
-    put = {
-        "name": namespace.name,
-        "namespace_id": namespace.id,
-        "status": namespace.status,
-        "created_at": namespace.created_at,
-        "deleted_at": namespace.deleted_at,
-    }
-    return drop_none(put)
+    texts = {attr: getattr(namespace, attr) for attr in ("name", "status", "created_at", "deleted_at")}
+    return drop_none({"namespace_id": namespace.id, **texts})
 
 
 def is_present(record: Image) -> bool:
@@ -72,6 +66,8 @@ def end_purge(namespace: Namespace) -> Write:
 
 
 def decode(image: Image) -> Namespace:
-    """Return the namespace that either record describes."""
+    """Return the namespace of either record. Raise `VersionMismatchError` if a client of an older layout wrote it."""
+    if not is_present(image):
+        raise mismatch("was written by a client of an older layout")
     known = image["name"], image["namespace_id"], image["status"], image["created_at"]
     return Namespace(*known, image.get("deleted_at"))

@@ -113,11 +113,6 @@ def accrue(
     return Write(keys.usage(*whose, window.type, window.start), guards, put, add, expires_at_ms=expires_at_ms)
 
 
-def is_present(image: Image) -> bool:
-    """Return whether a record has the present layout; one that an upgrade could not move counts in whole tokens."""
-    return "window_end" in image
-
-
 def counters_milli(image: Image) -> dict[str, int]:
     """Return the consumed millitokens by limit, sorted by name."""
     counters = ((attr.removeprefix("_"), image[attr]) for attr in image if attr not in OWN and attr[0] != _MARK)
@@ -128,12 +123,6 @@ def decode(image: Image) -> UsageSnapshot:
     """Return the snapshot that a record describes, in whole tokens."""
     from ..core.reports import UsageSnapshot
 
-    return UsageSnapshot(
-        entity_id=image["entity_id"],
-        resource=image["resource"],
-        window_start=image["window_start"],
-        window_end=image["window_end"],
-        window_type=image["window"],
-        counters={name: amount // MILLI for name, amount in counters_milli(image).items()},
-        total_events=image.get(EVENTS, 0),
-    )
+    said = {attr: image[attr] for attr in ("entity_id", "resource", "window_start", "window_end")}
+    counters = {name: amount // MILLI for name, amount in counters_milli(image).items()}
+    return UsageSnapshot(**said, window_type=image["window"], counters=counters, total_events=image.get(EVENTS, 0))

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
 from . import keys
 from .algebra import Key, Write, drop_none
-from .namespace import SCHEMA_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .algebra import Image
+
+SCHEMA_VERSION = "1.0.0"
 
 OLDEST_CLIENT = "0.1.0"
 """The oldest client that can work with the present schema."""
@@ -124,6 +127,22 @@ def check(deployed: Deployed, client: str) -> None:
     if needs_upgrade(deployed):
         unfinished = deployed.schema == UNFINISHED
         raise mismatch("is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}")
+
+
+def check_has_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> None:
+    """Raise `VersionMismatchError` for data from before namespaces, unless an upgrade has moved them."""
+    if stamped is None and any(older):
+        raise mismatch("holds data of the time before namespaces")
+
+
+def aggregator_warning(deployed: Deployed, client: str) -> str | None:
+    """Return a warning about an aggregator of another version, or None. It still counts correctly."""
+    if deployed.aggregator is None or order(deployed.aggregator) == order(client):
+        return None
+    return (
+        f"The aggregator has version {deployed.aggregator}, this client {client}; "
+        "`zae-limiter upgrade --lambda-only` renews it."
+    )
 
 
 def mismatch(what: str) -> VersionMismatchError:

@@ -6,8 +6,10 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError
+from .._version import __version__
+from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
 from ..core.values import AuditAction, AuditEvent, Namespace
+from ..logs import AGGREGATOR_OUTDATED, tell
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from ..records.instants import iso
@@ -17,7 +19,6 @@ from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
 from ..stores.port import Replaceable, UpdatesInPlace
-from . import compatibility
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..records.ledger import BucketChange
+    from ..records.version import Deployed
     from ..runtime.port import Runtime
     from ..stores.port import Store
 
@@ -69,7 +71,7 @@ class Backend:
         self._namespace_id: str | None = None
         self._warned = False
         if isinstance(store, Replaceable):
-            store.on_replaced(self._start_over)
+            store.on_replaced(self.leave_namespace)
 
     def log_fields(self) -> dict[str, object]:
         """Return the namespace and the kind of store, as fields of a log record."""
@@ -112,11 +114,12 @@ class Backend:
             await self.prepared.finish(deadline)
         key = keys.namespace(self.namespace_name)
         found, stamped = await self.read([key, version.key()], deadline)
-        deployed = compatibility.check_version(stamped)
+        deployed = version.decode(stamped)
+        version.check(deployed, __version__)
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
         if deployed.aggregator is not None and not self._warned:
             self._warned = True
-            compatibility.log_aggregator_warning(deployed)
+            log_aggregator_warning(deployed)
         if found is None:
             await self.check_registrable(deadline)
             if self.namespace_name == DEFAULT_NAMESPACE:
@@ -125,21 +128,16 @@ class Backend:
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
                 raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
-        return compatibility.decode_namespace(found).id
+        return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
         """Raise `VersionError` for a store to which no namespace may be added: its version or its data do not fit."""
         stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
-        compatibility.check_version(stamped)
-        compatibility.check_has_namespaces(stamped, older)
+        version.check(version.decode(stamped), __version__)
+        version.check_has_namespaces(stamped, older)
 
-    def leave_namespace(self, name: str) -> None:
-        """Look a namespace up again that is not what it was."""
-        if name == self.namespace_name:
-            self._start_over()
-
-    def _start_over(self) -> None:
-        """Forget what was read of the namespace."""
+    def leave_namespace(self) -> None:
+        """Forget what was read of the namespace: the next call looks it up again."""
         self._namespace_id = None
         self.cache.clear()
 
@@ -219,6 +217,31 @@ class Backend:
         return audit.record(ns, event, now_ms + self.audit_retention_days * 86_400_000)
 
 
+async def check_compatibility(
+    read: Callable[[Sequence[Key]], Awaitable[list[Image | None]]], namespace_name: str
+) -> tuple[Deployed, VersionError | None]:
+    """Return the versions of a store, and why this client cannot open the namespace, if so. Registers nothing."""
+    stamped, found, *older = await read([version.key(), keys.namespace(namespace_name), *version.UNPREFIXED])
+    deployed = version.decode(stamped)
+    try:
+        version.check(deployed, __version__)
+        if found is None:
+            version.check_has_namespaces(stamped, older)
+        else:
+            namespace.decode(found)
+    except VersionError as problem:
+        return deployed, problem
+    return deployed, None
+
+
+def log_aggregator_warning(deployed: Deployed) -> None:
+    """Log a warning if the aggregator has another version."""
+    warning = version.aggregator_warning(deployed, __version__)
+    if warning is not None:
+        versions = {"zae_aggregator_version": deployed.aggregator, "zae_client_version": __version__}
+        tell(AGGREGATOR_OUTDATED, "%s", warning, **versions)
+
+
 class LimiterBackend(Backend):
     """The backend of a repository as one limiter uses it: all state is shared, but the limiter may replace `store`."""
 
@@ -235,7 +258,7 @@ class Operations:
     _backend: Backend
 
     def _deadline(self) -> Deadline:
-        """Return the deadline of a call that starts now."""
+        """Return the deadline of a call that starts now. A limiter with a time of its own replaces this."""
         return self._backend.deadline()
 
     async def _begin(self) -> tuple[Deadline, str]:

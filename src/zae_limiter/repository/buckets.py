@@ -133,18 +133,16 @@ class BucketOperations(Operations):
         if not await self._backend.commit([*writes, *booked], deadline):
             return False
         for key in buckets[fit:]:
-            await self._forget_alone(key, deadline)
+            for _ in range(TRIES):
+                alone = await plan_forgetting(self._backend, key, deadline)
+                if not alone or await self._backend.commit(alone, deadline):
+                    break
+            else:
+                await self._book_readable([key], deadline)
+                await self._delete([Write(key, delete=True)], deadline)
         for key in buckets:
             self._backend.last_seen.forget(key)
         return True
-
-    async def _forget_alone(self, key: Key, deadline: Deadline) -> None:
-        for _ in range(TRIES):
-            writes = await plan_forgetting(self._backend, key, deadline)
-            if not writes or await self._backend.commit(writes, deadline):
-                return
-        await self._book_readable([key], deadline)
-        await self._delete([Write(key, delete=True)], deadline)
 
     async def _book_readable(self, buckets: Sequence[Key], deadline: Deadline) -> None:
         """Book the open usage of several buckets, skipping damaged ones."""

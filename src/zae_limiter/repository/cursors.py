@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ..core.errors import ValidationError
 
 _MARK = "c1"
@@ -22,11 +24,8 @@ def decode(field: str, value: str | None) -> str | None:
         return None
     if isinstance(value, str) and value.startswith(_MARK):
         import base64
-        import binascii
 
         body = value.removeprefix(_MARK)
-        try:
+        with suppress(ValueError):
             return base64.b64decode(body + "=" * (-len(body) % 4), b"-_", validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            pass
     raise ValidationError(field, value, "is not a cursor; pass the one that came with the previous page")

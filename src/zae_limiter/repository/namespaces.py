@@ -12,7 +12,6 @@ from ..records import keys, namespace
 from ..records.algebra import Query, Write
 from ..records.instants import iso
 from .backend import MAX_COMMIT, Operations
-from .compatibility import decode_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +32,7 @@ class NamespaceOperations(Operations):
         while True:
             (image,) = await self._backend.read([keys.namespace(name)], deadline)
             if image is not None:
-                return decode_namespace(image)
+                return namespace.decode(image)
             await self._backend.check_registrable(deadline)
             made = self._backend.new_namespace(name)
             event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
@@ -68,7 +67,8 @@ class NamespaceOperations(Operations):
         writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
         await self._apply(found, [*writes, event], deadline)
-        self._backend.leave_namespace(name)
+        if name == self._backend.namespace_name:
+            self._backend.leave_namespace()
         return await self._require_id(found.id, deadline)
 
     async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
@@ -112,21 +112,21 @@ class NamespaceOperations(Operations):
     async def _list(self, prefix: str) -> list[Namespace]:
         deadline = self._deadline().for_each_step()
         rows = await self._backend.collect(Query(keys.registry(), prefix=prefix), deadline)
-        return [decode_namespace(image) for _, image in rows]
+        return [namespace.decode(image) for _, image in rows]
 
     async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
         names.namespace(name, "name")
         (image,) = await self._backend.read([keys.namespace(name)], deadline)
         if image is None:
             raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
-        return decode_namespace(image)
+        return namespace.decode(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
         (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
-        return decode_namespace(image)
+        return namespace.decode(image)
 
     async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):

@@ -139,8 +139,7 @@ class Repository(EntityOperations, ConfigOperations, NamespaceOperations, Survey
     @property
     def clock_skew_ms(self) -> int:
         """By how many ms this process's clock is ahead of the store's, as far as known."""
-        skew_ms: int = getattr(self._backend.clock, "skew_ms", self._skew_ms)
-        return skew_ms
+        return int(getattr(self._backend.clock, "skew_ms", self._skew_ms))
 
     def get_backend_stats(self) -> BackendStats:
         """Return the calls to the store and their cost; empty for stores that do not count them."""

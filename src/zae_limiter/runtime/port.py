@@ -15,11 +15,9 @@ class Signal(Protocol):
 
     def set(self) -> None:
         """Wake the waiter; from any thread, any number of times."""
-        ...
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set; False if ``timeout`` seconds pass before."""
-        ...
 
 
 def has_ended(scope: object) -> bool:
@@ -35,27 +33,21 @@ class Runtime(Protocol):
 
         Work of another scope may be stuck or dead without anybody noticing, so nobody waits for it.
         """
-        ...
 
     def check_running(self) -> None:
         """Raise RuntimeError where this runtime cannot wait for anything; called before any I/O."""
-        ...
 
     def new_signal(self) -> Signal:
         """Return a new signal for one waiter."""
-        ...
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
         """Return what runs ``work`` to its end although the caller is cancelled; the cancellation follows then.
 
         ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
         """
-        ...
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
-        ...
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run something that blocks for long, while everybody else goes on."""
-        ...

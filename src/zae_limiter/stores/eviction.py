@@ -37,19 +37,13 @@ class EvictionQueue:
     def note(self, name: str, full_ms: int, buckets: int) -> None:
         """Add a bucket, one of so many, that is new or that is full earlier than it was."""
         heappush(self._notes, (full_ms, name))
-        if len(self._notes) > 2 * buckets + MOST_LOOKS:
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Drop notes of buckets that are gone, and all but the earliest of each: most notes are such."""
-        earliest = {name: full_ms for full_ms, name in sorted(self._notes, reverse=True)}
-        self._notes = [(full_ms, name) for name, full_ms in earliest.items() if self._look(name) is not None]
-        heapify(self._notes)
+        if len(self._notes) > 2 * buckets + MOST_LOOKS:  # most are of buckets that are gone, or not the earliest
+            earliest = {name: full_ms for full_ms, name in sorted(self._notes, reverse=True)}
+            self._notes = [(full_ms, name) for name, full_ms in earliest.items() if self._look(name) is not None]
+            heapify(self._notes)
 
     def choose(self, count: int, kept: Container[object]) -> dict[str, tuple[int, Image]]:
-        """Take out the ``count`` buckets that are full first, each with that instant and what it is now.
-
-        Passes over those in ``kept``.
+        """Take out the ``count`` buckets outside of ``kept`` that are full first, with that instant and what they are.
 
         Returns fewer if it has looked at `MOST_LOOKS` before it knows: the next call goes on from there.
         """

@@ -34,7 +34,6 @@ from .unbooked import Unbooked
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
 
-
 CAPABILITIES = BackendCapabilities(
     name="memory",
     instant=True,
@@ -109,7 +108,7 @@ class MemoryStore:
 
     def has_records(self, pk: str) -> bool:
         """Return whether the partition of an entity holds anything; to be called with or without the lock."""
-        return self._table.has_partition(pk)
+        return pk in self._table.partitions
 
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Return a bucket that lives at ``now_ms``, from then on one of `images`; to be called under the lock."""
@@ -163,7 +162,10 @@ class MemoryStore:
                 self._insert(name, new)
         elif new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
             self._table.replace(name, new)
-            self._note_refill(name, old, new)
+            if is_bucket(name) and len(self._queue) < 2 * self.max_buckets:  # else there are notes enough
+                full_ms = full_at(new)
+                if full_ms < full_at(old):  # else what is noted is still a lower bound
+                    self._queue.note(name, full_ms, self._table.buckets)
         else:
             self._table.drop(name, old)
             if new is not None:
@@ -182,29 +184,16 @@ class MemoryStore:
                 self._windows = [entry for entry in set(self._windows) if entry[1] in self._table]
                 heapq.heapify(self._windows)
 
-    def _note_refill(self, name: Name, old: Image, new: Image) -> None:
-        """Note that a bucket is full earlier than before, unless there are too many such notes already."""
-        if isinstance(name, str) and is_bucket(name) and len(self._queue) < 2 * self.max_buckets:
-            full_ms = full_at(new)
-            if full_ms < full_at(old):
-                self._queue.note(name, full_ms, self._table.buckets)
-
     def _make_room(self, written: Set[Name] | tuple[Name, ...], now_ms: int) -> None:
-        """Forget what is too much.
-
-        What the commit has written stays: it has to be whole before anything goes.
-        """
+        """Forget what is too much, the fullest buckets first; what the commit has written stays, whole."""
         if self._table.buckets > self.max_buckets:
-            self._evict(self._table.buckets - self.max_buckets + self._spare, written, now_ms)
+            too_many = self._table.buckets - self.max_buckets + self._spare
+            for name, (full_ms, image) in self._queue.choose(too_many, written).items():
+                if full_ms > now_ms:
+                    self.evicted_unfull += 1
+                self._unbooked.add(name, image, self._table.drop(name, image))
         if self._table.windows + self._unbooked.windows > self.max_buckets:
             self._drop_usage(written)
-
-    def _evict(self, too_many: int, written: Set[Name] | tuple[Name, ...], now_ms: int) -> None:
-        """Forget buckets, the fullest first."""
-        for name, (full_ms, image) in self._queue.choose(too_many, written).items():
-            if full_ms > now_ms:
-                self.evicted_unfull += 1
-            self._unbooked.add(name, image, self._table.drop(name, image))
 
     def _book_usage(self, keys: Sequence[Key], now_ms: int) -> None:
         """Bring usage records up to date that somebody asks for."""

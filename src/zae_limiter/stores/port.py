@@ -26,28 +26,22 @@ class Store(Protocol):
     @property
     def capabilities(self) -> BackendCapabilities:
         """Return what the store can do and what it costs."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """Return the clock by which all its clients decide."""
-        ...
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
-        ...
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none. A key appears at most once."""
-        ...
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        ...
 
     async def close(self) -> None:
         """Free connections, files and threads; closing twice is fine."""
-        ...
 
 
 @runtime_checkable
@@ -56,7 +50,6 @@ class Replaceable(Protocol):
 
     def on_replaced(self, forget: Callable[[], None]) -> None:
         """Have the method ``forget`` called each time, as long as its object lives."""
-        ...
 
 
 class Images(Protocol):
@@ -64,7 +57,6 @@ class Images(Protocol):
 
     def get(self, pk: str, /) -> Image | None:
         """Return an image, or None where there is none."""
-        ...
 
     def __setitem__(self, pk: str, image: Image, /) -> None: ...
 
@@ -79,28 +71,22 @@ class UpdatesInPlace(Protocol):
     @property
     def lock(self) -> AbstractContextManager[Any]:
         """Return what to hold during all of this."""
-        ...
 
     def is_inside(self) -> bool:
         """Return whether the calling thread holds the lock: then it is in a finalizer or a signal handler."""
-        ...
 
     @property
     def images(self) -> Images:
         """Return the buckets that were used last. An image may be replaced by one that is in the same indexes."""
-        ...
 
     def has_records(self, pk: str) -> bool:
         """Return whether the partition of an entity holds anything; to be called with or without the lock."""
-        ...
 
     def find_bucket(self, key: Key, now_ms: int) -> Image | None:
         """Return the bucket if it lives at ``now_ms``, from then on one of `images`; else None."""
-        ...
 
     def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket that is not there, and that is full from ``full_ms`` on."""
-        ...
 
 
 @runtime_checkable
@@ -109,11 +95,9 @@ class Provisioned(Protocol):
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the table. A suitable one is left alone."""
-        ...
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""
-        ...
 
 
 @runtime_checkable
@@ -122,4 +106,3 @@ class Metered(Protocol):
 
     def stats(self) -> BackendStats:
         """Return the counters as of now."""
-        ...

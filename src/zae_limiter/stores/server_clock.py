@@ -23,6 +23,8 @@ SKEW_MS = 1000
 
 _MS_PER_DRIFT = 5_000
 """Every 5 s the interval widens by 1 ms on each side: 200 ppm."""
+_NARROW_MS = 100
+"""From here on an interval says more about the offset than about the second in which the answers came."""
 
 
 class HostClock:
@@ -36,10 +38,6 @@ class HostClock:
     def now_ms(self) -> int:
         """Return the present instant."""
         return (self.start_ns + time.monotonic_ns()) // 1_000_000
-
-
-_NARROW_MS = 100
-"""From here on an interval says more about the offset than about the second in which the answers came."""
 
 
 class Interval(NamedTuple):
@@ -102,15 +100,9 @@ class ServerClock:
         self._offset_ms = _estimate(self.interval)
         if abs(self._offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
-            tell(
-                CLOCK_SKEWED,
-                "The clock of this host is %+.1f s off %s's; decisions follow %s's.",
-                self.skew_ms / 1000,
-                self._service,
-                self._service,
-                zae_backend=self._backend,
-                zae_skew_ms=self.skew_ms,
-            )
+            skew_ms, whose = self.skew_ms, f"{self._service}'s"
+            message = "The clock of this host is %+.1f s off %s; decisions follow %s."
+            tell(CLOCK_SKEWED, message, skew_ms / 1000, whose, whose, zae_backend=self._backend, zae_skew_ms=skew_ms)
 
 
 def _estimate(interval: Interval) -> int:

@@ -22,7 +22,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.errors import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
+from ..core.errors import CorruptRecordError, IncompatibleSchemaError, RateLimiterUnavailable
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
@@ -51,7 +51,6 @@ _LAYOUT = 1
 _SWEEP_EVERY_MS = 10_000
 _SWEEP_ROWS = 256
 
-_DAMAGED = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
 _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database; choose another path",
     sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup or move it away",
@@ -140,9 +139,8 @@ class SqliteStore:
         with self._connect(timeout) as db:
             found = db.execute(sql, values).fetchall()
         page = found[: query.limit]
-        more = len(found) > len(page)
         items = tuple((Key(pk, sk), _parse(Key(pk, sk), attrs)) for _, pk, sk, attrs in page)
-        return Page(items, cursor_of(page[-1][0], items[-1][0]) if more else None)
+        return Page(items, cursor_of(page[-1][0], items[-1][0]) if len(found) > len(page) else None)
 
     def _close(self) -> None:
         with self._lock:
@@ -173,7 +171,11 @@ class SqliteStore:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise self._translate(error) from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
+            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise CorruptRecordError(message) from error
+            raise RateLimiterUnavailable(message, error) from error
         finally:
             self._lock.release()
 
@@ -229,7 +231,14 @@ class SqliteStore:
         return db
 
     def _create_schema(self, db: sqlite3.Connection, deadline: float) -> None:
-        _switch_to_wal(db, deadline)
+        while True:  # SQLite does not wait itself if another process is switching the journal too
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
         schema = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
         self._limit_waiting(db, deadline)
         db.execute("BEGIN IMMEDIATE")
@@ -248,11 +257,6 @@ class SqliteStore:
             "DELETE FROM items WHERE (pk, sk) IN (SELECT pk, sk FROM items WHERE ttl <= ? LIMIT ?)",
             (now_ms // 1000, _SWEEP_ROWS),
         )
-
-    def _translate(self, error: sqlite3.Error) -> InfrastructureError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
-        return CorruptRecordError(message) if code in _DAMAGED else RateLimiterUnavailable(message, error)
 
 
 class AsyncSqliteStore(SqliteStore):
@@ -288,18 +292,6 @@ class AsyncSqliteStore(SqliteStore):
             self._pid = os.getpid()
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="zae-limiter-sqlite")
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-def _switch_to_wal(db: sqlite3.Connection, deadline: float) -> None:
-    """Switch the journal to WAL. SQLite does not wait itself if another process is doing the same."""
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
 
 
 def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:

@@ -8,7 +8,7 @@ query looks at all records.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from ..records.algebra import Image, Key
 from ..records.keys import STATE, USAGE_PREFIX, bucket_indexes, owner_of_bucket, owner_of_entity, parse_bucket_pk
@@ -45,14 +45,14 @@ def key_of(name: Name) -> Key:
     return Key(pk, sk or STATE)
 
 
-def is_bucket(name: Name) -> bool:
+def is_bucket(name: Name) -> TypeGuard[str]:
     """Return whether it is the name of a bucket."""
     return isinstance(name, str) and _SEPARATOR not in name
 
 
 def with_indexes(name: Name, image: Image) -> Image:
     """Return a record with its index attributes: a bucket that was made in place has none, they follow from its key."""
-    if "GSI4PK" in image or not isinstance(name, str) or _SEPARATOR in name:
+    if "GSI4PK" in image or not is_bucket(name):
         return image
     try:
         return image | bucket_indexes(parse_bucket_pk(name))
@@ -71,7 +71,8 @@ class Table:
         """How many usage records there are."""
         self._packed: dict[str, bytes] = {}
         self.packer = Packer()
-        self._partitions = Groups()
+        self.partitions = Groups()
+        """The records of each partition key, but for buckets."""
         self._owners = Groups()
         """The buckets of each entity."""
         self._indexes = {attribute: Groups() for attribute in KEPT_INDEXES}
@@ -118,7 +119,7 @@ class Table:
         """Add a record that is not there."""
         if not isinstance(name, str):
             self.images[name] = image
-            self._partitions.add(name.pk, name)
+            self.partitions.add(name.pk, name)
         elif _SEPARATOR not in name:
             self.images[name] = image
             self.buckets += 1
@@ -127,7 +128,7 @@ class Table:
         else:
             self._pack(name, image)
             self.windows += 1
-            self._partitions.add(key_of(name).pk, name)
+            self.partitions.add(key_of(name).pk, name)
         for attribute, groups in self._indexes.items():
             if attribute in image:
                 groups.add(image[attribute], name)
@@ -142,21 +143,17 @@ class Table:
             self._owners.discard(owner_of_bucket(name), name)
         else:
             self.windows -= isinstance(name, str)
-            self._partitions.discard(key_of(name).pk, name)
+            self.partitions.discard(key_of(name).pk, name)
         for attribute, groups in self._indexes.items():
             if attribute in image:
                 groups.discard(image[attribute], name)
         return packed
 
-    def has_partition(self, pk: str) -> bool:
-        """Return whether there is any record but a bucket under a partition key."""
-        return pk in self._partitions
-
     def find(self, query: Query) -> list[Name]:
         """Return the records of the partition that a query is about, in no order."""
         if query.gsi is None:
             bucket: list[Name] = [query.pk] if query.pk in self else []
-            return bucket + self._partitions.get(query.pk)
+            return bucket + self.partitions.get(query.pk)
         attribute = f"{query.gsi}PK"
         groups = self._indexes.get(attribute)
         if groups is None:
@@ -193,10 +190,6 @@ class Groups:
 
     def __init__(self) -> None:
         self._members: dict[str, Name | set[Name]] = {}
-
-    def __len__(self) -> int:
-        """Return how many groups there are."""
-        return len(self._members)
 
     def __contains__(self, group: str) -> bool:
         """Return whether a group has members."""

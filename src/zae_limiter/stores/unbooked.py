@@ -18,11 +18,8 @@ from ..records.usage import WINDOWS, window_of
 from .table import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..records.algebra import Image, Write
     from .packing import Packer
-
 
 State: TypeAlias = tuple[str, bytes]
 """The name of a bucket, and what it was at last, packed."""
@@ -38,10 +35,6 @@ class Unbooked:
         """A list only where an entity has several: the garbage collector looks at lists, but not at such tuples."""
         self.windows = 0
         """How many usage records it makes, at most."""
-
-    def __len__(self) -> int:
-        """Return how many buckets are kept."""
-        return self.windows // len(WINDOWS)
 
     def add(self, name: str, image: Image, packed: bytes | None) -> None:
         """Keep the last state of a bucket, if there is usage in it that the usage records do not have.
@@ -76,16 +69,16 @@ class Unbooked:
         """Return the writes that take in what an entity has used, and forget it here."""
         states = _listed(self._states.pop(owner_of_entity(entity), []))
         self.windows -= len(states) * len(WINDOWS)
-        return [write for name, packed in states for write in self._accruals(name, packed)]
+        writes: list[Write] = []
+        for name, packed in states:
+            image = self._packer.unpack(packed)
+            if _is_open(name, image):
+                writes += ledger.book(key_of(name), image, self._usage_days).accruals
+        return writes
 
     def entities(self) -> list[str]:
         """Return whose usage is kept here."""
         return list(self._states)
-
-    def _accruals(self, name: str, packed: bytes) -> Iterator[Write]:
-        image = self._packer.unpack(packed)
-        if _is_open(name, image):
-            yield from ledger.book(key_of(name), image, self._usage_days).accruals
 
 
 def _listed(held: State | list[State]) -> list[State]:

@@ -65,21 +65,15 @@ def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> di
             shown = mask_url(url)
             reason = f"has the unknown option {mask_part(option, shown)}; known: {', '.join(known)}"
             raise ValidationError("url", shown.partition("?")[0], reason)
-        options[option] = _option(url, option, text, known[option])
-    return options
-
-
-def _option(url: str, option: str, text: str, kind: type) -> Any:
-    if kind is str:
-        if not text:
+        kind = known[option]
+        try:
+            value = options[option] = kind(text)
+        except ValueError:
+            raise url_error(url, f"option {option} must be a number, not {text!r}") from None
+        if kind is str and not value:
             raise url_error(url, f"option {option} is empty")
-        return text
-    try:
-        value = kind(text)
-    except ValueError:
-        raise url_error(url, f"option {option} must be a number, not {text!r}") from None
-    if kind is Days and not 0 <= value <= _MOST_DAYS:
-        raise url_error(url, f"option {option} must be between 0 (none) and {_MOST_DAYS} days")
-    if kind is not Days and not 0 < value <= 1e9:
-        raise url_error(url, f"option {option} must be above 0 and finite")
-    return value
+        if kind is Days and not 0 <= value <= _MOST_DAYS:
+            raise url_error(url, f"option {option} must be between 0 (none) and {_MOST_DAYS} days")
+        if kind in (int, float) and not 0 < value <= 1e9:
+            raise url_error(url, f"option {option} must be above 0 and finite")
+    return options

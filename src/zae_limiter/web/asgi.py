@@ -7,7 +7,7 @@ inside of the app, or when the rule refunds the status; an exception that nobody
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,8 +23,6 @@ from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
 from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..core.limit import Limit
     from ..limiter.lease import Lease
     from .profiles import Line
@@ -98,16 +96,27 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await leases.settle()
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
-        if kind == "websocket":
-            await self._serve_websocket(scope, receive, send)
-        elif kind == "lifespan":
+        """Serve what is not http; a refusal that the app does not catch closes a websocket."""
+        if scope["type"] == "lifespan":
             try:
                 await self.app(scope, self._check_startup(scope, receive, send), send)
             finally:
                 await self._close_store()
-        else:
+            return
+        if scope["type"] != "websocket":
             await self.app(scope, receive, send)
+            return
+        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
+        handshake = Handshake(self, leases, receive, send)
+        try:
+            await self.app(scope, handshake.receive, handshake.send)
+        except Exception as error:
+            await leases.settle_error(error, untouched=handshake.untouched)
+            if handshake.gone or not isinstance(error, REFUSALS):
+                raise
+            await handshake.refuse(self.answer(error), scope)
+        finally:
+            await leases.settle()
 
     def _check_startup(self, scope: Scope, receive: Receive, send: Send) -> Receive:
         """Return the channel of a lifespan, watched: an app whose routes have rules in conflict does not start.
@@ -129,20 +138,6 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             return message
 
         return receive_checked
-
-    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass through; a refusal that the app does not catch closes it."""
-        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
-        handshake = Handshake(self, leases, receive, send)
-        try:
-            await self.app(scope, handshake.receive, handshake.send)
-        except Exception as error:
-            await leases.settle_error(error, untouched=handshake.untouched)
-            if handshake.gone or not isinstance(error, REFUSALS):
-                raise
-            await handshake.refuse(self.answer(error), scope)
-        finally:
-            await leases.settle()
 
 
 class Exchange:

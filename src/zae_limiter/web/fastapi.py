@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
@@ -25,15 +26,12 @@ from starlette.requests import HTTPConnection
 from ..limiter.lease import Lease
 from .asgi import ROUTE_RULES
 from .middleware import Middleware
-from .request import AsgiRequest
+from .request import AsgiRequest, Request
 from .request_leases import find_leases, finish, lease_of
 from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-
     from ..core.limit import Limit
-    from .request import Request
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"

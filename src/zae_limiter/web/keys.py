@@ -76,9 +76,8 @@ class Identity:
     @classmethod
     def ip(cls, address: Address | str | None, ipv6_prefix: int = 64) -> Identity:
         """Return a client by its address, IPv6 by network of ``ipv6_prefix`` bits; all without one are the same."""
-        return _identify_address(
-            None if isinstance(address, str) and len(address) > LONGEST_ADDRESS else address, ipv6_prefix
-        )
+        too_long = isinstance(address, str) and len(address) > LONGEST_ADDRESS
+        return _identify_address(None if too_long else address, ipv6_prefix)
 
     @classmethod
     def api_key(cls, key: str) -> Identity:

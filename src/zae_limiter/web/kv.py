@@ -9,28 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
-from ..kv.enforce import check_expiry, warn_unavailable
+from ..kv.enforce import RateLimitResult, check_expiry, warn_unavailable
 from ..kv.repositories import TTL_SECONDS, check_ttl
-from . import answers
+from . import answers, asgi, wsgi
 from .asgi import add_lines, send_answer
 from .fields import Fields, omit_present
 from .profiles import LimitView
 from .proxies import Proxies
-from .request import AsgiRequest, WsgiRequest
+from .request import AsgiRequest, Request, WsgiRequest
 from .wsgi import start_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..kv import RateLimitResult
-    from . import asgi, wsgi
-    from .answers import Answer
-    from .request import Request
 
 AppT = TypeVar("AppT")
 EnforceT = TypeVar("EnforceT", EnforceRateLimit, SyncEnforceRateLimit)
@@ -91,11 +83,18 @@ class KVMiddleware(Generic[AppT, EnforceT]):
 
     def _lines(self, enforce: EnforceT, result: RateLimitResult) -> list[tuple[str, str]]:
         """Return the header lines for a client whose request was granted."""
-        return [] if result.degraded else self._fields.lines(*_make_views(enforce, result))
+        return [] if result.degraded else self._fields.lines(*self._view(enforce, result))
 
-    def _answer(self, enforce: EnforceT, result: RateLimitResult) -> Answer:
+    def _answer(self, enforce: EnforceT, result: RateLimitResult) -> answers.Answer:
         """Return the answer to a refused client."""
-        return answers.quota_exceeded(*_make_views(enforce, result), self._fields, result.retry_after_ms)
+        return answers.quota_exceeded(*self._view(enforce, result), self._fields, result.retry_after_ms)
+
+    def _view(self, enforce: EnforceT, result: RateLimitResult) -> tuple[list[LimitView], int]:
+        """Return what a client is told of its limit, and the present instant."""
+        limit, now_ms = enforce.policy.to_limit(), enforce.clock.now_ms()
+        retry_in_ms = None if result.allowed else result.retry_after_ms
+        view = LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
+        return [view], now_ms
 
 
 class AsgiKVMiddleware(KVMiddleware["asgi.App", EnforceRateLimit]):
@@ -180,13 +179,3 @@ def create_rate_limit_middleware(
     comes_with_requests = isinstance(kv, str) or (callable(kv) and not hasattr(kv, "put"))
     enforce = open_for if comes_with_requests else open_use_case(kv)
     return lambda app: AsgiKVMiddleware(app, enforce, client_header=client_header, headers=headers)
-
-
-def _make_views(
-    enforce: EnforceRateLimit | SyncEnforceRateLimit, result: RateLimitResult
-) -> tuple[list[LimitView], int]:
-    """Return what a client is told of its limit, and the present instant."""
-    limit, now_ms = enforce.policy.to_limit(), enforce.clock.now_ms()
-    retry_in_ms = None if result.allowed else result.retry_after_ms
-    view = LimitView(limit.name, limit, result.tokens_remaining, result.reset_time_ms - now_ms, retry_in_ms)
-    return [view], now_ms

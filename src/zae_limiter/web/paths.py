@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from ..core.errors import ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
 
 LONGEST = 8_192
 """The longest path, in characters, that is compared with templates; HTTP asks servers for about as much."""
@@ -46,11 +43,6 @@ class Prefix(NamedTuple):
     text: str
     anywhere: bool = False
     sure: bool = True
-
-    def is_in(self, path: str) -> bool:
-        """Return whether it stands in ``path`` where an app may take it off."""
-        text = self.text.rstrip("/")
-        return text in path if self.anywhere else path.startswith(text)
 
     def cut(self, path: str) -> Iterator[str]:
         """Yield what is left of ``path`` without the prefix, with and without its own slash at the end."""
@@ -84,7 +76,7 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     ``prefixes``: what the app may take off, the server's prefix first. ``more``: further texts that it may route by.
     """
     plain = not more and is_plain(path)
-    standing = [prefix for prefix in prefixes if prefix.is_in(path)]
+    standing = [prefix for prefix in prefixes if any(prefix.cut(path))]
     if plain and not standing:
         return Paths(path)
     rest = standing[0].cut_plainly(path) if standing else None
@@ -144,15 +136,10 @@ class Prefixes:
         self._mounted: Sequence[tuple[str, Any]] | None = None
         """The FastAPI apps below mounts; None until the first request, as mounts may be added until then."""
         self._given = tuple(Prefix(text, anywhere=True) for text in _check_prefixes(given))
-        self._fastapi: Any = None
-        self._litestar: Any = None
-        self._is_quart = False
-        for each in _unwrap_app(app):
-            if _is_of("fastapi", each) and hasattr(each, "root_path"):
-                self._fastapi = self._fastapi or each
-            if _is_of("litestar", each) and hasattr(each, "routes"):
-                self._litestar = self._litestar or each
-            self._is_quart = self._is_quart or _is_of("quart", each)
+        apps = list(_unwrap_app(app))
+        self._fastapi: Any = next((each for each in apps if _is_of("fastapi", each, "root_path")), None)
+        self._litestar: Any = next((each for each in apps if _is_of("litestar", each, "routes")), None)
+        self._is_quart = any(_is_of("quart", each) for each in apps)
 
     def read_environ(self, path: str) -> Paths:
         """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
@@ -229,8 +216,10 @@ def _unwrap_app(app: object) -> Iterator[object]:
         app = getattr(app, "app", None)
 
 
-def _is_of(framework: str, app: object) -> bool:
-    return any(kind.__module__.partition(".")[0] == framework for kind in type(app).__mro__)
+def _is_of(framework: str, app: object, attribute: str | None = None) -> bool:
+    """Return whether an app is of a framework, and has the attribute."""
+    found = any(kind.__module__.partition(".")[0] == framework for kind in type(app).__mro__)
+    return found and (attribute is None or hasattr(app, attribute))
 
 
 def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
@@ -246,7 +235,7 @@ def _find_mounted(app: object, mount: str = "", around: frozenset[int] = frozens
             continue
         at = f"{mount}{getattr(route, 'path', '')}".rstrip("/")
         for below in _unwrap_app(getattr(route, "app", None)):
-            if _is_of("fastapi", below) and hasattr(below, "root_path"):
+            if _is_of("fastapi", below, "root_path"):
                 yield at, below
             yield from _find_mounted(below, at, around | {id(app)})
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import MutableMapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..core.addresses import parse
-from .paths import Prefixes
+from ..core.addresses import Address, parse
+from .paths import Paths, Prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
-    from ..core.addresses import Address
-    from .paths import Paths
     from .proxies import Proxies
 
 _UNKNOWN = "?"

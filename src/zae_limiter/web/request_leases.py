@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..core.errors import (
@@ -17,8 +18,6 @@ from .keys import SeveralKeysError
 from .paths import PathTooLong
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
-
     from .request import Request
     from .rules import AnyLease, BoundRule
 

@@ -7,7 +7,7 @@ chunks; or the server's ``close()`` where it was not read to its end.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -19,8 +19,6 @@ from .request import WsgiRequest
 from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from ..core.limit import Limit
     from ..limiter.lease import SyncLease
     from ..sync.facade import SyncRateLimiter

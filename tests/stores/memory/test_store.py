@@ -98,8 +98,10 @@ def test_neither_records_nor_indexes_grow_without_bound() -> None:
         here.take(f"key-{number}", 1)
         assert len(here.store) <= others + 10 + 10, "buckets, and what those that went had used"
     assert here.store.dropped_usage > 0
-    for groups in (here.store._table._partitions, *here.store._table._indexes.values()):
-        assert len(groups) == len({group for group in groups._members if groups.get(group)}), "an empty group stays"
+    for groups in (here.store._table.partitions, *here.store._table._indexes.values()):
+        assert len(groups._members) == len({group for group in groups._members if groups.get(group)}), (
+            "an empty group stays"
+        )
         assert sum(len(groups.get(group)) for group in groups._members) <= len(here.store)
     assert len(here.store._queue) <= 2 * 10 + MOST_LOOKS
 
@@ -192,7 +194,7 @@ def test_threads_on_one_store_keep_records_and_indexes_whole() -> None:
     for attribute, groups in table._indexes.items():
         indexed = {name for group in groups._members for name in groups.get(group)}
         assert indexed == {name for name in table.names() if attribute in (table.get(name) or {})}
-    partitioned = {name for group in table._partitions._members for name in table._partitions.get(group)}
+    partitioned = {name for group in table.partitions._members for name in table.partitions.get(group)}
     assert partitioned == {name for name in table.names() if not is_bucket(name)}
     assert table.buckets == len(here.held()) <= 40
     kept = {f"{worker}-{number}" for worker in range(workers) for number in range(rounds) if number % 3}

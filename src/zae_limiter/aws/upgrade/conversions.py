@@ -20,7 +20,7 @@ from ...core.limit import Limit
 from ...core.values import OnUnavailable
 from ...records import audit, config, entity, keys, usage, version
 from ...records.algebra import TTL, Key, Write
-from ...records.namespace import ACTIVE, SCHEMA_VERSION
+from ...records.namespace import ACTIVE
 from .buckets import read_rule
 from .moves import NESTED, Move, delete_if_unchanged, plan_move, whole_number
 
@@ -177,7 +177,7 @@ def convert_resources(ns: str | None, old: Old, now_ms: int) -> Move | None:
 def convert_schema(old: Old, now_ms: int) -> Move | None:
     """Return the move of a namespace's version record to the present version, or None."""
     stated = old.fields.get("schema_version")
-    if isinstance(stated, str) and version.major(stated) >= version.major(SCHEMA_VERSION):
+    if isinstance(stated, str) and version.major(stated) >= version.major(version.SCHEMA_VERSION):
         return None
     kept = {name: value for name, value in old.image.items() if name.startswith("GSI")}
-    return plan_move("version", (old,), old.key, {**kept, "schema_version": SCHEMA_VERSION}, now_ms)
+    return plan_move("version", (old,), old.key, {**kept, "schema_version": version.SCHEMA_VERSION}, now_ms)

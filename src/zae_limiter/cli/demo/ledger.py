@@ -1,7 +1,7 @@
 """The log of grants and returns, per entity and limit, and its check, without any code of the limiter.
 
 The law: in **every** window that ends with a grant, what was charged, less what was given back, is at most ``capacity +
-rate x length``. A window starts at any entry; windows that start or end elsewhere are no harder to satisfy. What a call
+rate x length``. A window starts with a grant; windows that start or end elsewhere are no harder to satisfy. What a call
 used beyond its estimate could not be refused, so no window ends with it; from then on it counts as if it had been
 charged with its grant, and later grants must have room beside it: that is what debt means.
 
@@ -97,71 +97,43 @@ class Ledger:
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Start:
-    """A possible start of a window. ``height`` is what had been charged by then, less what had been refilled.
+    """A grant as the start of a window: its instant, and what had been charged before it.
 
-    Numbers are multiplied by the period, so that they are whole. The window with the largest excess starts where the
-    height is lowest.
+    Its height is that, less what had been refilled by then, times the period, so that it is whole. The window with the
+    largest excess starts where the height is lowest.
     """
 
     at_ms: int
     charged: int
-    height: int = 0
-    lowest: _Start = field(init=False)
-
-
-class _Oracle:
-    """Reads the log of one limit, entry by entry."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._capacity = limit.capacity
-        self._amount = limit.refill_amount
-        self._period = limit.refill_period_seconds * 1000
-        self._charged = 0
-        self._starts: list[_Start] = []
-        self._granted_at: dict[int, int] = {}
-        self._beyond: int | None = None
-        self.tightest: Finding | None = None
-
-    def read(self, entry: Entry) -> None:
-        """Take one more entry into account."""
-        here = len(self._starts)
-        granted_at = self._granted_at.setdefault(entry.call, here)
-        self._starts.append(_Start(entry.before_ms, self._charged))
-        self._charged += entry.tokens
-        if granted_at < here and entry.tokens > 0:
-            for start in self._starts[granted_at + 1 :]:
-                start.charged += entry.tokens
-            self._survey(granted_at + 1)
-            return
-        self._survey(here)
-        if granted_at == here:
-            self._end_window(entry.after_ms)
-
-    def _survey(self, first: int) -> None:
-        """Find the lowest start again, from ``first`` on."""
-        before = self._starts[first - 1].lowest if first else None
-        for start in self._starts[first:]:
-            start.height = start.charged * self._period - self._amount * start.at_ms
-            start.lowest = start if before is None or start.height <= before.height else before
-            before = start.lowest
-
-    def _end_window(self, at_ms: int) -> None:
-        start = self._starts[-1].lowest
-        height = self._charged * self._period - self._amount * at_ms
-        beyond = height - start.height - self._capacity * self._period
-        if self._beyond is None or beyond > self._beyond:
-            self._beyond = beyond
-            length_ms = at_ms - start.at_ms
-            allowed = self._capacity + self._amount * length_ms / self._period
-            passed = beyond * 1000 > self._period
-            self.tightest = Finding(self._charged - start.charged, allowed, length_ms, passed)
+    lowest: tuple[int, int, int] = (0, 0, 0)
+    """The lowest start until here: its height, its instant, and what had been charged before it."""
 
 
 def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
     """Return the tightest window, or None if nothing was granted."""
-    oracle = _Oracle(limit)
+    amount, period = limit.refill_amount, limit.refill_period_seconds * 1000
+    starts: list[_Start] = []
+    granted_at: dict[int, int] = {}
+    charged, most, tightest = 0, 0, None
     for entry in log:
-        oracle.read(entry)
-    return oracle.tightest
+        place = granted_at.setdefault(entry.call, len(starts))
+        is_grant = place == len(starts)
+        if is_grant:
+            starts.append(_Start(entry.before_ms, charged))
+        charged += entry.tokens
+        first, more = (place, 0) if is_grant else (place + 1, max(0, entry.tokens))
+        before = starts[first - 1].lowest if first else None
+        for start in starts[first:]:  # what was used beyond an estimate counts as if it had been charged with its grant
+            start.charged += more
+            here = (start.charged * period - amount * start.at_ms, start.at_ms, start.charged)
+            start.lowest = before = here if before is None or here[0] <= before[0] else before
+        if is_grant:
+            height, at_ms, charged_before = starts[-1].lowest
+            excess = charged * period - amount * entry.after_ms - height - limit.capacity * period
+            if tightest is None or excess > most:
+                most, length_ms = excess, entry.after_ms - at_ms
+                allowed = limit.capacity + amount * length_ms / period
+                tightest = Finding(charged - charged_before, allowed, length_ms, passed=excess * 1000 > period)
+    return tightest
