@@ -164,7 +164,7 @@ async def test_a_request_of_a_priority_leaves_its_floor_to_others(harness: Harne
     limiter = harness.limiter()
     await limiter.set_system_defaults([RATE])
     assert await granted(limiter, {"rpm": 30}, priority="batch")
-    with pytest.raises(RateLimitExceeded, match="30 kept for others; retry in 0.5 s") as refused:
+    with pytest.raises(RateLimitExceeded, match=r"30 kept for others; retry in 0\.5 s") as refused:
         await take(limiter, {"rpm": 1}, priority="batch")
     assert refused.value.statuses[0].floor == 30
     assert await granted(limiter, {"rpm": 10})

@@ -163,6 +163,27 @@ def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit],
     shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
 
 
+def _add_switch(verb: str, does: str) -> None:
+    """Add the command that sets the switch of an entity."""
+
+    @entity.command(verb, help=f"{does}\n\nExample:\n  zae-limiter entity {verb} key-1 -r gpt-4")
+    @click.argument("entity_id")
+    @click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
+    @principal_option
+    def switch(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
+        repository = shell.repository()
+        getattr(repository, f"{verb}_entity")(entity_id, resource, principal)
+        access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
+        where = "" if resource is None else f" on {resource}"
+        data = {"entity_id": entity_id, "resource": resource, "access": access}
+        shell.show(data, f"{entity_id} is {access}{where}.")
+
+
+_add_switch("disable", "Refuse every request of an entity, and of those below that charge it.")
+_add_switch("enable", "Let limits decide for an entity, also on a disabled resource.")
+_add_switch("bypass", "Admit every request of an entity; what it uses is counted.")
+
+
 @entity.command("get-limits")
 @click.argument("entity_id")
 @resource_option
