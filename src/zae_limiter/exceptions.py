@@ -28,3 +28,4 @@ from .core.errors import (
     VersionMismatchError as VersionMismatchError,
     ZAELimiterError as ZAELimiterError,
 )
+from .manifest.problems import ManifestError as ManifestError, PlanOutdatedError as PlanOutdatedError

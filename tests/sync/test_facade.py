@@ -22,6 +22,7 @@ from zae_limiter import (
     SyncRepository,
     SyncRepositoryBuilder,
 )
+from zae_limiter.manifest.states import Manifest
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock
 
@@ -146,6 +147,9 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "delete_namespace": lambda it: it.delete_namespace("red", "me"),
     "recover_namespace": lambda it: it.recover_namespace(it.delete_namespace("red").id, "me"),
     "survey_buckets": lambda it: it.survey_buckets("gpt-4", 10),
+    "plan_limits": lambda it: it.plan_limits(Manifest(), prune=True, file="limits.yaml"),
+    "apply_plan": lambda it: it.apply_plan(it.plan_limits(Manifest(), prune=True), "me", lambda change: None),
+    "export_limits": lambda it: it.export_limits(),
     "purge_namespace": lambda it: it.purge_namespace(it.delete_namespace("red").id, "me", lambda count: None),
 }
 OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {

@@ -23,9 +23,11 @@
     │   ├── VersionMismatchError
     │   └── IncompatibleSchemaError
     ├── RateLimiterClosedError           used after close()
-    └── ValidationError                  bad input: field, value, reason
-        ├── InvalidIdentifierError
-        └── InvalidNameError
+    ├── ValidationError                  bad input: field, value, reason
+    │   ├── InvalidIdentifierError
+    │   └── InvalidNameError
+    ├── ManifestError                    a limits file with mistakes: all of them
+    └── PlanOutdatedError                others have changed what a plan is about
 
 A refusal is never a failure and a failure never a refusal: ``except RateLimitExceeded`` catches
 only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows".

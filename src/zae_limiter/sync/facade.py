@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
+    from ..manifest.states import Change, Manifest, Plan, Stored
     from ..observer import Observer
     from ..stores.port import Store
 
@@ -198,6 +199,29 @@ class SyncRepository(SyncOperations):
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
         return run(self._inner.survey_buckets(resource, max_records))
+
+    def plan_limits(self, manifest: Manifest, *, prune: bool = False, file: str = "limits") -> Plan:
+        """Return the changes that make the store say what a limits file states; nothing is changed.
+
+        With ``prune`` limits of resources and entities that the file does not state are removed. ``file`` is its name.
+        Raise `ManifestError` for parents that do not exist.
+        """
+        return run(self._inner.plan_limits(manifest, prune=prune, file=file))
+
+    def apply_plan(
+        self, plan: Plan, principal: str | None = None, on_change: Callable[[Change], None] | None = None
+    ) -> int:
+        """Make the changes of a plan and return how many were made; those that others have made already are left out.
+
+        Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
+        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log;
+        ``on_change`` is called after each change.
+        """
+        return run(self._inner.apply_plan(plan, principal, on_change))
+
+    def export_limits(self) -> Stored:
+        """Return all entities, limits and switches of the namespace."""
+        return run(self._inner.export_limits())
 
     def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
