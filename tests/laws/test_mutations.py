@@ -148,7 +148,7 @@ MUTATIONS = [
     Mutation("core.calendar._find_start", "calendar.at_minutes // 60", "1", WINDOW),
     Mutation("core.bucket.produced", "rule.calendar.index(instant_ms)", "instant_ms // 86_400_000", WINDOW),
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
-    Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR),
+    Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),
     Mutation("core.draw.draw_all", "need + least", "need", FLOOR, "memory"),
     Mutation("core.decide.describe_limit", "need + least > limit", "need > limit", FLOOR),
     Mutation("core.limit.Limit.floor", "name == priority", "True", FLOOR),
