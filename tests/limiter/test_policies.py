@@ -22,6 +22,11 @@ from zae_limiter import (
     SyncRateLimiter,
     ValidationError,
 )
+from zae_limiter.bucket import calculate_available, try_consume
+from zae_limiter.records import bucket, charging, keys
+from zae_limiter.records.algebra import applied
+from zae_limiter.records.level import Level, slots_for
+from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -269,6 +274,36 @@ async def test_a_rate_that_becomes_a_quota_and_back_keeps_its_tokens(harness: Ha
     assert not await granted(limiter, {"t": 11})
     harness.clock.advance(36)
     assert await granted(limiter, {"t": 11})
+
+
+async def test_the_stored_bucket_of_a_quota_says_which_windows_it_has(harness: Harness) -> None:
+    set_clock(harness, "2026-06-01T12:00")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([QUOTA])
+    assert await granted(limiter, {"tpd": 900})
+    (state,) = await limiter.get_buckets("key")
+    now_ms = harness.clock.now_ms()
+    assert (state.calendar, state.capacity_milli) == ("day@Europe/Berlin", 1_000_000)
+    assert calculate_available(state, now_ms) == 100
+    assert calculate_available(state, now_ms + 12 * 3_600_000) == 1_000
+    assert try_consume(state, 101, now_ms).retry_after_seconds == 12 * 3_600
+
+
+def test_the_shards_of_a_quota_sell_it_together() -> None:
+    """As on a store that splits busy buckets: both halves are told the calendar, and are full again at midnight."""
+    limits = (QUOTA,)
+    key = keys.bucket("ns", "key", "gpt-4")
+    level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), "system", 1, partition_writes=1000)
+    noon = round(datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp() * 1000)
+    image = applied(None, charging.create(level, {"tpd": 300_001}, noon))
+    assert image is not None
+    old, new = (applied(before, write) for before, write in zip((image, None), split(level, image, noon), strict=True))
+    assert old is not None
+    assert new is not None
+    shards = [(level.at(0, 2), old), (level.at(1, 2), new)]
+    for hours, held in ((0, 699_999), (11, 699_999), (12, 1_000_000)):
+        (balances,) = bucket.reading(shards, noon + hours * 3_600_000).balances.values()
+        assert sum(shard.level(noon + hours * 3_600_000) for shard in balances) == held
 
 
 @pytest.mark.parametrize(
