@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.bucket import MILLI
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.limiter.dividing import divide
@@ -36,7 +37,17 @@ class UpkeepResult(NamedTuple):
 
 
 async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
-    """Maintain one record of a bucket, given its changes. Most need nothing."""
+    """Maintain one record of a bucket, given its changes. Most need nothing.
+
+    One with a quota of a time zone that is not known here is left to its clients.
+    """
+    try:
+        return await _maintain(store, changes)
+    except ValidationError:
+        return UpkeepResult()
+
+
+async def _maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
     key, image, first = changes[-1].key, changes[-1].new, changes[0].old or changes[0].new
     if image is None or first is None:
         return UpkeepResult()

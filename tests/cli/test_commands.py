@@ -100,6 +100,9 @@ def test_limits_of_every_kind(terminal: Terminal) -> None:
         Limit.quota("tpd", 1_000, tz="Europe/Berlin", at="06:00", rollover=200),
         Limit.per_minute("tpm", 100, burst=200, floors={"batch": 0.3, "free": 0.5}),
     ]
+    terminal.text("acquire", "key", "gpt-4", "-c", "tpd:200")
+    shown = words(terminal.text("entity", "buckets", "key"))
+    assert any("tpd" in row and "1,000/day@Europe/Berlin,at=06:00" in row for row in shown)
     listed = terminal.text("entity", "list", "-r", "gpt-4")
     assert "rpm 60/min (soft)" in listed
     assert "tpd 1,000/day@Europe/Berlin,at=06:00 (rollover 200)" in listed

@@ -24,16 +24,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.laws.test_laws import START_MS, costs, limits, several_limits, steps
+from tests.laws.test_laws import DAY_MS, START_MS, costs, limits, several_limits, steps
 from tests.support.backends import BACKENDS, Backend
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances
+from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances, made
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
 PLAIN: dict[str, Any] = {}
 LOOKING: dict[str, Any] = {"speculative_writes": False, "refusal_ttl": 0}
+MOST_MADE = 2**51
+"""A bucket of which a limit has made more millitokens than this is moved to a new anchor by the next grant."""
+LAST_MS = 2**47 - DAY_MS
+"""In the year 6429: usage is not written down by calendar for ever."""
 
 
 class Taken(NamedTuple):
@@ -64,6 +68,7 @@ class Machine(RuleBasedStateMachine):
         self.keeper = keeper
         self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
         self.pots: dict[str, ExactBucket] = {}
+        self.anchor_ms = self.newest_ms = 0
         self.changed = False
         self.leases: list[tuple[Any, list[Taken]]] = []
 
@@ -75,6 +80,11 @@ class Machine(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
+    @property
+    def bucket_now_ms(self) -> int:
+        """Now, or the newest instant as of which anything was taken from the bucket: its limits share one time."""
+        return max(self.now_ms, self.newest_ms)
+
     def levels(self) -> dict[str, int]:
         """The balances under the limits in force."""
         if not self.pots:
@@ -82,20 +92,23 @@ class Machine(RuleBasedStateMachine):
         return {name: pot.level(self.now_ms) for name, pot in self.pots_in_force().items()}
 
     def pots_in_force(self) -> dict[str, ExactBucket]:
-        """The pots as they are, or as they will be when the bucket meets the changed limits."""
-        if not self.changed:
-            return self.pots
+        """The pots as they are, those of changed limits as they will be when the bucket meets these."""
+        moved = self.moved_pots()
+        return {name: pot if pot.limit == moved[name].limit else moved[name] for name, pot in self.pots.items()}
+
+    def moved_pots(self) -> dict[str, ExactBucket]:
+        """The pots as they are once the bucket is moved to the limits in force."""
         pots = {name: replace(pot) for name, pot in self.pots.items()}
-        for limit in self.limits:
-            pots[limit.name].change(limit, self.now_ms)
+        for limit in self.limits if pots else ():
+            pots[limit.name].change(limit, self.bucket_now_ms)
         return pots
 
     @rule(data=st.data())
     def change_limits(self, data: st.DataObject) -> None:
-        """Other capacities and rates; buckets follow at the next acquire, whatever becomes of it."""
+        """Other capacities and rates for some; buckets follow at the next acquire, whatever becomes of it."""
         if len(self.limiters) > 1:
             return  # the others would hear of it only from the bucket
-        self.limits = tuple(data.draw(limits(limit.name), label="limit") for limit in self.limits)
+        self.limits = tuple(data.draw(st.just(limit) | limits(limit.name), label="limit") for limit in self.limits)
         run(self.limiters[0].set_limits("key", self.limits))
         self.changed = True
 
@@ -104,16 +117,29 @@ class Machine(RuleBasedStateMachine):
 
         Return the instant as of which the acquire that does it decides: never before the newest that the bucket knows.
         """
-        instants_ms = [self.now_ms]
+        decided_ms = self.now_ms
         if self.pots and self.changed:
-            instants_ms += [pot.newest_ms for pot in self.pots.values()]
-            self.pots = self.pots_in_force()
+            decided_ms = self.move_anchor()
         self.changed = False
-        return max(instants_ms)
+        return decided_ms
+
+    def move_anchor(self) -> int:
+        """Move the bucket to the limits in force, and return the instant as of which that is done."""
+        self.pots = self.moved_pots()
+        self.newest_ms = self.bucket_now_ms
+        self.anchor_ms = max(self.newest_ms, self.anchor_ms + 1)
+        return self.newest_ms
+
+    def granted_as_of(self, decided_ms: int) -> int:
+        """Return the instant of a grant: that of the decision, or of the move to a new anchor where the old is far."""
+        pots = self.pots.values()
+        is_far = any(made(pot.limit, self.now_ms) - made(pot.limit, self.anchor_ms) > MOST_MADE for pot in pots)
+        return self.move_anchor() if is_far else decided_ms
 
     @rule(data=st.data())
     def pass_time(self, data: st.DataObject) -> None:
-        self.clock.advance_ms(data.draw(steps(self.limits), label="ms"))
+        step_ms = data.draw(steps(self.limits), label="ms")
+        self.clock.advance_ms(min(step_ms, LAST_MS - self.now_ms))
 
     @rule(back_ms=st.integers(1, 5_000))
     def start_anew_with_a_clock_that_is_behind(self, back_ms: int) -> None:
@@ -129,35 +155,41 @@ class Machine(RuleBasedStateMachine):
         cost = data.draw(costs(self.limits, spare=1), label="cost")
         limiter = self.limiters[client % len(self.limiters)]
         lease = limiter.acquire("key", RESOURCE, cost)
+        levels, found = self.levels(), self.pots_in_force()
         decided_ms = self.move_to_new_limits()
-        levels = self.levels()
         try:
             run(lease.__aenter__())
         except CapacityExceeded:
             assert any(cost.get(limit.name, 0) > limit.capacity for limit in self.limits)
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels)
+            self.expect_refusal(refusal, cost, levels, found)
         else:
+            decided_ms = self.granted_as_of(decided_ms)
             levels = {name: pot.level(decided_ms) for name, pot in self.pots.items()} or levels
             assert all(levels[name] >= need * 1000 for name, need in cost.items())
             self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters))]))
             assert lease.available == {name: milli // 1000 for name, milli in self.levels().items()}
 
-    def expect_refusal(self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int]) -> None:
+    def expect_refusal(
+        self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int], found: dict[str, ExactBucket]
+    ) -> None:
+        """A refusal tells of the pots as they were found, before the bucket is moved to changed limits."""
         short = {name for name, need in cost.items() if levels[name] < need * 1000}
         assert {status.limit_name for status in refusal.violations} == short
         assert {status.limit_name: status.available for status in refusal.statuses} == {
             name: milli // 1000 for name, milli in levels.items()
         }
-        wait_ms = max(self.pots[name].missing_ms(cost[name], self.now_ms) for name in short)
+        wait_ms = max(found[name].missing_ms(cost[name], self.now_ms) for name in short)
         assert refusal.retry_after_seconds == wait_ms / 1000
 
     def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
         if not self.pots:  # the first acquire makes the bucket
             self.pots = {limit.name: ExactBucket.full(limit, self.now_ms) for limit in self.limits}
+            self.anchor_ms = self.newest_ms = self.now_ms
         for name, need in cost.items():
             if need:
                 self.pots[name].take(need, decided_ms)
+                self.newest_ms = self.bucket_now_ms
         return Taken(self.now_ms, cost, {name: pot.left(self.now_ms) for name, pot in self.pots.items()}, client)
 
     @rule(data=st.data(), place=st.integers(0, 100))
@@ -165,13 +197,14 @@ class Machine(RuleBasedStateMachine):
     def consume_more(self, data: st.DataObject, place: int) -> None:
         lease, taken = self.leases[place % len(self.leases)]
         cost = data.draw(costs(self.limits), label="cost")
+        levels, found = self.levels(), self.pots_in_force()
         decided_ms = self.move_to_new_limits()
-        levels = self.levels()
         try:
             run(lease.consume(cost))
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels)
+            self.expect_refusal(refusal, cost, levels, found)
         else:
+            decided_ms = self.granted_as_of(decided_ms)
             taken.append(self.take(cost, decided_ms, taken[0].client))
 
     @rule(data=st.data(), place=st.integers(0, 100))
@@ -198,7 +231,7 @@ class Machine(RuleBasedStateMachine):
             if amount > 0:
                 self.pots[name].owe(amount, taken.at_ms)
             else:
-                self.pots[name].give_back(-amount, taken.at_ms, taken.left[name], self.now_ms, taken.client)
+                self.pots[name].give_back(-amount, taken.left[name], self.bucket_now_ms, taken.client)
 
     @rule(place=st.integers(0, 100))
     @precondition(lambda self: self.leases)

@@ -75,6 +75,40 @@ async def test_a_clock_that_steps_back_does_not_take_away_what_is_left(harness: 
     assert not await granted(limiter, {"rpm": 1}, limits=RPM)
 
 
+async def test_the_limits_of_a_bucket_share_its_time(harness: Harness) -> None:
+    """A return by a client whose clock is behind counts as of the newest instant that any limit was taken from.
+
+    At that instant the bucket is full, as if nothing had been taken; before it the refill until then is still to come.
+    """
+    limits = [Limit.per_second("rpm", 10, burst=100), Limit.per_second("tpm", 10, burst=100)]
+    ahead, limiter = harness.limiter(), harness.limiter()
+    assert await granted(ahead, {"rpm": 0}, limits=limits)
+    harness.clock.advance(1)
+    assert await granted(ahead, {"rpm": 1}, limits=limits)
+    harness.clock.advance(-1)
+    with pytest.raises(ZeroDivisionError):
+        async with limiter.acquire("key", "gpt-4", {"tpm": 50}, limits):
+            raise ZeroDivisionError
+    assert await limiter.available("key", "gpt-4", limits) == {"rpm": 89, "tpm": 90}
+    harness.clock.advance(1)
+    assert await limiter.available("key", "gpt-4", limits) == {"rpm": 99, "tpm": 100}
+
+
+async def test_time_that_a_bucket_has_seen_is_not_counted_at_another_rate(harness: Harness) -> None:
+    """Not of any of its limits, also if only one was taken from, and by nobody whose clock is behind."""
+    limits = [Limit.per_second("rpm", 10, burst=100), Limit.per_second("tpm", 10, burst=100)]
+    ahead, limiter = harness.limiter(), harness.limiter()
+    assert await granted(ahead, {"rpm": 100, "tpm": 100}, limits=limits)
+    harness.clock.advance(1)
+    assert await granted(ahead, {"rpm": 1}, limits=limits)
+    harness.clock.advance(-1)
+    faster = [Limit.per_second("rpm", 20, burst=100), Limit.per_second("tpm", 20, burst=100)]
+    assert await granted(limiter, {"tpm": 10}, limits=faster), "as of the newest instant, which has made 10"
+    assert not await granted(limiter, {"tpm": 1}, limits=faster)
+    harness.clock.advance(1)
+    assert await limiter.available("key", "gpt-4", faster) == {"rpm": 9, "tpm": 0}
+
+
 async def test_a_dead_clock_is_an_error_and_not_another_clock(harness: Harness) -> None:
     class Mortal(ManualClock):
         dead = False

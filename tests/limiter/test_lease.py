@@ -119,6 +119,15 @@ async def test_consume_takes_more_or_nothing(harness: Harness) -> None:
     assert await left(limiter) == {"rpm": 0, "tpm": 1_000}
 
 
+async def test_consume_of_a_bucket_that_nobody_else_writes_counts_as_of_now(harness: Harness) -> None:
+    """What was refilled since the bucket was made is beyond its ceiling, so it is not there after the consume."""
+    limiter, limits = harness.limiter(), [Limit.per_second("rpm", 100)]
+    async with limiter.acquire("key", "gpt-4", {"rpm": 0}, limits) as lease:
+        harness.clock.advance_ms(20)
+        await lease.consume(rpm=1)
+    assert await limiter.available("key", "gpt-4", limits) == {"rpm": 99}
+
+
 async def test_an_exception_gives_everything_back_at_every_level(harness: Harness) -> None:
     limiter = harness.limiter()
     await family(limiter)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,8 +19,14 @@ from zae_limiter import (
     RateLimiter,
     RateLimitExceeded,
     ResourceDisabled,
+    SyncRateLimiter,
     ValidationError,
 )
+from zae_limiter.bucket import calculate_available, try_consume
+from zae_limiter.records import bucket, charging, keys
+from zae_limiter.records.algebra import applied
+from zae_limiter.records.level import Level, slots_for
+from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -34,59 +42,41 @@ def set_clock(harness: Harness, text: str) -> None:
     harness.clock.advance_ms(round(moment.timestamp() * 1000) - harness.clock.now_ms())
 
 
-@dataclass
-class Books:
-    """What each limit holds, kept by hand: windows one by one, rates in whole millitokens."""
-
-    now_ms: int
-    held: dict[str, int] = field(default_factory=lambda: {limit.name: limit.capacity * 1000 for limit in ALL})
-
-    def move_to(self, now_ms: int) -> None:
-        day, last = (datetime.fromtimestamp(ms / 1000, BERLIN).date() for ms in (self.now_ms, now_ms))
-        while day < last:
-            day += timedelta(1)
-            self.held["tpd"] = min(QUOTA.capacity * 1000, self.held["tpd"] + QUOTA.refill_amount * 1000)
-        for limit in (RATE, SOFT):
-            made = (ms * limit.refill_amount // limit.refill_period_seconds for ms in (now_ms, self.now_ms))
-            self.held[limit.name] = min(limit.capacity * 1000, self.held[limit.name] + next(made) - next(made))
-        self.now_ms = now_ms
-
-    def fits(self, cost: dict[str, int], priority: str | None) -> bool:
-        return all(
-            self.held[limit.name] - cost[limit.name] * 1000 >= limit.capacity * 1000 * limit.floor(priority)
-            for limit in (QUOTA, RATE)
-            if limit.name in cost
-        )
-
-    def left(self) -> dict[str, int]:
-        return {name: milli // 1000 for name, milli in self.held.items()}
+async def test_several_clients_sell_exactly_the_allowance_of_each_window(harness: Harness) -> None:
+    set_clock(harness, "2026-06-01T23:00")
+    clients = [harness.limiter() for _ in range(8)]
+    await clients[0].set_system_defaults([Limit.quota("t", 25, every="hour", tz="Europe/Berlin")])
+    for _ in range(5):
+        for minute in (0, 30):
+            sold = [await granted(client, {"t": 1}) for _ in range(4) for client in clients]
+            assert sum(sold) == (25 if minute == 0 else 0)
+            harness.clock.advance(30 * 60)
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_all_kinds_of_limits_in_one_bucket_hold_what_the_books_say(harness: Harness, seed: int) -> None:
-    """Over a week with a change of the clocks: debt crosses midnight, idle days do not pile up, floors stay."""
-    set_clock(harness, "2026-03-26T21:00")
-    limiter, chance = harness.limiter(), random.Random(seed)
-    await limiter.set_system_defaults(ALL)
-    books = Books(harness.clock.now_ms())
-    for _ in range(120):
-        harness.clock.advance_ms(chance.choice((0, 1, 700, 45_000, 600_000, 3 * 3_600_000, 26 * 3_600_000)))
-        books.move_to(harness.clock.now_ms())
-        cost = {"tpd": chance.randrange(400), "rpm": chance.randrange(1, 30), "tph": chance.randrange(300)}
-        for name in chance.sample(sorted(cost), chance.randrange(2)):
-            del cost[name]
-        priority, more = chance.choice((None, None, "batch")), chance.choice((0, 0, 0, 900))
-        try:
-            async with limiter.acquire("key", "gpt-4", cost, priority=priority) as lease:
-                assert books.fits(cost, priority)
-                if more and "tpd" in cost:
-                    await lease.adjust(tpd=more)
-                    books.held["tpd"] -= more * 1000
-            for name, tokens in cost.items():
-                books.held[name] -= tokens * 1000
-        except RateLimitExceeded:
-            assert not books.fits(cost, priority), (cost, priority, books.left())
-        assert await limiter.available("key", "gpt-4") == books.left()
+def buy(url: str, until: float) -> int:
+    """Take one token after the other until a moment, and return how many there were."""
+    with SyncRateLimiter(url, refusal_ttl=0) as limiter:
+        bought = 0
+        while time.time() < until:
+            try:
+                with limiter.acquire("key", "gpt-4", {"t": 1}):
+                    bought += 1
+            except RateLimitExceeded:
+                time.sleep(0.002)
+        return bought
+
+
+def test_eight_processes_sell_exactly_the_allowance_of_each_window(tmp_path: Path) -> None:
+    """In real time, over three borders: each begins with all of it and none has more."""
+    url = f"sqlite:///{tmp_path / 'limits.db'}"
+    with SyncRateLimiter(url) as limiter:
+        limiter.set_system_defaults([Limit.quota("t", 40, every=timedelta(seconds=2))])
+    with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(abs, range(8)))  # all of them are there
+        first = time.time() // 2 + 1
+        time.sleep(max(0.0, first * 2 + 0.2 - time.time()))
+        sold = list(pool.map(buy, [url] * 8, [(first + 3) * 2 + 1.2] * 8))
+    assert sum(sold) == 4 * 40, sold
 
 
 async def test_a_quota_is_back_when_the_day_begins_where_it_is_sold(harness: Harness) -> None:
@@ -284,6 +274,36 @@ async def test_a_rate_that_becomes_a_quota_and_back_keeps_its_tokens(harness: Ha
     assert not await granted(limiter, {"t": 11})
     harness.clock.advance(36)
     assert await granted(limiter, {"t": 11})
+
+
+async def test_the_stored_bucket_of_a_quota_says_which_windows_it_has(harness: Harness) -> None:
+    set_clock(harness, "2026-06-01T12:00")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([QUOTA])
+    assert await granted(limiter, {"tpd": 900})
+    (state,) = await limiter.get_buckets("key")
+    now_ms = harness.clock.now_ms()
+    assert (state.calendar, state.capacity_milli) == ("day@Europe/Berlin", 1_000_000)
+    assert calculate_available(state, now_ms) == 100
+    assert calculate_available(state, now_ms + 12 * 3_600_000) == 1_000
+    assert try_consume(state, 101, now_ms).retry_after_seconds == 12 * 3_600
+
+
+def test_the_shards_of_a_quota_sell_it_together() -> None:
+    """As on a store that splits busy buckets: both halves are told the calendar, and are full again at midnight."""
+    limits = (QUOTA,)
+    key = keys.bucket("ns", "key", "gpt-4")
+    level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), "system", 1, partition_writes=1000)
+    noon = round(datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp() * 1000)
+    image = applied(None, charging.create(level, {"tpd": 300_001}, noon))
+    assert image is not None
+    old, new = (applied(before, write) for before, write in zip((image, None), split(level, image, noon), strict=True))
+    assert old is not None
+    assert new is not None
+    shards = [(level.at(0, 2), old), (level.at(1, 2), new)]
+    for hours, held in ((0, 699_999), (11, 699_999), (12, 1_000_000)):
+        (balances,) = bucket.reading(shards, noon + hours * 3_600_000).balances.values()
+        assert sum(shard.level(noon + hours * 3_600_000) for shard in balances) == held
 
 
 @pytest.mark.parametrize(

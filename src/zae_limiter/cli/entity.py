@@ -269,7 +269,10 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
     for each in found:
         stored, used = each.tokens_milli // MILLI, each.total_consumed_milli // MILLI
         capacity, amount = each.capacity_milli // MILLI, each.refill_amount_milli // MILLI
-        limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
+        if each.calendar is None:
+            limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
+        else:
+            limit = Limit.quota(each.limit_name, amount, every=each.calendar, rollover=capacity - amount)
         rows.append((each.resource, limit.name, stored, capacity, spell_rate(limit), used))
     headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
     shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet."))

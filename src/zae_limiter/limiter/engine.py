@@ -276,10 +276,14 @@ class Engine:
             chosen.share(grant)
 
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
-        """Keep the images of a lost race, and which limits others are writing at this moment."""
+        """Keep the images of a lost race, and which limits others are writing at this moment.
+
+        Whoever did not know the bucket has lost to nobody: it may have been there for long.
+        """
         chain.show(conflict.images, self._clock.now_ms())
-        for level, seen in chain.shards():
-            if seen.image is not None and level.key in conflict.images:
+        for part in chosen.parts:
+            level, seen = part.shard
+            if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
                 seen.mark_contended(charging.contended_limits(level, seen.image, chosen.cost, now_ms))
 
     async def _follow(

@@ -115,7 +115,9 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             balances = stored_balances(shards, name)
             tokens = balances[0].tokens if len(shards) == 1 else sum(shard.level(now_ms) for shard in balances)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
-            found.append(BucketState(owner.entity_id, owner.resource, name, tokens, anchor, *whole[:3], consumed))
+            windows = None if whole.calendar is None else whole.calendar.text
+            whose = (owner.entity_id, owner.resource, name)
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows))
     return found
 
 

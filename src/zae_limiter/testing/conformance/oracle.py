@@ -123,12 +123,14 @@ class ExactBucket:
     taken as of then. What is given back is worth the room that there has been all the time since: under all that was
     credited since then, or above three quarters as long as nobody has found more than these. What a client has itself
     taken since and given back only made up for itself, and where nothing has happened since, nothing is credited.
+
+    The limits of one bucket share its time, which never runs backwards: whoever changes a limit or gives back says as
+    of which instant, and that is never before the newest as of which anything was taken from the bucket.
     """
 
     limit: Limit
     as_of_ms: int
     milli: int
-    newest_ms: int = 0
     credited: int = 0
     upper_draws: int = 0
     draws: int = 0
@@ -138,7 +140,7 @@ class ExactBucket:
     @classmethod
     def full(cls, limit: Limit, now_ms: int) -> ExactBucket:
         """Return a full bucket."""
-        return cls(limit, now_ms, limit.capacity * 1000, now_ms)
+        return cls(limit, now_ms, limit.capacity * 1000)
 
     @property
     def mark(self) -> int:
@@ -152,30 +154,25 @@ class ExactBucket:
 
     def take(self, cost: int, now_ms: int) -> None:
         """Take whole tokens that are there."""
-        self._draw(cost, now_ms)
-        self.newest_ms = max(now_ms, self.newest_ms)
+        self.owe(cost, now_ms)
 
-    def owe(self, amount: int, taken_ms: int) -> None:
-        """Take more whole tokens, as of an instant that has passed, whatever the balance."""
-        self._draw(amount, taken_ms)
-
-    def _draw(self, amount: int, as_of_ms: int) -> None:
+    def owe(self, amount: int, as_of_ms: int) -> None:
+        """Take whole tokens as of an instant, whatever the balance."""
         found = self.level(as_of_ms)
         self.draws += 1
         self.upper_draws += found >= self.mark
         self.milli = found - amount * 1000
         self.as_of_ms = as_of_ms
 
-    def change(self, limit: Limit, now_ms: int) -> None:
+    def change(self, limit: Limit, instant_ms: int) -> None:
         """Go on under another limit: a raise keeps the tokens, a cut clamps them, time that was counted stays so."""
-        instant_ms = max(now_ms, self.newest_ms)
         old = self.limit
         held = self.milli + made(old, instant_ms) - made(old, self.as_of_ms)
         self.credited += made(old, instant_ms) - made(limit, instant_ms)
         self.credited += max(0, old.capacity - limit.capacity) * 1000
         self.upper_draws += 1
         self.milli = min(held, min(old.capacity, limit.capacity) * 1000)
-        self.limit, self.as_of_ms, self.newest_ms = limit, instant_ms, instant_ms
+        self.limit, self.as_of_ms = limit, instant_ms
 
     def left(self, now_ms: int) -> Left:
         """Return what to remember of the bucket for somebody who has just taken from it."""
@@ -187,9 +184,8 @@ class ExactBucket:
         """Return what is the same again if nothing has happened."""
         return self.milli - made(self.limit, self.as_of_ms), self.credited
 
-    def give_back(self, amount: int, taken_ms: int, left: Left, now_ms: int, client: int = 0) -> int:
-        """Give whole tokens back that were taken at an instant; return how many millitokens that is worth."""
-        instant_ms = max(now_ms, self.newest_ms, taken_ms)
+    def give_back(self, amount: int, left: Left, instant_ms: int, client: int = 0) -> int:
+        """Give whole tokens back whose taking has left the bucket as ``left``; return how many millitokens count."""
         ceiling = left.limit.capacity * 1000
         credited = self.credited + made(self.limit, instant_ms) - left.credited
         credited -= sum(milli for who, number, milli in self.returns if who == client and number > left.number)
