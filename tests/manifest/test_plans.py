@@ -274,7 +274,7 @@ def test_an_export_is_a_file_with_nothing_to_do_that_makes_an_equal_store(format
     assert export_data(other.export_limits()) == export_data(stored)
 
 
-CALENDARS = st.one_of(
+CALENDARS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(dict, every=st.sampled_from(["hour", "day"]), tz=st.sampled_from(["UTC", "Asia/Kolkata"])),
     st.builds(dict, every=st.just("week"), on=st.sampled_from(["monday", "sunday", 3]), at=st.just("10:30")),
     st.builds(dict, every=st.just("month"), on=st.integers(1, 31), tz=st.just("Europe/Berlin")),

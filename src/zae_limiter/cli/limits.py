@@ -82,7 +82,9 @@ def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
 @limits.command("diff")
 @_planning_options
 def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) -> int:
-    """Show the same as a unified diff without colours, for reviews.
+    """Show what apply would change as a unified diff.
+
+    It has no colours, and nothing if there is nothing to do.
 
     Examples:
       zae-limiter limits diff -f limits.yaml
@@ -148,9 +150,9 @@ def apply_limits(
 @click.option("--format", "format", type=click.Choice(["yaml", "toml"]), help="The format.  [default: by the file]")
 @yes_option
 def export_limits(shell: Shell, file: Path | None, format: str | None, yes: bool) -> None:
-    """Write all that is stored as a limits file, for which plan finds nothing to do.
+    """Write all that is stored as a limits file.
 
-    Without -f it is printed. Metadata of entities are not part of it.
+    plan finds nothing to do for it. Without -f it is printed. Metadata of entities are not part of it.
 
     Examples:
       zae-limiter limits export > limits.yaml
