@@ -106,7 +106,7 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) 
 @click.option(
     "--plan",
     "planned",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Apply this plan, made by plan --out, instead of a file.",
 )
 @yes_option
