@@ -102,7 +102,7 @@ def test_exit_codes_for_pipelines(terminal: Terminal, file: Path, command: str) 
     terminal.text("limits", "apply", "-f", str(file), "--yes")
     assert terminal.run(*line, "--detailed-exitcode").exit_code == 0
     write(file, "system: 5")
-    assert terminal.run(*line, "--detailed-exitcode").exit_code == 1
+    assert terminal.run(*line, "--detailed-exitcode").exit_code == 24
 
 
 def test_after_an_apply_there_is_nothing_to_do(terminal: Terminal, file: Path) -> None:
@@ -147,7 +147,7 @@ def test_an_outdated_plan_is_refused_and_says_what_changed(terminal: Terminal, f
 def test_every_mistake_is_told_with_its_place_and_nothing_is_applied(terminal: Terminal, tmp_path: Path) -> None:
     file = write(tmp_path / "bad.yaml", "system: {limits: {rpm: 5, tpm: lots}}\nentities: {a: {cascade: 1}}\nx: 1\n")
     refused = terminal.run("limits", "apply", "-f", str(file), "--yes")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 24
     lines = refused.stderr.splitlines()
     assert lines[0] == f"Error: 3 mistakes in {file}, nothing was changed."
     assert [line.removeprefix(f"{file}:").split(" ")[0] for line in lines[1:]] == ["1:32:", "2:25:", "3:1:"]

@@ -110,7 +110,7 @@ def test_a_parent_with_limits_only_is_created_too() -> None:
 
 MISTAKES = {
     "sytem: {}": (1, 1, "did you mean 'system'"),
-    "nonsense: {}": (1, 1, "known are system, resources, entities"),
+    "nonsense: {}": (1, 1, "known are namespace, system, resources, entities"),
     "[]": (1, 1, "must be a mapping"),
     "": (1, 1, "states nothing"),
     "system: 5": (1, 9, "must be a mapping"),
@@ -142,6 +142,12 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, at: 25:00}}}": (1, 37, "HH:MM"),
     "system: {limits: {x: {quota: 1, every: month, on: 40}}}": (1, 51, "1 to 31"),
     "system: {limits: {x: {quota: 1, rollover: -1}}}": (1, 43, "between 0"),
+    "namespace: other": (1, 12, "is not 'default'"),
+    "resources: {a: {disabled: maybe}}": (1, 27, "true, false or bypass"),
+    "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
+    "resources: {a: {cascade: true}}": (1, 17, "no known key"),
+    "system: {limits: {x: {capacity: 1, refill_period: 1.5}}}": (1, 51, "whole number"),
+    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5}}}": (1, 36, "no known key"),
     "resources:\n  bad name: {}": (2, 3, "must start with a letter"),
     "resources:\n  gpt-4: {switch: off}": (2, 19, "enabled, disabled, bypassed, none"),
     "resources:\n  gpt-4: {parent: a}": (2, 11, "no known key"),
@@ -218,6 +224,33 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     assert str(caught.value).startswith("21 mistakes in limits.yaml, nothing was changed.\n")
 
 
+def test_a_manifest_of_version_0_17_keeps_its_meaning() -> None:
+    found = parse("""
+        namespace: default
+        system: {on_unavailable: block, limits: {rpm: {capacity: 1000}}}
+        resources:
+          gpt-4:
+            disabled: true
+            limits: {tpm: {capacity: 50000, burst: 75000, soft: true}, rpd: {capacity: 9, refill_period: 86400}}
+        entities:
+          user-premium:
+            resources:
+              gpt-4: {disabled: bypass, limits: {rpm: {capacity: 5, refill_amount: 2}}}
+              llm: {disabled: false}
+    """)
+    assert found.entities == {}
+    assert found.levels[SYSTEM]["limits"] == (Limit.per_minute("rpm", 1000),)
+    assert found.levels[Subject(None, "gpt-4")] == {
+        "access": Access.DISABLED,
+        "limits": (Limit.per_day("rpd", 9), Limit.per_minute("tpm", 50_000, burst=75_000, soft=True)),
+    }
+    assert found.levels[Subject("user-premium", "gpt-4")] == {
+        "access": Access.BYPASSED,
+        "limits": (Limit.per_minute("rpm", 2, burst=5),),
+    }
+    assert found.levels[Subject("user-premium", "llm")] == {"access": Access.ENABLED}
+
+
 def test_an_anchor_can_be_used_again() -> None:
     found = parse("resources: {a: &usual {limits: {rpm: 5}}, b: *usual}")
     assert found.levels[Subject(None, "a")] == found.levels[Subject(None, "b")] != {}
@@ -247,9 +280,18 @@ def test_errors_can_be_sent_to_other_processes() -> None:
 
 def test_the_schema_knows_every_key() -> None:
     schema = json_schema()
-    assert set(schema["properties"]) == {"system", "resources", "entities"}
+    assert set(schema["properties"]) == {"namespace", "system", "resources", "entities"}
     parts = schema["$defs"]
-    assert set(parts["entity"]["properties"]) == {"name", "parent", "cascade", "limits", "switch", "resources"}
-    rate, quota = parts["limit"]["anyOf"][1:]
+    assert set(parts["entity"]["properties"]) == {
+        "name",
+        "parent",
+        "cascade",
+        "limits",
+        "switch",
+        "disabled",
+        "resources",
+    }
+    rate, quota, capacity = parts["limit"]["anyOf"][1:]
     assert set(quota["properties"]) == {"quota", "every", "tz", "at", "on", "rollover", "soft", "floors"}
+    assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", "soft", "floors"}
     assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors"}

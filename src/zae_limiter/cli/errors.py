@@ -38,6 +38,7 @@ CODES: dict[type[BaseException], int] = {
     library.RateLimiterClosedError: 19,
     library.ResourceDisabled: 22,
     PlanOutdatedError: 23,
+    ManifestError: 24,
     click.Abort: 130,
 }
 """The exit code of each kind of error; the nearest class counts."""
@@ -54,7 +55,7 @@ Exit codes:
   7  entity already exists         20  demo: a limit was exceeded
                                    21  the output could not be written
                                    22  switched off
-                                   23  plan: changed by others since
+                                   23-24  limits: outdated plan, mistakes
                                    130 interrupted
 """
 

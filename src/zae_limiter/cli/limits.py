@@ -60,7 +60,7 @@ _planning_options = combine(
 def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, out: Path | None) -> int:
     """Show what apply would change.
 
-    Exit codes: 0, or with --detailed-exitcode 2 if there is something to do; 1 for a file with mistakes, all of which
+    Exit codes: 0, or with --detailed-exitcode 2 if there is something to do; 24 for a file with mistakes, all of which
     are named with line and column.
 
     Examples:
@@ -183,7 +183,7 @@ def print_schema(shell: Shell) -> None:
 
 
 def _make_plan(shell: Shell, repository: SyncRepository, file: Path, prune: bool) -> Plan:
-    manifest = parse_manifest(_read(file), _find_format(file), parse_limit, str(file))
+    manifest = parse_manifest(_read(file), _find_format(file), parse_limit, str(file), shell.namespace)
     return repository.plan_limits(manifest, prune=prune, file=str(file))
 
 

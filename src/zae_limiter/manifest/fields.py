@@ -54,7 +54,15 @@ QUOTA: dict[str, Any] = {
     "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
     **_POLICY,
 }
-SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH}
+CAPACITY: dict[str, Any] = {
+    "capacity": _amount("The most at once, as version 0.17 writes it."),
+    "burst": _amount("The same, if it is another number than the capacity."),
+    "refill_amount": _amount("Tokens per period; the capacity if left out."),
+    "refill_period": _of("integer", "The period in seconds; 60 if left out.", minimum=1),
+    **_POLICY,
+}
+_DISABLED = {"enum": [True, False, "bypass"], "description": "The switch, as version 0.17 writes it."}
+SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED}
 SYSTEM: dict[str, Any] = {
     "limits": _LIMITS,
     "on_unavailable": {
@@ -68,9 +76,11 @@ ENTITY: dict[str, Any] = {
     "cascade": _of("boolean", "Whether to charge the parent too."),
     "limits": _LIMITS | {"description": "Its limits for all resources."},
     "switch": _SWITCH | {"description": "Its switch for all resources."},
+    "disabled": _DISABLED,
     "resources": _map_of("settings", "By resource; _default_ stands for all."),
 }
 ROOT: dict[str, Any] = {
+    "namespace": _of("string", "The namespace that the file is for; any if left out."),
     "system": _refer("system", "Defaults for all entities and resources."),
     "resources": _map_of("settings", "Defaults by resource."),
     "entities": _map_of("entity", "Entities by id."),
@@ -93,6 +103,6 @@ def json_schema() -> dict[str, Any]:
             "system": _object(SYSTEM),
             "settings": _object(SETTINGS),
             "entity": _object(ENTITY),
-            "limit": {"anyOf": [text, _object(RATE, "rate"), _object(QUOTA, "quota")]},
+            "limit": {"anyOf": [text, _object(RATE, "rate"), _object(QUOTA, "quota"), _object(CAPACITY, "capacity")]},
         },
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
@@ -24,9 +24,19 @@ Report = Callable[["Place", str, str], None]
 
 
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
-    """Return the limit of a mapping of `fields.RATE` or `fields.QUOTA`; None if ``report`` was told of problems."""
+    """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
-    return reader.read_quota(name) if "quota" in given else reader.read_rate(name)
+    if "quota" in given:
+        return reader.read_quota(name)
+    return reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+
+
+def find_table(given: Iterable[str]) -> Mapping[str, Any]:
+    """Return the table of the kind of limit that has these keys: a quota, a capacity, or else a rate."""
+    names = set(given)
+    if "quota" in names:
+        return fields.QUOTA
+    return fields.CAPACITY if "capacity" in names else fields.RATE
 
 
 class _LimitReader:
@@ -46,6 +56,17 @@ class _LimitReader:
         if self._failed or rate is None or burst is None:
             return None
         return Limit(name, burst, rate, seconds, None, soft, floors)
+
+    def read_capacity(self, name: str) -> Limit | None:
+        """Return a rate as version 0.17 writes it, None if a field is wrong."""
+        capacity = self._amount("capacity", None)
+        burst = self._amount("burst", capacity)
+        amount = self._amount("refill_amount", capacity)
+        seconds = self._check("refill_period", 60, _check_seconds)
+        soft, floors = self._read_policy()
+        if self._failed or burst is None or amount is None:
+            return None
+        return Limit(name, burst, amount, seconds, None, soft, floors)
 
     def read_quota(self, name: str) -> Limit | None:
         """Return a quota, None if a field is wrong."""
@@ -130,13 +151,17 @@ def _check_flag(node: Node) -> bool:
     return node.value
 
 
+def _check_seconds(node: Node) -> int:
+    return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
+
+
 def _parse_period(node: Node) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is not None:
         return whole("per", int(found[1] or 1) * _SECONDS[found[2]], 1, MAX_PERIOD_SECONDS)
     if isinstance(node.value, str):
         raise ValidationError("per", node.value, f"must be {', '.join(fields.PER)}, or a number of them such as 30s")
-    return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
+    return _check_seconds(node)
 
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:

@@ -14,7 +14,7 @@ from ..core.validation import ValidationError
 from ..core.values import Access, OnUnavailable
 from . import fields
 from .document import Node, read_document
-from .limits import read_limit
+from .limits import find_table, read_limit
 from .problems import ManifestError, Place, Problem
 from .states import SYSTEM, Manifest, Subject
 
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 
 
-def parse_manifest(text: str, format: str, parse_limit: Callable[[str], Limit], file: str = "limits") -> Manifest:
+def parse_manifest(
+    text: str, format: str, parse_limit: Callable[[str], Limit], file: str = "limits", namespace: str = "default"
+) -> Manifest:
     """Return what a text in ``yaml`` or ``toml`` states. Raise `ManifestError` with all of its mistakes.
 
     ``parse_limit`` reads a limit that is written as one text, ``NAME:RATE``; it raises `ValueError`. ``file`` is the
-    name of the file, for messages.
+    name of the file, for messages; ``namespace`` the one that it is read for.
     """
     try:
         root, problems = read_document(text, format)
     except ManifestError as error:
         raise ManifestError(error.problems, file) from None
-    parser = _Parser(parse_limit, problems)
+    parser = _Parser(parse_limit, namespace, problems)
     parser.read_root(root)
     if parser.problems:
         raise ManifestError(parser.problems, file)
@@ -44,18 +46,23 @@ def parse_manifest(text: str, format: str, parse_limit: Callable[[str], Limit], 
 class _Parser:
     """Collects what is stated, and what is wrong."""
 
-    def __init__(self, parse_limit: Callable[[str], Limit], problems: list[Problem]) -> None:
+    def __init__(self, parse_limit: Callable[[str], Limit], namespace: str, problems: list[Problem]) -> None:
         self.problems = problems
         self.levels: dict[Subject, dict[str, Any]] = {}
         self.entities: dict[str, dict[str, Any]] = {}
         self.places: dict[str, Place] = {}
         self._parse_limit = parse_limit
+        self._namespace = namespace
 
     def read_root(self, root: Node) -> None:
         """Read the whole file."""
         given = self._read_pairs(root, "", fields.ROOT)
         if not given and not self.problems:
             self._report(root.place, "", f"states nothing; write {', '.join(fields.ROOT)}")
+        if "namespace" in given:
+            node = given["namespace"][1]
+            if node.text != self._namespace:
+                self._report(node.place, "namespace", f"is not {self._namespace!r}, which is chosen with --namespace")
         if "system" in given:
             self._read_level(SYSTEM, self._read_pairs(given["system"][1], "system", fields.SYSTEM), "system")
         for name, _, node in self._read_named(given, "resources", "resources", names.resource):
@@ -110,11 +117,23 @@ class _Parser:
             words = [each.value for each in Access] + [fields.NONE]
             word = self._read_word(given["switch"][1], f"{path}.switch", words)
             stated["access"] = None if word in (None, fields.NONE) else Access(word)
+        if "disabled" in given:
+            stated["access"] = self._read_disabled(given["disabled"][1], f"{path}.disabled")
+            if "switch" in given:
+                self._report(given["disabled"][0], f"{path}.disabled", "cannot be combined with switch")
         if "on_unavailable" in given:
             node = given["on_unavailable"][1]
             words = [each.value for each in OnUnavailable]
             word = None if node.value is None else self._read_word(node, f"{path}.on_unavailable", words)
             stated["on_unavailable"] = None if word is None else OnUnavailable(word)
+
+    def _read_disabled(self, node: Node, path: str) -> Access | None:
+        """Return the switch as version 0.17 writes it."""
+        if isinstance(node.value, bool):
+            return Access.DISABLED if node.value else Access.ENABLED
+        if node.value != "bypass":
+            self._report(node.place, path, "must be true, false or bypass")
+        return Access.BYPASSED
 
     def _read_word(self, node: Node, path: str, words: Sequence[str]) -> str | None:
         if node.text not in words:
@@ -133,9 +152,8 @@ class _Parser:
 
     def _read_limit(self, name: str, node: Node, path: str) -> Limit | None:
         if isinstance(node.value, dict):
-            table = fields.QUOTA if "quota" in node.value else fields.RATE
-            given = self._read_pairs(node, path, table)
-            if not given.keys() & {"rate", "quota"}:
+            given = self._read_pairs(node, path, find_table(node.value))
+            if not given.keys() & {"rate", "quota", "capacity"}:
                 self._report(node.place, path, "needs a rate or a quota")
             return read_limit(name, given, lambda place, field, why: self._report(place, f"{path}.{field}", why))
         if isinstance(node.value, bool) or not isinstance(node.value, (str, int)):
