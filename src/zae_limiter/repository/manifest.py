@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.errors import EntityExistsError, EntityVersionError
+from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError
 from ..core.values import AuditAction, Entity
 from ..manifest.diff import diff
 from ..manifest.problems import PlanOutdatedError
@@ -172,6 +172,8 @@ class ManifestOperations(EntityOperations, ConfigOperations):
             if seen is None or now != change.before:
                 raise PlanOutdatedError([describe_conflict(change, now)])
             await self.update_entity(entity_id, **change.after, expected_version=seen.version, principal=principal)
+        except EntityNotFoundError as error:  # itself, or its parent
+            raise PlanOutdatedError([f"{Subject(error.entity_id)} was deleted"]) from None
         except (EntityExistsError, EntityVersionError):
             now = entity_fields(await self.get_entity(entity_id), change.after)
             if now != change.after:
