@@ -28,21 +28,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"core", "clock", "forks", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
-    "repository": {
-        *(
-            "core",
-            "records",
-            "manifest",
-            "clock",
-            "forks",
-            "logs",
-            "runtime",
-            "stores",
-            "aws",
-            "repository",
-            "_version",
-        ),
-    },
+    "repository": {"core", "records", "manifest", "clock", "forks", "logs"}
+    | {"runtime", "stores", "aws", "repository", "_version"},
     "limiter": {"core", "records", "clock", "forks", "logs", "observer", "runtime", "stores", "repository", "limiter"},
     "kv": {"core", "clock", "forks", "logs", "runtime", "kv"},
     "web": {"core", "logs", "runtime", "limiter", "sync", "kv", "web"},
@@ -58,8 +45,7 @@ IMPURE = {
 
 OPTIONAL = {
     "aiohttp", "asyncio", "boto3", "botocore", "click", "fastapi", "httpx", "hypothesis", "opentelemetry",
-    "plotext", "pytest", "redis", "rich", "sqlite3", "starlette",
-    "yaml",
+    "plotext", "pytest", "redis", "rich", "sqlite3", "starlette", "yaml",
 }  # fmt: skip
 
 

@@ -161,6 +161,15 @@ def test_a_text_in_a_file_does_not_drive_the_terminal(terminal: Terminal, tmp_pa
     assert "\x1b" not in terminal.run("limits", "plan", "-f", str(file)).stderr
 
 
+@pytest.mark.parametrize(
+    ("ending", "text"), [("yaml", "system: {limits: {rpm: 5}}"), ("toml", "system.limits.rpm = 5")]
+)
+def test_files_of_windows_are_read(terminal: Terminal, tmp_path: Path, ending: str, text: str) -> None:
+    file = tmp_path / f"limits.{ending}"
+    file.write_bytes(f"\ufeff# first\r\n{text}\r\n".encode())
+    assert "+ rpm 5/min" in terminal.text("limits", "plan", "-f", str(file))
+
+
 @pytest.mark.parametrize("ending", ["yaml", "yml", "toml"])
 def test_an_export_is_planned_as_nothing(terminal: Terminal, file: Path, tmp_path: Path, ending: str) -> None:
     terminal.text("limits", "apply", "-f", str(file), "--yes")

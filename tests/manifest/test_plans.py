@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
 from typing import Any
 
@@ -126,7 +128,7 @@ def test_prune_removes_the_limits_that_are_not_stated_and_says_so() -> None:
     repository = opened()
     apply(repository, FULL)
     plan = apply(repository, "entities: {key-1: {limits: {rpm: 5}}}", prune=True)
-    assert names(plan) == ["remove entity key-1 on gpt-4", "remove resource gpt-4"]
+    assert names(plan) == ["remove resource gpt-4", "remove entity key-1 on gpt-4"]
     assert repository.get_limits("key-1") == [Limit.per_minute("rpm", 5)]
     assert repository.get_resource_defaults("gpt-4") == []
     assert len(repository.get_system_defaults()[0]) == 2
@@ -166,6 +168,33 @@ def test_of_two_concurrent_applies_one_wins_and_the_other_says_what_changed() ->
     assert [conflict.partition(",")[0] for conflict in caught.value.conflicts] == ["resource b"]
     assert "refill_amount=2" in str(caught.value)
     assert repository.get_resource_defaults("b") == [Limit.per_minute("rpm", 2)]
+
+
+def test_of_two_plans_applied_by_two_threads_exactly_one_goes_through() -> None:
+    store = MemoryStore(ManualClock())
+    numbers = range(30)
+    files = [
+        "".join(f"\n  r{number}: {{limits: {{rpm: {rate}}}}}" for number in order)
+        for rate, order in ((1, numbers), (2, reversed(numbers)))
+    ]
+    plans = [SyncRepository(store).plan_limits(parse(f"resources:{text}")) for text in files]
+    assert names(plans[0]) == names(plans[1])
+    barrier = threading.Barrier(2)
+
+    def run(plan: Plan) -> int | str:
+        barrier.wait()
+        try:
+            return SyncRepository(store).apply_plan(plan)
+        except PlanOutdatedError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = list(threads.map(run, plans))
+    winner = outcomes.index(30)
+    assert "Changed by others since the plan" in str(outcomes[1 - winner])
+    repository = SyncRepository(store)
+    rates = {repository.get_resource_defaults(f"r{number}")[0].refill_amount for number in numbers}
+    assert rates == {winner + 1}
 
 
 CONFLICTS: dict[str, tuple[str, Any, str]] = {

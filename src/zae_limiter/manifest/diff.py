@@ -24,14 +24,24 @@ def diff(manifest: Manifest, stored: Stored, *, prune: bool = False, file: str =
     that does not exist and is not in the file, and for hierarchies that would be a cycle or too deep.
     """
     _check_parents(manifest, stored, file)
-    changes = [*_compare_entities(manifest, stored)]
-    for subject, stated in manifest.levels.items():
-        changes += _compare_level(subject, stored.levels.get(subject, _NOTHING), stated)
+    levels = dict(manifest.levels)
     if prune:
-        for subject, config in sorted(stored.levels.items(), key=lambda each: str(each[0])):
-            if subject.resource is not None and "limits" not in manifest.levels.get(subject, {}):
-                changes += _compare_level(subject, config, {"limits": ()})
+        for subject in stored.levels:
+            if subject.resource is not None:
+                levels[subject] = {"limits": (), **levels.get(subject, {})}
+    changes = [*_compare_entities(manifest, stored)]
+    for subject in sorted(levels, key=_order):
+        changes += _compare_level(subject, stored.levels.get(subject, _NOTHING), levels[subject])
     return Plan(tuple(changes))
+
+
+def _order(subject: Subject) -> tuple[str, str]:
+    """Return the place of a level among all changes.
+
+    It is the same in every plan, so that of two that are applied at the same time one is refused at the first change
+    that both make, and the other goes through.
+    """
+    return subject.entity_id or "", subject.resource or ""
 
 
 def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) -> Iterator[Change]:
@@ -45,7 +55,7 @@ def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) 
 
 def _compare_entities(manifest: Manifest, stored: Stored) -> Iterator[Change]:
     """Yield the changes of entities, parents first: whoever is moved or created finds those above in place."""
-    for entity_id in sorted(manifest.entities, key=lambda each: len(_list_ancestors(each, manifest, stored))):
+    for entity_id in sorted(manifest.entities, key=lambda each: (len(_list_ancestors(each, manifest, stored)), each)):
         stated = manifest.entities[entity_id]
         before = entity_fields(stored.entities.get(entity_id), stated)
         if before is None or before != stated:
