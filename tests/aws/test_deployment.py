@@ -53,7 +53,7 @@ def stored(name: str) -> DynamoStore:
 
 
 def version_record(name: str) -> Image:
-    (found,) = run(stored(name).read([version.key()]))
+    (found,) = run(stored(name).read([version.KEY]))
     assert found is not None
     return found
 
@@ -121,11 +121,9 @@ def test_a_schema_that_waits_for_its_upgrade_is_left_alone(name: str) -> None:
 def test_data_from_before_there_were_version_records_get_none(name: str) -> None:
     deployment.deploy(aws(), name, SMALL)
     store = stored(name)
-    run(
-        store.commit([Write(version.key(), delete=True), Write(version.UNPREFIXED[0], put={"schema_version": "0.1.0"})])
-    )
+    run(store.commit([Write(version.KEY, delete=True), Write(version.UNPREFIXED[0], put={"schema_version": "0.1.0"})]))
     deployment.deploy(aws(), name, SMALL)
-    assert run(store.read([version.key()])) == [None]
+    assert run(store.read([version.KEY])) == [None]
 
 
 def test_it_leaves_nothing_behind(name: str) -> None:

@@ -81,7 +81,7 @@ class Mortal(DynamoStore):
 
 def check_closed(table: OldTable) -> None:
     """Nobody opens a table whose upgrade is not done."""
-    stamped = run(table.store().read([version.key()]))[0]
+    stamped = run(table.store().read([version.KEY]))[0]
     if stamped is None or stamped["schema_version"] == version.UNFINISHED:
         with pytest.raises(VersionMismatchError, match="zae-limiter upgrade"):
             run(BlockingRepository(table.store()).get_entity("key-1"))

@@ -206,9 +206,9 @@ def test_parents_in_a_circle_come_to_an_end() -> None:
 
 def test_a_damaged_version_is_written_anew() -> None:
     with old_table() as table:
-        table.put(Item(version.key(), {"schema_version": "new"}))
+        table.put(Item(version.KEY, {"schema_version": "new"}))
         upgrade(table)
-        assert version.decode(run(table.store().read([version.key()]))[0]) == version.Deployed()
+        assert version.decode(run(table.store().read([version.KEY]))[0]) == version.Deployed()
 
 
 def test_an_old_table_gets_its_shape_one_index_at_a_time() -> None:

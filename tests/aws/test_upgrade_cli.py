@@ -111,7 +111,7 @@ def test_force_looks_at_everything_again(oldest: OldTable) -> None:
 
 def test_a_newer_table_is_left_alone() -> None:
     with old_table() as table:
-        table.put(old_tables.Item(version.key(), {"schema_version": "2.0.0", "client_min_version": "2.0.0"}))
+        table.put(old_tables.Item(version.KEY, {"schema_version": "2.0.0", "client_min_version": "2.0.0"}))
         before = table.items()
         for words in (("upgrade", "--yes"), ("upgrade", "--yes", "--force"), ("check",), ("entity", "show", "key")):
             assert shell(table.name, *words).exit_code == 13
@@ -145,7 +145,7 @@ def outdate(name: str) -> None:
     with Aws("us-east-1", engine.endpoint()) as aws:
         aws.call("lambda", "update_function_code", FunctionName=function_name(name), ZipFile=code.getvalue())
     with_store = OldTable(name, None)  # type: ignore[arg-type]  # only its store is used
-    drive(with_store.store().commit([Write(version.key(), (), {"lambda_version": "0.9.0"})]))
+    drive(with_store.store().commit([Write(version.KEY, (), {"lambda_version": "0.9.0"})]))
     with_store.close()
 
 

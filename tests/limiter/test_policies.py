@@ -15,6 +15,7 @@ from tests.support.acquiring import granted, take
 from zae_limiter import (
     Access,
     CapacityExceeded,
+    CorruptRecordError,
     Limit,
     RateLimiter,
     RateLimitExceeded,
@@ -24,7 +25,7 @@ from zae_limiter import (
 )
 from zae_limiter.bucket import calculate_available, try_consume
 from zae_limiter.records import bucket, charging, keys
-from zae_limiter.records.algebra import applied
+from zae_limiter.records.algebra import Write, applied
 from zae_limiter.records.level import Level, slots_for
 from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
@@ -287,6 +288,17 @@ async def test_the_stored_bucket_of_a_quota_says_which_windows_it_has(harness: H
     assert calculate_available(state, now_ms) == 100
     assert calculate_available(state, now_ms + 12 * 3_600_000) == 1_000
     assert try_consume(state, 101, now_ms).retry_after_seconds == 12 * 3_600
+
+
+@pytest.mark.parametrize("damage", ["day@Mars/Olympus", "soon", 5])
+async def test_a_damaged_calendar_is_told_and_grants_nothing(harness: Harness, damage: object) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([QUOTA])
+    assert await granted(limiter, {"tpd": 1})
+    key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+    await harness.store().commit([Write(key, put={"b_tpd_ca": damage})])
+    with pytest.raises(CorruptRecordError, match="b_tpd_ca="):
+        await take(harness.limiter(), {"tpd": 1})
 
 
 def test_the_shards_of_a_quota_sell_it_together() -> None:

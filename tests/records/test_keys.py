@@ -102,7 +102,7 @@ def test_audit_subjects_are_no_entities() -> None:
 
 
 def test_the_registry_is_no_namespace_of_users() -> None:
-    assert keys.registry() == "_/SYSTEM#"
+    assert keys.REGISTRY == "_/SYSTEM#"
     assert keys.namespace("prod") == ("_/SYSTEM#", "#NAMESPACE#prod")
     assert keys.nsid("abc") == ("_/SYSTEM#", "#NSID#abc")
 

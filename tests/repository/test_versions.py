@@ -79,7 +79,7 @@ def test_what_is_stamped_is_read_back() -> None:
 
 async def stamped(repo: Repository, **put: object) -> None:
     """State what is given, and all else as this client would."""
-    await repo._backend.store.commit([Write(version.key(), (), {**version.stamp(version.Deployed()).put, **put})])
+    await repo._backend.store.commit([Write(version.KEY, (), {**version.stamp(version.Deployed()).put, **put})])
 
 
 REFUSED: list[tuple[dict[str, object], type[Exception], str]] = [

@@ -193,7 +193,7 @@ def stamp(aws: Aws, name: str, options: StackOptions) -> None:
     aggregator = __version__ if options.enable_aggregator else None
     write = version.stamp(version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days))
     try:
-        stamped, *older = run(store.read([version.key(), *version.UNPREFIXED]))
+        stamped, *older = run(store.read([version.KEY, *version.UNPREFIXED]))
         if stamped is None and any(older):
             return
         if stamped is None and isinstance(run(store.commit([write._replace(guards=(ABSENT,))])), Committed):

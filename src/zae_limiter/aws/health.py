@@ -165,9 +165,9 @@ class _HealthCheck:
 
     def _measure_read(self) -> tuple[float, version.Deployed | None]:
         """Read the version record. Return the latency in ms and the record. The first, unmeasured read connects."""
-        run(self._store.read([version.key()]))
+        run(self._store.read([version.KEY]))
         started = perf_counter()
-        image = run(self._store.read([version.key()]))[0]
+        image = run(self._store.read([version.KEY]))[0]
         latency = round((perf_counter() - started) * 1000, 3)
         return latency, None if image is None else version.decode(image)
 
@@ -212,7 +212,7 @@ class _HealthCheck:
         return int(answer["Attributes"][count])
 
     def _count_namespaces(self) -> int:
-        query, count = Query(keys.registry(), prefix=keys.NAMESPACE_PREFIX), 0
+        query, count = Query(keys.REGISTRY, prefix=keys.NAMESPACE_PREFIX), 0
         while True:
             page = run(self._store.query(query))
             count += len(page.items)

@@ -138,7 +138,7 @@ def _add_switch(verb: str, does: str) -> None:
         shell.show({"resource": resource_name, "access": access}, f"{resource_name} is {access}.")
 
 
-_add_switch("disable", "Refuse every request for a resource.\n\nBut for entities that are enabled.")
+_add_switch("disable", "Refuse every request for a resource.\n\nBut for entities with a switch of their own.")
 _add_switch("enable", "Let limits decide for a resource.")
 _add_switch("bypass", "Admit every request for a resource.\n\nWhat is used is counted.")
 

@@ -179,9 +179,9 @@ def _add_switch(verb: str, does: str) -> None:
         shell.show(data, f"{entity_id} is {access}{where}.")
 
 
-_add_switch("disable", "Refuse every request of an entity.\n\nAlso of those below that charge it.")
-_add_switch("enable", "Let limits decide for an entity.\n\nAlso on a disabled resource.")
-_add_switch("bypass", "Admit every request of an entity; what it uses is counted.")
+_add_switch("disable", "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.")
+_add_switch("enable", "Let limits decide for an entity.\n\nAlso on a resource that is disabled.")
+_add_switch("bypass", "Admit every request of an entity.\n\nWhat it uses is counted.")
 
 
 @entity.command("get-limits")

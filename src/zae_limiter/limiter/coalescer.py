@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
@@ -31,6 +32,8 @@ class PendingCharge(Generic[G]):
     leads: bool = False
     abandoned: bool = False
     decided: bool = False
+    batch: list[PendingCharge[G]] = field(default_factory=list)
+    """Those whose write it leads, from the moment on at which that begins."""
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""
@@ -49,19 +52,20 @@ class WriteCoalescer(Generic[G]):
     wait, in the order of their coming. So the deadline of the write cuts nobody short.
     """
 
-    __slots__ = ("_lock", "leading", "waiting")
+    __slots__ = ("_leader", "_lock", "lead", "waiting")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.leading = threading.Lock()
-        """Held while a write is in flight: whoever acquires it without blocking is the leader. As long as somebody
-        waits it is held, because it is released only where nobody does."""
+        self._lock = threading.RLock()  # the garbage collector or a signal may run an acquire under it
+        self._leader: dict[None, PendingCharge[G]] = {}
+        self.lead: Callable[[PendingCharge[G]], PendingCharge[G]] = partial(self._leader.setdefault, None)
+        """Make a charge the leader if there is none, in one step that no signal can interrupt; return the leader. As
+        long as somebody waits there is one."""
         self.waiting: deque[PendingCharge[G]] = deque()
 
     def queue(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> Signal | None:
         """Queue and return the signal to wait for; None for the leader, if nothing is in flight any more."""
         with self._lock:
-            if self.leading.acquire(blocking=False):
+            if self.lead(charge) is charge:
                 return None
             charge.signal = new_signal()
             self.waiting.append(charge)
@@ -80,9 +84,10 @@ class WriteCoalescer(Generic[G]):
         """Make the one in the queue with the most time left the leader, or end it."""
         with self._lock:
             if not self.waiting:
-                self.leading.release()
+                self._leader.clear()
                 return
             heir = max(self.waiting, key=lambda charge: charge.deadline.ends)
+            self._leader[None] = heir
             heir.leads = True
         _wake(heir)
 
@@ -100,27 +105,26 @@ class WriteCoalescer(Generic[G]):
                 elif charge.abandoned:
                     orphaned.append(charge.grant)
             if len(batch) == 1 and batch[0].signal is None and not self.waiting:
-                self.leading.release()
+                self._leader.clear()
                 return orphaned
         for charge in batch:
             _wake(charge)
         self.leave()
         return orphaned
 
-    def withdraw(self, charge: PendingCharge[G]) -> G | None:
-        """Take out the charge of a cancelled caller; return the grant if it was decided already: that has to go back.
+    def withdraw(self, charge: PendingCharge[G], *, alone: bool) -> list[G]:
+        """Take out the charge of a cancelled or interrupted caller; return what was granted and has to go back.
 
-        Of one that is in flight `decide` returns it.
+        If it leads and its write has not begun, or was in the caller's own hands (``alone``), the others go on without
+        it. Of a write that is in flight elsewhere, `decide` returns what was granted.
         """
         with self._lock:
-            queued = charge in self.waiting
-            if queued:
+            if charge in self.waiting:
                 self.waiting.remove(charge)
-            charge.abandoned = not charge.decided
-            grant = charge.grant if charge.decided else None
-        if queued and charge.leads:
-            self.leave()
-        return grant
+            charge.abandoned = True
+            if self._leader.get(None) is not charge or (charge.batch and not alone):
+                return [charge.grant] if charge.decided and charge.grant is not None else []
+        return self.decide(charge.batch or [charge], None)
 
 
 _INTERRUPTED = "The write that was to make the decision was interrupted."

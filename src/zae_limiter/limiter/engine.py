@@ -86,14 +86,14 @@ class Engine:
             known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
             coalescer: WriteCoalescer[Grant] = known or chain.add_coalescer(scope)
             try:
-                if coalescer.leading.acquire(blocking=False) or await self._wait_to_lead(coalescer, charge):
+                if coalescer.lead(charge) is charge or await self._wait_to_lead(coalescer, charge):
                     work = self._charge_batch(coalescer, chain, charge, now_ms)
                     await (work if self._runs_through else self.finish(work))
             except BaseException as error:
-                grant = coalescer.withdraw(charge)
+                grants = coalescer.withdraw(charge, alone=self._runs_through)
                 # Without its event loop it is as after a crash: what was taken is taken.
-                if grant is not None and not isinstance(error, GeneratorExit):
-                    await self.finish(self._return_orphaned([grant], deadline))
+                if grants and not isinstance(error, GeneratorExit):
+                    await self.finish(self._return_orphaned(grants, deadline))
                 raise
         if charge.grant is None:
             charge.fail()
@@ -179,9 +179,11 @@ class Engine:
         self, coalescer: WriteCoalescer[Grant], chain: Chain, leader: PendingCharge[Grant], now_ms: int
     ) -> None:
         """Decide the leader and all who wait, and give back what was granted to those who have left meanwhile."""
+        if leader.decided:  # its caller has left before this began
+            return
         if leader.signal is not None:  # it has waited
             now_ms = self._clock.now_ms()
-        batch = coalescer.batch(leader) if coalescer.waiting else [leader]
+        leader.batch = batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
             await self._charge(chain, batch, now_ms, leader.deadline)

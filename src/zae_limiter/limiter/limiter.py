@@ -45,7 +45,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
-    when the store cannot be asked (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
+    when the store is unavailable (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
     may take, over all that it asks of the store; so may the settlement at the end of its block, and each other call.
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.

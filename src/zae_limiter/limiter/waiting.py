@@ -89,8 +89,8 @@ class Lines:
         """
         deadline_ms = self._clock.now_ms() + max_wait_ms
         ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.new_signal())
-        first = self._join(ticket)
         try:
+            first = self._join(ticket)
             woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
             if not woken and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
@@ -167,9 +167,10 @@ class Lines:
             for key in ticket.keys:
                 line = lines.get(key)
                 if line is None:  # the loop has been closed in the meantime
-                    return
-                line.tickets.remove(ticket)
-                line.wanted.subtract(ticket.cost)
+                    continue
+                if ticket in line.tickets:  # else it was interrupted before it stood here
+                    line.tickets.remove(ticket)
+                    line.wanted.subtract(ticket.cost)
                 if not line.tickets:
                     del lines[key]
             fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)

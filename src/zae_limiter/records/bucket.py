@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
-from ..core.errors import CorruptRecordError
+from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys
 from .algebra import TTL, Image, Key
@@ -152,7 +152,7 @@ def inspect(key: Key, image: Image) -> Image:
     wrong = []
     for attr, (least, most) in _ranges(tuple(image)).items():
         value = image.get(attr)
-        if type(value) is not int or not least <= value <= most:
+        if (type(value) is not int or not least <= value <= most) and not (most < least and _is_calendar(value)):
             wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
@@ -163,14 +163,25 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
+def _is_calendar(value: object) -> bool:
+    try:
+        return isinstance(value, str) and parse_calendar(value) is not None
+    except ValidationError:
+        return False
+
+
 @lru_cache(maxsize=1024)
 def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be."""
+    """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be.
+
+    A calendar, which is a text, has a least that is above its most.
+    """
     number, positive = (-_FAR, _FAR), (1, _FAR)
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
     ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
     counters: tuple[str, ...] = ()

@@ -133,16 +133,15 @@ def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start
     return Key(pk_entity(ns, entity_id), f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}")
 
 
-def registry() -> str:
-    return pk_system(RESERVED_NAMESPACE)
+REGISTRY = pk_system(RESERVED_NAMESPACE)
 
 
 def namespace(name: str) -> Key:
-    return Key(registry(), f"{NAMESPACE_PREFIX}{name}")
+    return Key(REGISTRY, f"{NAMESPACE_PREFIX}{name}")
 
 
 def nsid(namespace_id: str) -> Key:
-    return Key(registry(), f"{NSID_PREFIX}{namespace_id}")
+    return Key(REGISTRY, f"{NSID_PREFIX}{namespace_id}")
 
 
 def buckets_of_namespace(ns: str) -> Query:

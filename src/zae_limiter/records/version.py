@@ -12,6 +12,7 @@ Schemas of the same major number can be used by all clients of that number; a lo
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
@@ -54,15 +55,14 @@ class Deployed(NamedTuple):
     audit_retention_days: int | None = None
 
 
-def key() -> Key:
-    """Return the key of the record."""
-    return Key(keys.registry(), keys.VERSION)
+KEY = Key(keys.REGISTRY, keys.VERSION)
+"""The key of the record."""
 
 
 def stamp(deployed: Deployed) -> Write:
     """Return the write that stores it; what is None stays as it was."""
     attributes = ("schema_version", "client_min_version", "lambda_version", "audit_retention_days")
-    return Write(key(), (), drop_none(dict(zip(attributes, deployed, strict=True))))
+    return Write(KEY, (), drop_none(dict(zip(attributes, deployed, strict=True))))
 
 
 def decode(image: Image | None) -> Deployed:
@@ -80,7 +80,7 @@ def decode(image: Image | None) -> Deployed:
     if wrong:
         found = ", ".join(f"{attr} is {value!r}" for attr, value in wrong.items())
         raise CorruptRecordError(
-            f"The version record {' '.join(key())} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
+            f"The version record {' '.join(KEY)} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
         )
     return Deployed(schema, client_min, aggregator, days)
 
@@ -95,10 +95,17 @@ def order(text: object) -> tuple[tuple[int, ...], int, int]:
     >>> order("1.10") > order("1.9.2"), order("1.0.0.dev0") < order("1.0.0a1") < order("1.0.0")
     (True, True)
     """
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a version")
+    return _parse(text)
+
+
+@lru_cache
+def _parse(text: str) -> tuple[tuple[int, ...], int, int]:
     found = _match(text)
     if found is None:
         raise ValueError(f"{text!r} is not a version")
-    numbers = tuple(int(part) for part in found["numbers"].split("."))
+    numbers = tuple([int(part) for part in found["numbers"].split(".")])
     padded = numbers + (0,) * (4 - len(numbers))
     return padded, _STAGES[(found["stage"] or "").lower()], int(found["count"] or 0)
 
@@ -108,14 +115,18 @@ def major(text: str) -> int:
     return order(text)[0][0]
 
 
+_OWN_LAYOUT = major(SCHEMA_VERSION)
+
+
 def needs_upgrade(deployed: Deployed) -> bool:
     """Return whether the data have an older layout than this client's."""
-    return major(deployed.schema) < major(SCHEMA_VERSION)
+    return major(deployed.schema) < _OWN_LAYOUT
 
 
 def check(deployed: Deployed, client: str) -> None:
     """Raise `VersionError` for data that this client cannot work with, naming both versions and the fix."""
-    if major(deployed.schema) > major(SCHEMA_VERSION):
+    (found, *_), _, _ = order(deployed.schema)
+    if found > _OWN_LAYOUT:
         raise IncompatibleSchemaError(
             f"The store has schema {deployed.schema}; zae-limiter {client} knows schema {SCHEMA_VERSION}. "
             f"Install zae-limiter {deployed.client_min} or later."
@@ -124,7 +135,7 @@ def check(deployed: Deployed, client: str) -> None:
         raise IncompatibleSchemaError(
             f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one."
         )
-    if needs_upgrade(deployed):
+    if found < _OWN_LAYOUT:
         unfinished = deployed.schema == UNFINISHED
         raise mismatch("is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}")
 

@@ -113,7 +113,7 @@ class Backend:
         if self.prepared is not None:
             await self.prepared.finish(deadline)
         key = keys.namespace(self.namespace_name)
-        found, stamped = await self.read([key, version.key()], deadline)
+        found, stamped = await self.read([key, version.KEY], deadline)
         deployed = version.decode(stamped)
         version.check(deployed, __version__)
         self.audit_retention_days = deployed.audit_retention_days or AUDIT_RETENTION_DAYS
@@ -132,7 +132,7 @@ class Backend:
 
     async def check_registrable(self, deadline: Deadline) -> None:
         """Raise `VersionError` for a store to which no namespace may be added: its version or its data do not fit."""
-        stamped, *older = await self.read([version.key(), *version.UNPREFIXED], deadline)
+        stamped, *older = await self.read([version.KEY, *version.UNPREFIXED], deadline)
         version.check(version.decode(stamped), __version__)
         version.check_has_namespaces(stamped, older)
 
@@ -221,7 +221,7 @@ async def check_compatibility(
     read: Callable[[Sequence[Key]], Awaitable[list[Image | None]]], namespace_name: str
 ) -> tuple[Deployed, VersionError | None]:
     """Return the versions of a store, and why this client cannot open the namespace, if so. Registers nothing."""
-    stamped, found, *older = await read([version.key(), keys.namespace(namespace_name), *version.UNPREFIXED])
+    stamped, found, *older = await read([version.KEY, keys.namespace(namespace_name), *version.UNPREFIXED])
     deployed = version.decode(stamped)
     try:
         version.check(deployed, __version__)

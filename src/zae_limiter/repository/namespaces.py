@@ -111,7 +111,7 @@ class NamespaceOperations(Operations):
 
     async def _list(self, prefix: str) -> list[Namespace]:
         deadline = self._deadline().for_each_step()
-        rows = await self._backend.collect(Query(keys.registry(), prefix=prefix), deadline)
+        rows = await self._backend.collect(Query(keys.REGISTRY, prefix=prefix), deadline)
         return [namespace.decode(image) for _, image in rows]
 
     async def _require_name(self, name: str, deadline: Deadline) -> Namespace:

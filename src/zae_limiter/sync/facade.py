@@ -247,7 +247,7 @@ class SyncRateLimiter(SyncOperations):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `SyncRepository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
-    when the store cannot be asked (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
+    when the store is unavailable (call > limiter > system config > block). ``timeout`` is how many seconds an acquire
     may take, over all that it asks of the store; so may the settlement at the end of its block, and each other call.
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
@@ -371,10 +371,7 @@ class SyncRateLimiter(SyncOperations):
         return run(self._inner.get_status(entity_id, resource, limits, needed))
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
-        """Return one limit of a resource over all entities that have a bucket for it.
-
-        ``parents_only`` leaves out entities that have a parent.
-        """
+        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""
         return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
 
     def is_available(self, timeout: float = 1.0) -> bool:

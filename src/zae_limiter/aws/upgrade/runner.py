@@ -256,7 +256,7 @@ class Runner:
 
     async def _finish(self) -> None:
         """Write the present version and delete the version record from before namespaces."""
-        stamped, old = await self._store.read([version.key(), version.UNPREFIXED[0]])
+        stamped, old = await self._store.read([version.KEY, version.UNPREFIXED[0]])
         if old is not None:
             self._counts["version"] += 1
         unfinished = stamped is not None and is_unfinished(stamped)

@@ -136,7 +136,7 @@ class Upgrade:
 
         Raise an error for a newer schema.
         """
-        stamped, found = run(self._store.read([version.key(), keys.namespace(self._namespace_name)]))
+        stamped, found = run(self._store.read([version.KEY, keys.namespace(self._namespace_name)]))
         if stamped is None or is_unfinished(stamped):
             return False
         version.check(version.decode(stamped), __version__)

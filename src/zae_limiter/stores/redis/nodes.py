@@ -10,6 +10,7 @@ been carried out, `Refusal` that it was not. The pools raise them, where they kn
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 import time
@@ -157,7 +158,8 @@ class AsyncWire:
             async with asyncio.timeout(timeout):
                 await connection.connect()
         except BaseException:
-            await connection.disconnect(nowait=True)
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
+                await connection.disconnect(nowait=True)
             raise
         return AsyncLink(connection, str(address))
 
