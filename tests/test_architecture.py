@@ -20,6 +20,7 @@ SOURCE = Path(zae_limiter.__file__).parent
 MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "records": {"core", "records"},
+    "manifest": {"core", "records", "manifest"},
     "clock": set(),
     "logs": set(),
     "forks": set(),
@@ -27,7 +28,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"core", "clock", "forks", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
-    "repository": {"core", "records", "clock", "forks", "logs", "runtime", "stores", "aws", "repository", "_version"},
+    "repository": {"core", "records", "manifest", "clock", "forks", "logs"}
+    | {"runtime", "stores", "aws", "repository", "_version"},
     "limiter": {"core", "records", "clock", "forks", "logs", "observer", "runtime", "stores", "repository", "limiter"},
     "kv": {"core", "clock", "forks", "logs", "runtime", "kv"},
     "web": {"core", "logs", "runtime", "limiter", "sync", "kv", "web"},
@@ -43,7 +45,7 @@ IMPURE = {
 
 OPTIONAL = {
     "aiohttp", "asyncio", "boto3", "botocore", "click", "fastapi", "httpx", "hypothesis", "opentelemetry",
-    "plotext", "pytest", "redis", "rich", "sqlite3", "starlette",
+    "plotext", "pytest", "redis", "rich", "sqlite3", "starlette", "yaml",
 }  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def test_private_attributes_are_used_in_their_own_package() -> None:
     assert PRIVATE_USES.keys() <= outside, f"is not needed any more: {PRIVATE_USES.keys() - outside}"
 
 
-@pytest.mark.parametrize("layer", ["core", "records"])
+@pytest.mark.parametrize("layer", ["core", "records", "manifest"])
 def test_pure_layers_touch_no_clock_io_or_logging(layer: str) -> None:
     for found, path in modules():
         if found == layer:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
 from .core.decide import Reading
+from .records.level import parse_calendar
 
 if TYPE_CHECKING:
     from .core.limit import Limit
@@ -50,9 +51,14 @@ def refill_bucket(
     return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
 
 
+def _rule(state: BucketState) -> Rule:
+    calendar = None if state.calendar is None else parse_calendar(state.calendar)
+    return Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms, 0, calendar)
+
+
 def _refill(state: BucketState, now_ms: int) -> RefillResult:
-    rule = (state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
-    return refill_bucket(state.tokens_milli, state.last_refill_ms, now_ms, *rule)
+    instant = max(now_ms, state.last_refill_ms)
+    return RefillResult(level(_rule(state), state.tokens_milli, state.last_refill_ms, instant), instant)
 
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
@@ -63,8 +69,7 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
         return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
     retry = None
     if cost <= state.capacity_milli:
-        rule = Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms)
-        retry = (first_instant(rule, tokens, instant, cost) - now_ms) / MILLI
+        retry = (first_instant(_rule(state), tokens, instant, cost) - now_ms) / MILLI
     return ConsumeResult(False, tokens, instant, tokens // MILLI, retry)
 
 

@@ -20,6 +20,7 @@ from .core.errors import (
     RateLimitError as RateLimitError,
     RateLimiterUnavailable as RateLimiterUnavailable,
     RateLimitExceeded as RateLimitExceeded,
+    ResourceDisabled as ResourceDisabled,
     StackAlreadyExistsError as StackAlreadyExistsError,
     StackOperationError as StackOperationError,
     ValidationError as ValidationError,
@@ -27,3 +28,4 @@ from .core.errors import (
     VersionMismatchError as VersionMismatchError,
     ZAELimiterError as ZAELimiterError,
 )
+from .manifest.problems import ManifestError as ManifestError, PlanOutdatedError as PlanOutdatedError

@@ -17,6 +17,7 @@ from .core.reports import (
     UsageSummary as UsageSummary,
 )
 from .core.values import (
+    Access as Access,
     AuditAction as AuditAction,
     AuditEvent as AuditEvent,
     BackendCapabilities as BackendCapabilities,

@@ -30,14 +30,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Outcome: TypeAlias = Literal["granted", "refused", "never", "unavailable_allowed", "unavailable_blocked", "failed"]
+Outcome: TypeAlias = Literal[
+    "granted", "refused", "never", "disabled", "unavailable_allowed", "unavailable_blocked", "failed"
+]
 State: TypeAlias = Literal["store.unavailable", "store.available", "breaker.opened", "breaker.closed"]
 
 
 class Decision(NamedTuple):
     """An acquire or a ``lease.consume`` that was decided. Bad input and a cancelled caller are no decision.
 
-    ``outcome`` is ``granted``; ``refused`` (not yet); ``never`` (the cost is above the capacity);
+    ``outcome`` is ``granted``; ``refused`` (not yet); ``never`` (the cost is above the capacity); ``disabled``;
     ``unavailable_allowed`` and ``unavailable_blocked`` (the store did not answer, and what the policy made of it); or
     ``failed`` (another error, such as access denied or a missing namespace).
     """

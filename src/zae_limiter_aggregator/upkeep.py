@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.bucket import MILLI
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.limiter.dividing import divide
@@ -21,6 +22,7 @@ from .consumption import measure_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from zae_limiter.core.bucket import Rule
     from zae_limiter.records.algebra import Image, Key
     from zae_limiter.stores.port import Store
 
@@ -35,7 +37,17 @@ class UpkeepResult(NamedTuple):
 
 
 async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
-    """Maintain one record of a bucket, given its changes. Most need nothing."""
+    """Maintain one record of a bucket, given its changes. Most need nothing.
+
+    One with a quota of a time zone that is not known here is left to its clients.
+    """
+    try:
+        return await _maintain(store, changes)
+    except ValidationError:
+        return UpkeepResult()
+
+
+async def _maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
     key, image, first = changes[-1].key, changes[-1].new, changes[0].old or changes[0].new
     if image is None or first is None:
         return UpkeepResult()
@@ -57,9 +69,9 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
     whose = keys.parse_bucket_pk(key.pk)
     rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
     limits = tuple(
-        Limit(name, rule.capacity // MILLI, rule.amount // MILLI, rule.period // MILLI)
+        limit_of(name, rule)
         for name, rule in rules
-        if rule is not None and not any(part % MILLI for part in rule[:3])
+        if rule is not None and not any(part % MILLI for part in (rule[:3] if rule.calendar is None else rule[:2]))
     )
     return Level(
         key,
@@ -73,6 +85,13 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         shard=whose.shard_id,
         shard_count=image[SHARDS],
     )
+
+
+def limit_of(name: str, rule: Rule) -> Limit:
+    """Return the limit that states a rule of whole tokens."""
+    capacity, amount, calendar = rule.capacity // MILLI, rule.amount // MILLI, rule.calendar
+    seconds = rule.period // MILLI if calendar is None else -(-calendar.longest_ms // MILLI)
+    return Limit(name, capacity, amount, seconds, calendar)
 
 
 async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:

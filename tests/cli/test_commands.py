@@ -87,6 +87,58 @@ def test_entity_limits(terminal: Terminal) -> None:
     assert "no limits of its own for gpt-4" in terminal.run("entity", "get-limits", "key", "-r", "gpt-4").stderr
 
 
+def test_limits_of_every_kind(terminal: Terminal) -> None:
+    given = ("tpd:1000+200/day@Europe/Berlin,at=06:00", "rpm:60,soft", "tpm:100/min:200,batch=0.3,free=0.5")
+    table = words(
+        terminal.text("entity", "set-limits", "key", "-r", "gpt-4", *(part for each in given for part in ("-l", each)))
+    )
+    assert ["tpd", "1,000/day@Europe/Berlin,at=06:00", "1,200"] in table
+    assert ["tpm", "100/min", "200", "batch", "leaves", "30%,", "free", "leaves", "50%"] in table
+    got = terminal.json("entity", "get-limits", "key", "-r", "gpt-4")["limits"]
+    assert [Limit.from_dict(limit) for limit in got] == [
+        Limit.per_minute("rpm", 60, soft=True),
+        Limit.quota("tpd", 1_000, tz="Europe/Berlin", at="06:00", rollover=200),
+        Limit.per_minute("tpm", 100, burst=200, floors={"batch": 0.3, "free": 0.5}),
+    ]
+    terminal.text("acquire", "key", "gpt-4", "-c", "tpd:200")
+    shown = words(terminal.text("entity", "buckets", "key"))
+    assert any("tpd" in row and "1,000/day@Europe/Berlin,at=06:00" in row for row in shown)
+    listed = terminal.text("entity", "list", "-r", "gpt-4")
+    assert "rpm 60/min (soft)" in listed
+    assert "tpd 1,000/day@Europe/Berlin,at=06:00 (rollover 200)" in listed
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x:1/day@Mars", "tz = 'Mars': is no time zone known here"),
+        ("x:1/fortnight@UTC", "every = 'fortnight': must be a timedelta or one of"),
+        ("x:a/day@UTC", "the amount 'a' is not a whole number"),
+        ("x:1+b/day@UTC", "the rollover 'b' is not a whole number"),
+        ("x:1/day@UTC,at=9", "at = '9': must be a local time"),
+        ("x:1,what", "'what' is neither 'soft' nor a floor such as batch=0.3"),
+        ("x:1,batch=2", "floors['batch'] = 2.0"),
+    ],
+)
+def test_what_is_wrong_with_a_limit_is_named(terminal: Terminal, text: str, told: str) -> None:
+    result = terminal.run("entity", "set-limits", "key", "-l", text)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+
+
+def test_switches(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:1")
+    assert terminal.text("entity", "disable", "key", "-r", "gpt-4") == "key is disabled on gpt-4.\n"
+    refused = terminal.run("acquire", "key", "gpt-4", "-c", "rpm:1")
+    assert (refused.exit_code, "Entity 'key' is disabled on 'gpt-4'." in refused.stderr) == (22, True)
+    assert terminal.json("entity", "bypass", "key") == {"entity_id": "key", "resource": None, "access": "bypassed"}
+    terminal.text("acquire", "key", "gpt-3", "-c", "rpm:50")
+    assert terminal.text("resource", "disable", "gpt-3") == "gpt-3 is disabled.\n"
+    assert terminal.run("acquire", "other", "gpt-3", "-c", "rpm:1").exit_code == 22
+    assert terminal.json("resource", "enable", "gpt-3") == {"resource": "gpt-3", "access": "enabled"}
+    terminal.text("acquire", "other", "gpt-3", "-c", "rpm:1")
+
+
 def test_entity_list_goes_over_pages_and_stops_where_told(terminal: Terminal) -> None:
     with SyncRepository(terminal.url) as repository:
         for number in range(150):

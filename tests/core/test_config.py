@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from zae_limiter import Limit, ValidationError
-from zae_limiter.core.config import CUSTOM, SOURCES, resolve
+from zae_limiter import Access, Limit, ValidationError
+from zae_limiter.core.config import CUSTOM, SOURCES, Stored, resolve
 from zae_limiter.core.names import MAX_DEPTH, check_ancestry
 
 LEVELS = st.lists(
-    st.tuples(st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))), st.integers(0, 10**6)),
+    st.builds(
+        Stored,
+        st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
+        st.integers(0, 10**6),
+        st.none() | st.sampled_from(Access),
+    ),
     min_size=4,
     max_size=4,
 )
@@ -18,22 +23,22 @@ LEVELS = st.lists(
 
 @given(LEVELS)
 def test_the_most_specific_level_that_says_something_wins(
-    levels: list[tuple[tuple[Limit, ...] | None, int]],
+    levels: list[Stored],
 ) -> None:
     found = resolve(levels)
-    speaking = [source for source, (limits, _) in zip(SOURCES, levels, strict=True) if limits]
+    speaking = [source for source, level in zip(SOURCES, levels, strict=True) if level.limits]
     assert found.source == (speaking[0] if speaking else None)
     assert found.limits == (levels[SOURCES.index(speaking[0])][0] if speaking else None)
+    switches = [(level.access, source) for source, level in zip(SOURCES, levels, strict=True) if level.access]
+    assert found.access == (switches[0] if switches else None)
 
 
 @given(LEVELS, st.integers(0, 3), st.integers(1, 100))
-def test_a_change_at_any_level_raises_the_version(
-    levels: list[tuple[tuple[Limit, ...] | None, int]], place: int, by: int
-) -> None:
+def test_a_change_at_any_level_raises_the_version(levels: list[Stored], place: int, by: int) -> None:
     """Also a change that hides or uncovers another level: versions only rise."""
-    limits, version = levels[place]
+    limits, version, access = levels[place]
     for changed in (limits, None, (Limit.per_minute("tpm", 5),)):
-        after = [*levels[:place], (changed, version + by), *levels[place + 1 :]]
+        after = [*levels[:place], Stored(changed, version + by, access), *levels[place + 1 :]]
         assert resolve(after).version > resolve(levels).version
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.docs.pages import BLOCKS, OUTPUT, PAGES, Block, in_language, named, unread
 from tests.support.paths import ROOT
@@ -21,7 +22,7 @@ REPLAYED = {
     "http": {"docs/guide/web/answers.md"},
 }
 """Sessions with a running server, and what it answers: tests/web/test_examples.py and tests/aws/test_local_cli.py."""
-PARSED: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads}
+PARSED: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 DIAGRAMS = ("flowchart", "sequenceDiagram", "stateDiagram-v2")
 TYPED = re.compile(r"^\s*(\$ |>>> |zae-limiter |pip install |(import|from) \w+)", re.MULTILINE)
 

@@ -98,7 +98,7 @@ def test_changed_limits_keep_clamp_and_add(
     before = balances(image, now)
     level = level_of(changed, version=2)
     after = done(image, reshaping.reshape(level, image, {}, now))
-    assert charging.anchored_limits(level, after) is not None
+    assert charging.anchored_limits(level, after, now) is not None
     assert after[level_record.ANCHOR] > image[level_record.ANCHOR]
     found = balances(after, now)
     for limit in changed:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
     """Return the write that takes ``cost``, moving the bucket to the limits in force where it has to be."""
-    limits = charging.anchored_limits(level, image)
+    limits = charging.anchored_limits(level, image, now_ms)
     if limits is None or now_ms > limits.until_ms:
         return reshaping.reshape(level, image, cost, now_ms)
     return charging.charge(level, image, limits, cost, now_ms)

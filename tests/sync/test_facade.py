@@ -22,6 +22,7 @@ from zae_limiter import (
     SyncRepository,
     SyncRepositoryBuilder,
 )
+from zae_limiter.manifest.states import Manifest
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock
 
@@ -109,6 +110,13 @@ SHARED: dict[str, Callable[[Any], object]] = {
     "delete_resource_defaults": lambda it: it.delete_resource_defaults("gpt-4", "me"),
     "list_resources_with_defaults": lambda it: it.list_resources_with_defaults(),
     "set_limits": lambda it: it.set_limits("key", RPM, "gpt-4", "me"),
+    "disable_entity": lambda it: it.disable_entity("key", "gpt-4", "me"),
+    "enable_entity": lambda it: it.enable_entity("key", "gpt-4", "me"),
+    "bypass_entity": lambda it: it.bypass_entity("key", "gpt-4", "me"),
+    "disable_resource": lambda it: it.disable_resource("gpt-4", "me"),
+    "enable_resource": lambda it: it.enable_resource("gpt-4", "me"),
+    "bypass_resource": lambda it: it.bypass_resource("gpt-4", "me"),
+    "resolve_access": lambda it: it.resolve_access("key", "gpt-4"),
     "get_limits": lambda it: it.get_limits("key", "gpt-4"),
     "delete_limits": lambda it: it.delete_limits("key", "gpt-4", "me"),
     "list_entities_with_custom_limits": lambda it: it.list_entities_with_custom_limits("gpt-4", 10, None),
@@ -139,6 +147,9 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "delete_namespace": lambda it: it.delete_namespace("red", "me"),
     "recover_namespace": lambda it: it.recover_namespace(it.delete_namespace("red").id, "me"),
     "survey_buckets": lambda it: it.survey_buckets("gpt-4", 10),
+    "plan_limits": lambda it: it.plan_limits(Manifest(), prune=True, file="limits.yaml"),
+    "apply_plan": lambda it: it.apply_plan(it.plan_limits(Manifest(), prune=True), "me", lambda change: None),
+    "export_limits": lambda it: it.export_limits(),
     "purge_namespace": lambda it: it.purge_namespace(it.delete_namespace("red").id, "me", lambda count: None),
 }
 OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -278,3 +279,24 @@ def test_many_at_once_get_exactly_what_there_is(place: Place) -> None:
     assert sorted(int(text.removeprefix("r=")) for text in told) == [*range(50)]
     assert {(reply.header("ratelimit") or "").split(";")[1] for reply in replies if reply.status == 429} == {"r=0"}
     assert site.left(IP, "http", Limit.per_day("rpm", 50)) == {"rpm": 0}
+
+
+def test_a_client_that_is_switched_off_gets_403_and_nothing_to_wait_for(place: Place) -> None:
+    site = place.site(RULE)
+    site.do(site.limiter.disable_entity(IP))
+    reply = site.ask()
+    assert reply.status == 403
+    assert reply.problem()["type"] == "urn:problem-type:zae-limiter:disabled"
+    assert reply.header("retry-after") is None
+    assert IP not in reply.body.decode()
+
+
+def test_a_quota_is_told_with_the_length_and_the_end_of_its_window(place: Place) -> None:
+    """June has 30 days."""
+    june = round(datetime(2026, 6, 30, 21, 59, tzinfo=UTC).timestamp() * 1000)
+    place.harness.clock.advance_ms(june - place.harness.clock.now_ms())
+    site = place.site(Rule(limits=[Limit.quota("rpm", 2, every="month", tz="Europe/Berlin")]))
+    assert site.ask().header("ratelimit-policy") == '"rpm";q=2;w=2592000'
+    assert site.ask().header("ratelimit") == '"rpm";r=0;t=60'
+    refused = site.ask()
+    assert (refused.status, refused.header("retry-after")) == (429, "60")

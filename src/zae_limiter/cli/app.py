@@ -20,7 +20,12 @@ from .output import prepare_streams
 SECTIONS: dict[str, dict[str, str]] = {
     "See it work": {"demo": "demo.command:demo"},
     "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "acquire:explain"},
-    "Set limits": {"entity": "entity:entity", "resource": "defaults:resource", "system": "defaults:system"},
+    "Set limits": {
+        "entity": "entity:entity",
+        "resource": "defaults:resource",
+        "system": "defaults:system",
+        "limits": "limits:limits",
+    },
     "Manage the store": {
         "create-table": "deploy:create_table",
         "namespace": "namespace:namespace",

@@ -3,6 +3,8 @@
 NAME:RATE             tpm:100000              100000 a minute
 NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
 NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
+NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
+...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
 KEY=VALUE             plan=pro                metadata and tags
 2026-11-16T12:00:00Z  RFC 3339, with its time zone
@@ -14,19 +16,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, TypeAlias
 
 import click
 
-from ..core.errors import ValidationError
-from ..core.limit import Limit
+from ..core.limit import Limit, check_floors
 from .grid import Grid
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-_LIMIT_FORMS = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
+_LIMIT_FORMS = (
+    "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s; or a quota "
+    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin"
+)
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
 _WHOLE = "[0-9]+(_[0-9]+)*"
 _SECONDS = {
@@ -41,23 +46,51 @@ _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 def parse_limit(text: str) -> Limit:
     """Return the limit of a text of ``-l``. Raise `ValueError` naming the part that is wrong."""
     name, colon, rest = text.partition(":")
-    pace, has_burst, burst_text = rest.partition(":")
+    head, *options = rest.split(",")
+    try:
+        if not name or not colon or not head:
+            raise ValueError("it has no rate")
+        limit = _parse_quota(name, head, options) if "@" in head else _parse_rate(name, head)
+        floors = dict(
+            map(_parse_floor, [option for option in options if not option.startswith(("at=", "on=", "soft"))])
+        )
+        return replace(limit, soft="soft" in options, floors=check_floors(floors))
+    except ValueError as error:  # of which `ValidationError` is one
+        raise ValueError(f"{text!r}: {error}; write {_LIMIT_FORMS}") from None
+
+
+def _parse_rate(name: str, text: str) -> Limit:
+    pace, has_burst, burst_text = text.partition(":")
     rate_text, slash, period_text = pace.partition("/")
-    if not name or not colon or not rate_text:
-        raise ValueError(f"{text!r} is not a limit; write {_LIMIT_FORMS}")
     period = _parse_span(period_text) if slash else 60
-    if not re.fullmatch(_WHOLE, rate_text):
-        problem = f"the rate {rate_text!r} is not a whole number"
-    elif period is None:
-        problem = f"the period {period_text!r} is not one of sec, min, hour, day, or a number of them such as 30s"
-    elif has_burst and not re.fullmatch(_WHOLE, burst_text):
-        problem = f"the burst {burst_text!r} is not a whole number"
-    else:
-        try:
-            return Limit(name, int(burst_text if has_burst else rate_text), int(rate_text), period)
-        except ValidationError as error:
-            problem = str(error)
-    raise ValueError(f"{text!r}: {problem}; write {_LIMIT_FORMS}")
+    if period is None:
+        units = "sec, min, hour, day, or a number of them such as 30s"
+        raise ValueError(f"the period {period_text!r} is not one of {units}")
+    rate = _parse_whole("rate", rate_text)
+    return Limit(name, _parse_whole("burst", burst_text) if has_burst else rate, rate, period)
+
+
+def _parse_quota(name: str, text: str, options: Sequence[str]) -> Limit:
+    numbers, _, window = text.partition("/")
+    amount_text, has_rollover, rollover_text = numbers.partition("+")
+    amount = _parse_whole("amount", amount_text)
+    rollover = _parse_whole("rollover", rollover_text) if has_rollover else 0
+    every = ",".join([window, *(option for option in options if option.startswith(("at=", "on=")))])
+    return Limit.quota(name, amount, every=every, rollover=rollover)
+
+
+def _parse_whole(what: str, text: str) -> int:
+    if not re.fullmatch(_WHOLE, text):
+        raise ValueError(f"the {what} {text!r} is not a whole number")
+    return int(text)
+
+
+def _parse_floor(text: str) -> tuple[str, float]:
+    priority, _, part = text.partition("=")
+    try:
+        return priority, float(part)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither 'soft' nor a floor such as batch=0.3") from None
 
 
 def parse_amount(text: str) -> tuple[str, int]:
@@ -99,30 +132,43 @@ def _parse_span(text: str) -> int | None:
 
 
 def spell_rate(limit: Limit) -> str:
-    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``."""
+    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota."""
+    if limit.calendar is not None:
+        return f"{limit.refill_amount:,}/{limit.calendar.text}"
     seconds = limit.refill_period_seconds
     size = max(size for size in _NAMES if seconds % size == 0)
     count = "" if seconds == size else f"{seconds // size} "
     return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
 
 
+def _spell_policy(limit: Limit) -> list[str]:
+    """Return what a limit is besides its rate and its capacity."""
+    return ["soft"] * limit.soft + [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+
+
 def spell_limit(limit: Limit) -> str:
     """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
-    burst = "" if limit.capacity == limit.refill_amount else f" (burst {limit.capacity:,})"
-    return f"{limit.name} {spell_rate(limit)}{burst}"
+    word = "burst" if limit.calendar is None else "rollover"
+    extra = limit.capacity if limit.calendar is None else limit.rollover
+    notes = [f"{word} {extra:,}"] if limit.capacity != limit.refill_amount else []
+    notes += _spell_policy(limit)
+    return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
     """Return limits as a table."""
-    rows = [(limit.name, spell_rate(limit), limit.capacity) for limit in limits]
-    return Grid(("limit", "rate", "burst"), rows, empty)
+    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(_spell_policy(limit))) for limit in limits]
+    if any(row[3] for row in rows):
+        return Grid(("limit", "rate", "burst", "policy"), rows, empty)
+    return Grid(("limit", "rate", "burst"), [row[:3] for row in rows], empty)
 
 
 def limit_option(*, required: bool = False) -> Decorator:
     """Return the option ``-l``, which takes limits."""
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
-        "tpm:10000/min:15000, jobs:10/30s."
+        "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
+        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00. Behind it ,soft or floors such as ,batch=0.3."
     )
     return _parsed_option(
         parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help

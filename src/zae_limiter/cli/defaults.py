@@ -126,6 +126,23 @@ def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str 
     shell.show({"resource": name, "limits": []}, f"Deleted the limits of {name}.")
 
 
+def _add_switch(verb: str, does: str) -> None:
+    """Add the command that sets the switch of a resource."""
+
+    @resource.command(verb, help=f"{does}\n\nExample:\n  zae-limiter resource {verb} gpt-4")
+    @click.argument("resource_name", metavar="RESOURCE")
+    @principal_option
+    def switch(shell: Shell, resource_name: str, principal: str | None) -> None:
+        getattr(shell.repository(), f"{verb}_resource")(resource_name, principal)
+        access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
+        shell.show({"resource": resource_name, "access": access}, f"{resource_name} is {access}.")
+
+
+_add_switch("disable", "Refuse every request for a resource.\n\nBut for entities with a switch of their own.")
+_add_switch("enable", "Let limits decide for a resource.")
+_add_switch("bypass", "Admit every request for a resource.\n\nWhat is used is counted.")
+
+
 @resource.command("list")
 def list_resources(shell: Shell) -> None:
     """List resources with limits of their own.

@@ -163,6 +163,27 @@ def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit],
     shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
 
 
+def _add_switch(verb: str, does: str) -> None:
+    """Add the command that sets the switch of an entity."""
+
+    @entity.command(verb, help=f"{does}\n\nExample:\n  zae-limiter entity {verb} key-1 -r gpt-4")
+    @click.argument("entity_id")
+    @click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
+    @principal_option
+    def switch(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
+        repository = shell.repository()
+        getattr(repository, f"{verb}_entity")(entity_id, resource, principal)
+        access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
+        where = "" if resource is None else f" on {resource}"
+        data = {"entity_id": entity_id, "resource": resource, "access": access}
+        shell.show(data, f"{entity_id} is {access}{where}.")
+
+
+_add_switch("disable", "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.")
+_add_switch("enable", "Let limits decide for an entity.\n\nAlso on a resource that is disabled.")
+_add_switch("bypass", "Admit every request of an entity.\n\nWhat it uses is counted.")
+
+
 @entity.command("get-limits")
 @click.argument("entity_id")
 @resource_option
@@ -248,7 +269,10 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
     for each in found:
         stored, used = each.tokens_milli // MILLI, each.total_consumed_milli // MILLI
         capacity, amount = each.capacity_milli // MILLI, each.refill_amount_milli // MILLI
-        limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
+        if each.calendar is None:
+            limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
+        else:
+            limit = Limit.quota(each.limit_name, amount, every=each.calendar, rollover=capacity - amount)
         rows.append((each.resource, limit.name, stored, capacity, spell_rate(limit), used))
     headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
     shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet."))

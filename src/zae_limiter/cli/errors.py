@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..core import errors as library
+from ..manifest.problems import ManifestError, PlanOutdatedError
 from .grid import printable
 from .output import OutputError, drop_double_stop, print_json, style
 
@@ -35,6 +36,9 @@ CODES: dict[type[BaseException], int] = {
     library.LeaseExpiredError: 17,
     library.AccessDeniedError: 18,
     library.RateLimiterClosedError: 19,
+    library.ResourceDisabled: 22,
+    PlanOutdatedError: 23,
+    ManifestError: 24,
     click.Abort: 130,
 }
 """The exit code of each kind of error; the nearest class counts."""
@@ -50,6 +54,8 @@ Exit codes:
   6  entity not found              18  access denied
   7  entity already exists         20  demo: a limit was exceeded
                                    21  the output could not be written
+                                   22  switched off
+                                   23-24  limits: outdated plan, mistakes
                                    130 interrupted
 """
 
@@ -81,7 +87,8 @@ def report(error: BaseException, *, as_json: bool) -> int:
         elif isinstance(error, click.UsageError):
             error.show()
         else:
-            click.echo(style("Error: ", fg="red", bold=True) + printable(message(error)), err=True)
+            lines = "\n".join(map(printable, message(error).split("\n")))
+            click.echo(style("Error: ", fg="red", bold=True) + lines, err=True)
     return code
 
 
@@ -117,7 +124,14 @@ def _details(error: BaseException) -> dict[str, Any]:
         case _:  # EntityNotFoundError is entity_not_found
             name = type(error).__name__.removesuffix("Error")
             word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    details = {"error": word, "message": message(error)}
+    details: dict[str, Any] = {"error": word, "message": message(error)}
+    if isinstance(error, ManifestError):
+        details["problems"] = [
+            {"line": place.line, "column": place.column, "path": path, "message": reason}
+            for place, path, reason in error.problems
+        ]
+    if isinstance(error, PlanOutdatedError):
+        details |= {"conflicts": error.conflicts, "applied": error.applied}
     if isinstance(error, library.ValidationError):
         details |= {"field": error.field, "reason": error.reason}
     return details

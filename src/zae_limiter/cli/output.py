@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.limit import Limit
 from .grid import Grid, printable
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _ASCII = str.maketrans(
 
 def to_jsonable(value: object) -> Any:
     """Return a value of the API as JSON types."""
+    if isinstance(value, Limit):
+        return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

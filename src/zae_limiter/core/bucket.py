@@ -9,6 +9,9 @@ produced by the instant ``t`` is ``produced(t) = t * amount // period``. A bucke
 Differences of ``produced`` telescope, so refill is exact for every rate however often it is looked
 at, and an acquire need not move the anchor.
 
+A quota is a bucket whose production is a staircase: time is counted in windows of a calendar instead of milliseconds,
+``produced(t) = index(t) * amount``, and the first instant of something is the start of its window. All else stays.
+
 A bucket may be split over several shards. Shard ``i`` of ``n`` has produced ``(produced(t) + i) // n`` by ``t`` and
 holds ``(capacity + i) // n`` at most; over all shards these sum to the whole, exactly. Shard ``i`` of ``n`` is in turn
 the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split again without the others.
@@ -21,34 +24,40 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .calendar import Calendar
     from .limit import Limit
 
 MILLI = 1000
 
 
 class Rule(NamedTuple):
-    """A limit, or a shard's share of it, in stored units: millitokens and milliseconds."""
+    """A limit, or a shard's share of it, in stored units: millitokens, and milliseconds or windows of a calendar."""
 
     capacity: int
     amount: int
     period: int
     phase: int = 0
+    calendar: Calendar | None = None
 
     @classmethod
     def of(cls, limit: Limit) -> Rule:
         """Return the rule that a limit states."""
+        if limit.calendar is not None:
+            return cls(limit.capacity * MILLI, limit.refill_amount * MILLI, 1, 0, limit.calendar)
         return cls(limit.capacity * MILLI, limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI)
 
     def share(self, shard: int, count: int) -> Rule:
         """Return the share of one shard of ``count`` in a whole rule."""
         if count == 1:
             return self
-        return Rule((self.capacity + shard) // count, self.amount, self.period * count, self.period * shard)
+        capacity, period, phase = (self.capacity + shard) // count, self.period * count, self.period * shard
+        return Rule(capacity, self.amount, period, phase, self.calendar)
 
 
 def produced(instant_ms: int, rule: Rule) -> int:
     """Return the millitokens that the rate has made by ``instant_ms``."""
-    return (instant_ms * rule.amount + rule.phase) // rule.period
+    ticks = instant_ms if rule.calendar is None else rule.calendar.index(instant_ms)
+    return (ticks * rule.amount + rule.phase) // rule.period
 
 
 def between(rule: Rule, start_ms: int, end_ms: int) -> int:
@@ -67,15 +76,27 @@ def first_instant(rule: Rule, tokens_milli: int, anchor_ms: int, cost_milli: int
     Meaningful for a cost within the capacity: a larger one never fits.
     """
     target = produced(anchor_ms, rule) + cost_milli - tokens_milli
-    return -((rule.phase - target * rule.period) // rule.amount)
+    ticks = -((rule.phase - target * rule.period) // rule.amount)
+    return ticks if rule.calendar is None else rule.calendar.start(ticks)
 
 
-def full_instant(tokens_milli: int, anchor_ms: int, capacity: int, amount: int, period: int, shards: int = 1) -> int:
+def full_instant(
+    tokens_milli: int,
+    anchor_ms: int,
+    capacity: int,
+    amount: int,
+    period: int,
+    shards: int = 1,
+    calendar: Calendar | None = None,
+) -> int:
     """Return the instant from which the first of so many shards of a rule is full, as `first_instant` of its capacity.
 
     >>> full_instant(4_000, 1_000, capacity=10_000, amount=1_000, period=1_000, shards=2)
     3000
     """
+    if calendar is not None:
+        share = Rule(capacity, amount, period, 0, calendar).share(0, shards)
+        return first_instant(share, tokens_milli, anchor_ms, share.capacity)
     period *= shards
     target = anchor_ms * amount // period + capacity // shards - tokens_milli
     return -(-target * period // amount)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .limit import Limit
+    from .values import Access
 
 SOURCES = ("entity", "entity_default", "resource", "system")
 """Names of the levels, most specific first."""
@@ -16,27 +17,37 @@ CUSTOM = frozenset(("entity", "entity_default"))
 """The levels that belong to one entity: buckets under them never expire."""
 
 
+class Stored(NamedTuple):
+    """What the config of one level says: limits, its version and a switch, each if it is set."""
+
+    limits: tuple[Limit, ...] | None = None
+    version: int = 0
+    access: Access | None = None
+
+
 class Resolved(NamedTuple):
-    """The limits in force, the level they come from, and the sum of the versions of all levels."""
+    """The limits in force, the level they come from, and the sum of the versions of all levels.
+
+    ``access`` is the switch in force, with the level that it comes from.
+    """
 
     limits: tuple[Limit, ...] | None = None
     source: str | None = None
     version: int = 0
+    access: tuple[Access, str] | None = None
 
 
 _NOTHING = Resolved()
 
 
-def resolve(
-    levels: Sequence[tuple[tuple[Limit, ...] | None, int]], defaults: Resolved = _NOTHING, version: int = 0
-) -> Resolved:
-    """Return the limits in force, given ``(limits, version)`` of the first levels in the order of `SOURCES`.
+def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: int = 0) -> Resolved:
+    """Return the limits and the switch in force, given the first levels in the order of `SOURCES`.
 
-    Where they have no limits, it is ``defaults``. All versions are added, that of the entity too (``version``): each
+    Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each
     only ever rises, so any change at any level raises the sum.
     """
-    total = defaults.version + version + sum(number for _, number in levels)
-    for source, (limits, _) in zip(SOURCES, levels, strict=False):
-        if limits:
-            return Resolved(limits, source, total)
-    return defaults._replace(version=total)
+    total = defaults.version + version + sum(level.version for level in levels)
+    named = list(zip(SOURCES, levels, strict=False))
+    limits, source = next(((level.limits, name) for name, level in named if level.limits), defaults[:2])
+    access = next(((level.access, name) for name, level in named if level.access is not None), defaults.access)
+    return Resolved(limits, source, total, access)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from .bucket import MILLI, balance, wait_ms
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """One level of a chain as last seen: its limits in force and, per limit, where its tokens are."""
+    """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
+
+    ``least`` is what a request has to leave of a limit, where it is not 0.
+    """
 
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[ShardBalance, ...]]
+    least: Mapping[str, int] = MappingProxyType({})
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -34,19 +39,29 @@ class Reading(NamedTuple):
 
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
-        balances = self.balances[limit.name]
-        wait = wait_ms(balances, cost_milli or 0, now_ms)
-        return describe_limit(self.entity_id, self.resource, limit, balance(balances, now_ms), cost_milli, wait)
+        balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
+        wait = wait_ms(balances, (cost_milli or 0) + least, now_ms)
+        held = balance(balances, now_ms)
+        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms)
 
 
 def describe_limit(
-    entity_id: str, resource: str, limit: Limit, held_milli: int, cost_milli: int | None, wait: int
+    entity_id: str,
+    resource: str,
+    limit: Limit,
+    held_milli: int,
+    cost_milli: int | None,
+    wait: int,
+    least: int,
+    now_ms: int,
 ) -> StatusFields:
     """Return the fields of a status; ``wait`` is how many milliseconds later the cost fits, if it does not now."""
     need = cost_milli or 0
-    exceeded = cost_milli is not None and held_milli < need
-    retry = 0.0 if not exceeded else None if need > limit.capacity * MILLI else wait / MILLI
-    return entity_id, resource, limit.name, limit, held_milli // MILLI, need // MILLI, exceeded, retry
+    exceeded = cost_milli is not None and held_milli < need + least
+    retry = 0.0 if not exceeded else None if need + least > limit.capacity * MILLI else wait / MILLI
+    floor = -(-least // MILLI) if least > 0 else 0
+    held, asked = held_milli // MILLI, need // MILLI
+    return entity_id, resource, limit.name, limit, held, asked, exceeded, retry, floor, now_ms
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
@@ -70,7 +85,10 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     for reading in readings:
         for limit in reading.limits:
             need = cost_milli.get(limit.name)
-            if need is not None and balance(reading.balances[limit.name], now_ms) < need:
+            if need is None:
+                continue
+            need += reading.least.get(limit.name, 0)
+            if balance(reading.balances[limit.name], now_ms) < need:
                 lacks = True
                 never = never or need > limit.capacity * MILLI
     if not lacks:
@@ -81,19 +99,27 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
 
 def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
-    left = [{name: balance(balances, now_ms) for name, balances in reading.balances.items()} for reading in readings]
+    left = [
+        ({name: balance(balances, now_ms) for name, balances in reading.balances.items()}, reading.least)
+        for reading in readings
+    ]
     answers = []
     for cost in costs:
-        needs = [(shard, name, need) for shard in left for name, need in cost.items() if name in shard]
-        fits = all(shard[name] >= need for shard, name, need in needs)
+        needs = [(*pair, name, need) for pair in left for name, need in cost.items() if name in pair[0]]
+        fits = all(shard[name] >= need + least.get(name, 0) for shard, least, name, need in needs)
         answers.append(fits)
         if fits:
-            for shard, name, need in needs:
+            for shard, _, name, need in needs:
                 shard[name] -= need
     return answers
 
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
-    shards = ((balances, cost_milli.get(name)) for reading in readings for name, balances in reading.balances.items())
-    return max((wait_ms(balances, need, now_ms) for balances, need in shards if need is not None), default=0)
+    waits = (
+        wait_ms(balances, cost_milli[name] + reading.least.get(name, 0), now_ms)
+        for reading in readings
+        for name, balances in reading.balances.items()
+        if name in cost_milli
+    )
+    return max(waits, default=0)

@@ -10,6 +10,9 @@ does the same where its guard holds:
 ``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
 bucket accrues beyond its ceiling from being spent.
 
+A limit may have another bound than 0 for what a draw leaves: a floor above it for requests of a lower priority, or none
+at all if the limit is soft. The level of a quota changes only between two windows: within one, ``since`` is constant.
+
 A draw that meets `upper_mark` or more is counted in the bucket (`core.give_back` says what for); one that was decided
 below the mark is guarded by it.
 
@@ -35,11 +38,18 @@ Changes: TypeAlias = dict[str, Any]
 """What a write puts into attributes, or adds to them."""
 
 
+SOFT = -(2**62)
+"""The ``least`` of a limit that never refuses."""
+
+
 class AnchoredLimit(NamedTuple):
     """A limit of a bucket with a known anchor: all that a draw needs besides the tokens.
 
     ``rest`` is what the rate had left over at the anchor, in parts of a millitoken, ``mark`` the `upper_mark`. ``tk``,
-    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws.
+    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws. ``least`` is what
+    a draw has to leave.
+
+    For a quota it holds in one window only: as a rate of 0 that has left over what was produced until then.
     """
 
     capacity: int
@@ -51,13 +61,18 @@ class AnchoredLimit(NamedTuple):
     tk: str
     tc: str
     hi: str
+    least: int
 
     @classmethod
-    def of(cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str]) -> AnchoredLimit:
-        """Return the limit for a bucket whose anchor is ``anchor_ms``."""
-        capacity, amount, period, phase = rule
+    def of(
+        cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str], least: int = 0, now_ms: int = 0
+    ) -> AnchoredLimit:
+        """Return the limit for a bucket whose anchor is ``anchor_ms``, of a quota for the window of ``now_ms``."""
+        capacity, amount, period, phase, calendar = rule
         rest = (anchor_ms * amount + phase) % period
-        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes)
+        if calendar is not None:
+            amount, period, rest = 0, 1, between(rule, anchor_ms, now_ms)
+        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes, least)
 
     def since(self, now_ms: int) -> int:
         """Return what the rate has produced from the anchor to ``now_ms``."""
@@ -75,7 +90,7 @@ class AnchoredLimit(NamedTuple):
         return min(self.capacity, tokens + self.since(now_ms))
 
     def reaches(self, milli: int) -> int:
-        """Return the last instant by which no more than ``milli`` has been produced since the anchor."""
+        """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
 
 
@@ -90,16 +105,16 @@ def draw_all(
     """Take ``cost`` from a bucket that nobody else touches.
 
     Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough.
-    A cost of 0 is not there while the limit is in debt. Raise KeyError for a name that is not in ``limits``.
+    A cost of 0 is not there while a limit is below its ``least``. Raise KeyError for a name that is not in ``limits``.
     """
     after = image
     for name, need in cost.items():
-        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi = limits[name]
+        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limits[name]
         since = ((now_ms - anchor_ms) * amount + rest) // period
         held = image[tk] + since
         if held > capacity:
             held = capacity
-        if held < need:
+        if held < need + least:
             return None
         if need:
             if after is image:
@@ -123,15 +138,15 @@ def draw(
     """Draw ``cost`` as of ``now_ms`` from a limit that was last seen at ``tokens``.
 
     Note the change in what a write puts and adds, and return the guard that it needs; None, with nothing noted, if it
-    does not fit. A cost of 0 changes nothing, and fits unless the limit is in debt. A cost of None asks for nothing, so
-    it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
+    does not fit. A cost of 0 changes nothing, and fits unless the limit is below its ``least``. A cost of None asks for
+    nothing, so it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
-    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi = limit
+    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
-    low = need - since
-    if need > capacity or (cost is not None and tokens < low):
+    low = need + least - since
+    if need + least > capacity or (cost is not None and tokens < low):
         return None
     if cost == 0 and after is None:
         return (tk, ">=", low)
@@ -144,9 +159,8 @@ def draw(
         put[tk] = room + shift - need
         return (tk, ">", room - 1)
     add[tk] = shift - need
-    if cost is None:
-        return (tk, "<=", room - 1)
-    return (tk, "between", (low, room - 1 if upper or not need else mark - since - 1))
+    high = room - 1 if upper or not need else mark - since - 1
+    return (tk, "<=", high) if cost is None or least == SOFT else (tk, "between", (low, high))
 
 
 def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: Changes, add: Changes) -> Guard:

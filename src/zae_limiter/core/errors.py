@@ -4,6 +4,7 @@
     ├── RateLimitError
     │   ├── RateLimitExceeded            not yet: carries when
     │   │   └── CapacityExceeded         never: carries the maximum, no retry-after
+    │   ├── ResourceDisabled             switched off: no retry-after
     │   └── LeaseExpiredError
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable       the store did not answer
@@ -22,9 +23,11 @@
     │   ├── VersionMismatchError
     │   └── IncompatibleSchemaError
     ├── RateLimiterClosedError           used after close()
-    └── ValidationError                  bad input: field, value, reason
-        ├── InvalidIdentifierError
-        └── InvalidNameError
+    ├── ValidationError                  bad input: field, value, reason
+    │   ├── InvalidIdentifierError
+    │   └── InvalidNameError
+    ├── ManifestError                    a limits file with mistakes: all of them
+    └── PlanOutdatedError                others have changed what a plan is about
 
 A refusal is never a failure and a failure never a refusal: ``except RateLimitExceeded`` catches
 only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows".
@@ -46,10 +49,11 @@ from .values import LimitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from .limit import Limit
 
-    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None]
+    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int]
     """The fields of a `LimitStatus`, in order."""
 
 _read_fields = attrgetter(*LimitStatus.__match_args__)
@@ -127,6 +131,18 @@ class RateLimitExceeded(RateLimitError):
         return max(self.violations, key=lambda s: s.retry_after_seconds or 0.0, default=None)
 
     @property
+    def kind(self) -> str:
+        """``quota`` if it is refused until a window ends, else ``rate``."""
+        primary = self.primary_violation
+        return "rate" if primary is None else primary.limit.kind
+
+    @property
+    def resets_at(self) -> datetime | None:
+        """When the next window of the quota begins that refuses longest; None where a rate does."""
+        primary = self.primary_violation
+        return None if primary is None else primary.resets_at
+
+    @property
     def retry_after_seconds(self) -> float | None:
         """Seconds after which the same request fits, if nobody else consumes."""
         primary = self.primary_violation
@@ -144,6 +160,8 @@ class RateLimitExceeded(RateLimitError):
         return {
             "error": "rate_limit_exceeded",
             "message": str(self),
+            "kind": self.kind,
+            "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "retry_after_seconds": seconds,
             "retry_after_ms": None if seconds is None else round(seconds * 1000),
             "limits": [status.as_dict() for status in self.statuses],
@@ -157,9 +175,10 @@ class RateLimitExceeded(RateLimitError):
         wait = "" if seconds is None else f"; retry in {spell_duration(seconds)}"
         more = len(self.violations) - 1
         others = f" (and {more} more)" if more else ""
+        kept = f", {primary.floor} kept for others" if primary.floor else ""
         return (
             f"Rate limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
-            f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{others}{wait}."
+            f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{kept}{others}{wait}."
         )
 
 
@@ -169,7 +188,7 @@ class CapacityExceeded(RateLimitExceeded):
     @property
     def primary_violation(self) -> LimitStatus | None:
         """The first limit whose capacity is too small for the cost."""
-        return next((s for s in self.violations if s.requested > s.limit.capacity), None)
+        return next((s for s in self.violations if s.requested + s.floor > s.limit.capacity), None)
 
     @property
     def retry_after_seconds(self) -> None:
@@ -186,8 +205,29 @@ class CapacityExceeded(RateLimitExceeded):
             return "The request costs more than the capacity; retrying will not help."
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
-            f"above the maximum {status.limit.capacity}; retrying will not help."
+            f"above the maximum {status.limit.capacity - status.floor}; retrying will not help."
         )
+
+
+class ResourceDisabled(RateLimitError):
+    """Requests of an entity for a resource are switched off; a retry does not help until somebody switches them on.
+
+    Attributes:
+        entity_id: The entity, or the one above it that is switched off.
+        resource: The resource.
+        level: Where it is switched off: ``entity``, ``entity_default`` or ``resource``.
+    """
+
+    def __init__(self, entity_id: str, resource: str, level: str) -> None:
+        what = f"Resource {resource!r}" if level == "resource" else f"Entity {entity_id!r}"
+        where = f" on {resource!r}" if level == "entity" else ""
+        super().__init__(f"{what} is disabled{where}.")
+        self.entity_id = entity_id
+        self.resource = resource
+        self.level = level
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.entity_id, self.resource, self.level)
 
 
 class LeaseExpiredError(RateLimitError):

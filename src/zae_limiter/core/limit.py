@@ -1,13 +1,19 @@
-"""A limit: a ceiling and a sustained rate."""
+"""A limit: a ceiling and a sustained rate, or an allowance per window of a calendar."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import names
 from .validation import ValidationError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from .calendar import Calendar
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
@@ -60,6 +66,7 @@ def seconds(field: str, value: object, *, zero: bool) -> float:
     return number
 
 
+_REQUIRED = ("name", "capacity", "refill_amount", "refill_period_seconds")
 _NUMBERS = (
     ("capacity", MAX_AMOUNT, "tokens"),
     ("refill_amount", MAX_AMOUNT, "tokens"),
@@ -68,7 +75,7 @@ _NUMBERS = (
 """The fields of a limit that are numbers: the most of each, and what it counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Limit:
     """At most ``capacity`` at once, and ``refill_amount`` every ``refill_period_seconds`` in the long run.
 
@@ -79,43 +86,173 @@ class Limit:
         name: The name: a letter, then letters, digits, ``_``, ``-`` and ``.``.
         capacity: The most tokens that can be taken at once.
         refill_amount: The tokens that are added per period.
-        refill_period_seconds: The length of the period.
+        refill_period_seconds: The length of the period; of a quota the longest that a window can be.
+        calendar: The windows of a quota, at the start of which ``refill_amount`` is added at once. None for a rate.
+        soft: Whether it only counts: what is taken beyond it is granted, and told apart. So a new limit is rolled out.
+        floors: By priority, the part of the capacity that requests of this priority leave for others, e.g.
+            ``{"batch": 0.3}``. Kept as sorted pairs.
     """
 
     name: str
     capacity: int
     refill_amount: int
     refill_period_seconds: int
+    calendar: Calendar | None = None
+    soft: bool = False
+    floors: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
+        if type(self.soft) is not bool:
+            raise ValidationError("soft", self.soft, "must be True or False")
+        object.__setattr__(self, "floors", check_floors(self.floors))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
 
     @classmethod
-    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 1)
+    def per_second(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 1, None, soft, check_floors(floors))
 
     @classmethod
-    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 60)
+    def per_minute(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 60, None, soft, check_floors(floors))
 
     @classmethod
-    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 3_600)
+    def per_hour(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 3_600, None, soft, check_floors(floors))
 
     @classmethod
-    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Limit:
-        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None)."""
-        return cls(name, rate if burst is None else burst, rate, 86_400)
+    def per_day(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None).
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, rate if burst is None else burst, rate, 86_400, None, soft, check_floors(floors))
 
     @classmethod
-    def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Limit:
-        """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once."""
-        return cls(name, capacity, refill_amount, refill_period_seconds)
+    def custom(
+        cls,
+        name: str,
+        capacity: int,
+        refill_amount: int,
+        refill_period_seconds: int,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once.
+
+        ``soft`` and ``floors`` are those of the class.
+        """
+        return cls(name, capacity, refill_amount, refill_period_seconds, None, soft, check_floors(floors))
+
+    @classmethod
+    def quota(
+        cls,
+        name: str,
+        amount: int,
+        *,
+        every: str | timedelta = "day",
+        tz: str = "UTC",
+        at: str | None = None,
+        on: str | int | None = None,
+        rollover: int = 0,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return an allowance of ``amount`` tokens per window of a calendar, all of it back when the next one begins.
+
+        What was used beyond it is paid by the allowances that follow.
+
+        >>> Limit.quota("tpd", 1_000_000, every="day", tz="Europe/Berlin")
+        Limit.quota(name='tpd', amount=1000000, every='day@Europe/Berlin')
+
+        Args:
+            name: The name of the limit.
+            amount: The tokens of one window.
+            every: ``hour``, ``day``, ``week``, ``month`` or ``year``; or a `timedelta`, for windows of that length.
+            tz: The time zone in which windows begin.
+            at: The local time ``HH:MM`` at which a day, week, month or year begins.
+            on: The day on which it begins: of a week ``monday`` to ``sunday`` or 0 to 6, of a month 1 to 31 (the last
+                day where it is shorter), of a year ``MM-DD``.
+            rollover: How many tokens that were not used are kept for later windows, at most. An entity that was not
+                seen before counts as one that has used nothing.
+            soft: Whether it only counts, and never refuses.
+            floors: By priority, the part that requests of it leave untouched.
+        """
+        from .calendar import Calendar
+
+        calendar = Calendar.of(every, tz, at, on)
+        amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
+        capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
+        return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))
+
+    def __repr__(self) -> str:
+        hidden = _REQUIRED[:0] if self.calendar is None else _REQUIRED[1:]
+        shown = {field: getattr(self, field) for field in _REQUIRED if field not in hidden}
+        if self.calendar is not None:
+            shown |= {"amount": self.refill_amount, "every": self.calendar.text, "rollover": self.rollover}
+        shown |= {"soft": self.soft, "floors": dict(self.floors)}
+        fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
+        return f"Limit{'' if self.calendar is None else '.quota'}({fields})"
+
+    def floor(self, priority: str | None) -> float:
+        """Return the part of the capacity that requests of a priority leave untouched; 0 for one without a floor."""
+        return next((part for name, part in self.floors if name == priority), 0.0)
+
+    @property
+    def kind(self) -> str:
+        """``rate`` or ``quota``."""
+        return "rate" if self.calendar is None else "quota"
+
+    @property
+    def rollover(self) -> int:
+        """How many tokens a quota keeps beyond the allowance of one window; 0 for a rate."""
+        return 0 if self.calendar is None else self.capacity - self.refill_amount
 
     @property
     def refill_rate(self) -> float:
@@ -128,17 +265,47 @@ class Limit:
         return -(-self.capacity * self.refill_period_seconds * 1000 // self.refill_amount)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
+        """Return the fields by name; those that only some limits have are left out of the others."""
+        data = {field: getattr(self, field) for field in _REQUIRED}
+        if self.calendar is not None:
+            data["calendar"] = self.calendar.text
+        if self.soft:
+            data["soft"] = True
+        if self.floors:
+            data["floors"] = dict(self.floors)
+        return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Limit:
+    def from_dict(cls, data: Mapping[str, Any]) -> Limit:
         """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
-        fields = cls.__slots__
-        missing = set(fields) - data.keys()
+        missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        return cls(*(data[field] for field in fields))
+        calendar = None
+        if data.get("calendar") is not None:
+            from .calendar import Calendar
+
+            calendar = Calendar.parse(data["calendar"])
+        name, capacity, amount, period = (data[field] for field in _REQUIRED)
+        floors = check_floors(data.get("floors"))
+        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors)
+
+
+def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
+    """Return the floors as pairs sorted by priority. Raise `ValidationError` unless they are parts between 0 and 1."""
+    if not floors:
+        return ()
+    try:
+        pairs = dict(floors)  # type: ignore[call-overload]  # what the except is for
+    except (TypeError, ValueError):
+        raise ValidationError(
+            "floors", floors, "must map priorities to parts of the capacity: {'batch': 0.3}"
+        ) from None
+    for priority, part in pairs.items():
+        names.limit_name(priority, "floors")
+        if type(part) not in (int, float) or not 0 < part < 1:
+            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity between 0 and 1")
+    return tuple(sorted(pairs.items()))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:

@@ -38,7 +38,8 @@ class BucketState:
     """One limit of a bucket as it is stored, not refilled to now.
 
     ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
-    ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``.
+    ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
+    windows it has, and ``refill_period_ms`` is 1: one of them.
     """
 
     entity_id: str
@@ -50,6 +51,7 @@ class BucketState:
     refill_amount_milli: int
     refill_period_ms: int
     total_consumed_milli: int = 0
+    calendar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from .limit import Limit
 
@@ -20,6 +21,17 @@ class OnUnavailable(enum.StrEnum):
     BLOCK = "block"
 
 
+class Access(enum.StrEnum):
+    """Whether requests are let through: the most specific switch that is set decides, before any limit."""
+
+    ENABLED = "enabled"
+    """Limits decide, whatever a less specific switch says."""
+    DISABLED = "disabled"
+    """Every request is refused with `ResourceDisabled`."""
+    BYPASSED = "bypassed"
+    """Every request is admitted, and counted."""
+
+
 class AuditAction(enum.StrEnum):
     """The kind of change that an audit event records."""
 
@@ -29,6 +41,7 @@ class AuditAction(enum.StrEnum):
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     BUCKET_RESET = "bucket_reset"
+    ACCESS_CHANGED = "access_changed"
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"
@@ -81,6 +94,8 @@ class LimitStatus:
         requested: The tokens that the request costs.
         exceeded: Whether the limit refuses the request.
         retry_after_seconds: The seconds until the request fits, or None if it never does.
+        floor: The tokens that a request of its priority has to leave.
+        instant_ms: The instant of the decision, in milliseconds since the epoch.
     """
 
     entity_id: str
@@ -91,6 +106,19 @@ class LimitStatus:
     requested: int
     exceeded: bool
     retry_after_seconds: float | None
+    floor: int = 0
+    instant_ms: int = 0
+
+    @property
+    def overdrawn(self) -> bool:
+        """Whether it is granted although it is not there: the limit is soft, or bypassed."""
+        return not self.exceeded and self.requested > max(self.available, 0)
+
+    @property
+    def resets_at(self) -> datetime | None:
+        """When the next window of a quota begins, in its time zone; None for a rate."""
+        calendar = self.limit.calendar
+        return None if calendar is None else calendar.moment(calendar.start(calendar.index(self.instant_ms) + 1))
 
     @property
     def deficit(self) -> int:
@@ -110,6 +138,9 @@ class LimitStatus:
             "requested": self.requested,
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
+            "kind": self.limit.kind,
+            "soft": self.limit.soft,
+            "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
         }
 
 

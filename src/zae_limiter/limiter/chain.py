@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from ..repository.last_seen import LastSeen
 
 
+class Override(NamedTuple):
+    """What an acquire asks for besides what is stored: limits instead of the stored ones, and a priority."""
+
+    limits: tuple[Limit, ...] | None = None
+    priority: str | None = None
+
+
 class LevelShard(NamedTuple):
     """A level, or one shard of it, and what was last seen of its bucket."""
 
@@ -90,7 +97,7 @@ class Chain:
     """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
 
     levels: tuple[LevelShards, ...]
-    given: tuple[Limit, ...] | None
+    given: Override | None
     since_ms: int
     valid_until_ms: int
     generation: int

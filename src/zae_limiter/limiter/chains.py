@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..core import names
 from ..core.config import CUSTOM
-from ..core.errors import ValidationError
+from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
+from ..core.values import Access
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slots_for
 from ..repository.configs import Policy, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
-from .chain import Chain, LevelShard, LevelShards
+from .chain import Chain, LevelShard, LevelShards, Override
 
 if TYPE_CHECKING:
     from ..core.config import Resolved
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
 
-    Name: TypeAlias = tuple[str, str, tuple[Limit, ...] | None]
+    Name: TypeAlias = tuple[str, str, Override | None]
 
 
 class Chains:
@@ -45,7 +46,7 @@ class Chains:
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
 
-    def known(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, now_ms: int) -> Chain | None:
+    def known(self, entity_id: str, resource: str, given: Override | None, now_ms: int) -> Chain | None:
         """Return the remembered chain, or None if it may be out of date."""
         try:
             chain = self.get((entity_id, resource, given))
@@ -57,14 +58,12 @@ class Chains:
         cache.hits += 1
         return chain
 
-    async def find(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, deadline: Deadline) -> Chain:
+    async def find(self, entity_id: str, resource: str, given: Override | None, deadline: Deadline) -> Chain:
         """Return the remembered chain, resolved anew if it may be out of date."""
         known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
         return known or await self.resolve(entity_id, resource, given, deadline)
 
-    async def resolve(
-        self, entity_id: str, resource: str, given: tuple[Limit, ...] | None, deadline: Deadline
-    ) -> Chain:
+    async def resolve(self, entity_id: str, resource: str, given: Override | None, deadline: Deadline) -> Chain:
         """Resolve level by level; each costs at most one read, which brings its bucket along.
 
         On a store that suspends, those of an event loop who need the same chain at once come one after the other, in
@@ -84,7 +83,7 @@ class Chains:
     def _find(self, name: Name) -> Chain | None:
         return self.known(*name, self._backend.clock.now_ms())
 
-    def is_resolving(self, entity_id: str, resource: str, given: tuple[Limit, ...] | None) -> bool:
+    def is_resolving(self, entity_id: str, resource: str, given: Override | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
         return self._flights.is_under_way((entity_id, resource, given))
 
@@ -131,12 +130,11 @@ class Chains:
         self,
         entity_id: str,
         resource: str,
-        given: tuple[Limit, ...] | None,
+        given: Override | None,
         versions: dict[str, int],
         deadline: Deadline,
     ) -> Chain:
-        generation = self._cache.generation
-        since_ms = self._backend.clock.now_ms()
+        generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
         policies: list[Policy] = []
@@ -150,7 +148,8 @@ class Chains:
                 last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
-            level = self._level(ns, who, key, resource, policy, given if decides else None, versions.get(who, 0))
+            chosen = given if given is None or decides else given._replace(limits=None)
+            level = self._level(key, (ns, who, resource), policy, chosen, versions.get(who, 0))
             if level is None and not policies:
                 raise _no_limits(entity_id, resource)
             if level is not None:
@@ -160,33 +159,34 @@ class Chains:
                 levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
             policies.append(policy)
             who = policy.parent_id if policy.cascade else None
+        _check_priority(given, levels)
         self.system_policy = policies[0].on_unavailable
-        valid_until_ms = min([policy.valid_until_ms for policy in policies])
-        chain = Chain(tuple(levels), given, since_ms, valid_until_ms, generation)
+        until_ms = min([policy.valid_until_ms for policy in policies])
+        chain = Chain(tuple(levels), given, since_ms, until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
 
     def _level(
-        self,
-        ns: str,
-        entity_id: str,
-        key: Key,
-        resource: str,
-        policy: Policy,
-        given: tuple[Limit, ...] | None,
-        least_version: int,
+        self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
     ) -> Level | None:
-        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits."""
+        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits.
+
+        Raise `ResourceDisabled` where it is switched off.
+        """
+        ns, entity_id, resource = whose
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
-        limits, source, version = policy.resolved
-        if given is not None:
-            limits, source = given, "override"
+        limits, source, version, access = policy.resolved
+        if access is not None and access[0] is Access.DISABLED:
+            raise ResourceDisabled(entity_id, resource, access[1])
+        chosen, priority = given or _NO_OVERRIDE
+        limits, source = (limits, source) if chosen is None else (chosen, "override")
         if limits is None or source is None:
             return None
+        bypassed = access is not None and access[0] is Access.BYPASSED
         able = self._backend.store.capabilities
         level = Level(
             key,
@@ -194,14 +194,16 @@ class Chains:
             entity_id,
             resource,
             limits,
-            slots_for(limits),
+            slots_for(limits, priority, bypassed),
             source,
-            version=max(version, least_version) if given is None else None,
+            version=max(version, least_version) if chosen is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
             usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
+            priority=priority,
+            bypassed=bypassed,
         )
         if plain:
             self._templates.put(resource, (policy.resolved, level))
@@ -230,6 +232,19 @@ class Chains:
     def __len__(self) -> int:
         """Return how many chains are remembered."""
         return len(self._known)
+
+
+_NO_OVERRIDE = Override()
+
+
+def _check_priority(given: Override | None, levels: list[LevelShards]) -> None:
+    """Raise `ValidationError` for a priority that no limit has a floor for."""
+    if given is None or given.priority is None:
+        return
+    known = sorted({name for level in levels for limit in level.home.level.limits for name, _ in limit.floors})
+    if given.priority not in known:
+        reason = f"is not a priority of these limits; there are {', '.join(known)}" if known else "no limit has floors"
+        raise ValidationError("priority", given.priority, reason)
 
 
 def _no_limits(entity_id: str, resource: str) -> ValidationError:

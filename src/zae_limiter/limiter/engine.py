@@ -104,7 +104,7 @@ class Engine:
         if chain.sharded:
             return
         for level, seen in chain.homes:
-            if seen.image is None or seen.limits(level, seen.image) is None:
+            if seen.image is None or seen.limits(level, seen.image, now_ms) is None:
                 return
         error = known_refusal(chain, cost, chain.instant(now_ms), self._refusal_ttl_ms)
         if error is not None:
@@ -324,7 +324,11 @@ class Engine:
         for charge, error in zip(pending, errors, strict=True):
             remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
-        if chain.given is None or not all(isinstance(error, CapacityExceeded) for error in errors):
+        if (
+            chain.given is None
+            or chain.given.limits is None
+            or not all(isinstance(error, CapacityExceeded) for error in errors)
+        ):
             # Limits that were given with what can never fit leave no trace: there is no moment to count from.
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
                 await self.store_limits(chain, now_ms, deadline)
@@ -334,7 +338,7 @@ class Engine:
         """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
         for level, seen in chain.shards():
             image = seen.image
-            if image is None or charging.is_ahead(level, image) or seen.limits(level, image) is not None:
+            if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
                 continue
             write = reshaping.reshape(level, image, NOTHING, now_ms)
             assert write is not None  # nothing always fits

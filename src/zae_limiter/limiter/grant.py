@@ -59,8 +59,8 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
         level, seen = shards.home
         image = images[place] if parts is None and len(shards.shards) == 1 else None
         known_level, limits, _, _ = seen.spendable
-        if image is None or image is not seen.image or level is not known_level:
-            checked = None if image is None else seen.limits(level, image)
+        if image is None or image is not seen.image or level is not known_level or now_ms != seen.seen_ms:
+            checked = None if image is None else seen.limits(level, image, now_ms)
             limits = {} if checked is None else checked.by_name
         if image is None or not limits:
             known = {shard.level.key: image for shard, _, image in new_grant(granted).portions()}

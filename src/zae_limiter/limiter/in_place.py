@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, full_instant
+from ..core.bucket import MILLI, first_instant, full_instant
 from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
@@ -123,11 +123,11 @@ class InPlace:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
         image = self._store.find_bucket(level.key, now_ms)
         if image is not None:
-            limits = seen.limits(level, bucket.inspect(level.key, image))
+            limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
             seen.show(image, now_ms)
             if limits is not None:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
-                until_ms = min(limits.until_ms, hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
+                until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
                 seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
         return image
 
@@ -138,10 +138,11 @@ class InPlace:
             return None
         full_ms = now_ms
         for name, need in cost.items():
-            capacity, amount, period, _ = level.slots[name].rule
-            if need > capacity:
+            slot = level.slots[name]
+            capacity, amount, period, _, calendar = slot.rule
+            if need + slot.least > capacity:
                 return None
-            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period))
+            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
         if expires_ms is not None:
             image[TTL] = expiry_seconds(expires_ms)
@@ -171,7 +172,7 @@ def _refuse(
     """Return the refusal by one bucket that holds the limits of its level."""
     describe = partial(_describe, level, limits, image, cost, now_ms)
     for name, need in cost.items():
-        if need > limits[name].capacity:
+        if need + limits[name].least > limits[name].capacity:
             return CapacityExceeded(describe)
     return RateLimitExceeded(describe)
 
@@ -183,8 +184,13 @@ def _describe(
     found = []
     for limit in level.limits:
         anchored, need = limits[limit.name], cost.get(limit.name)
-        tokens = image[anchored.tk]
-        wait_ms = anchored.reaches((need or 0) - tokens - 1) + 1 - now_ms
+        tokens, least = image[anchored.tk], anchored.least
+        lacking = (need or 0) + least
+        if anchored.amount:
+            fits_ms = anchored.reaches(lacking - tokens - 1) + 1
+        else:
+            fits_ms = first_instant(level.slots_of(image)[limit.name].rule, tokens, anchored.anchor_ms, lacking)
         held = anchored.level(tokens, now_ms)
-        found.append(describe_limit(level.entity_id, level.resource, limit, held, need, wait_ms))
+        whose = (level.entity_id, level.resource, limit)
+        found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))
     return found

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .availability import Availability
+    from .chain import Override
     from .chains import Chains
     from .engine import Engine
     from .waiting import Lines
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 class AcquireOptions(NamedTuple):
     """What an acquire asks for besides tokens."""
 
-    given: tuple[Limit, ...] | None
+    given: Override | None
     policy: OnUnavailable | None
     max_wait_ms: int
     timeout: float
@@ -127,6 +128,17 @@ class LeaseCore:
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""
         return [] if self._granted is None else read_left(self._granted)
+
+    @property
+    def overdrawn(self) -> tuple[str, ...]:
+        """The limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
+        asked = {} if self._grant is None else self._grant.cost
+        return tuple(sorted({limit.name for _, limit, left in self.left() if left < 0 < asked.get(limit.name, 0)}))
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether it was admitted without asking the limits of one of its levels, because of a switch."""
+        return any(level.bypassed for level, _, _ in self.left())
 
     @property
     def available(self) -> dict[str, int]:

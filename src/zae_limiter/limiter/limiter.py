@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core import names
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import check_limits, seconds, whole
 from ..forks import after_fork
@@ -16,6 +17,7 @@ from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
 from .availability import Availability
+from .chain import Override
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
@@ -130,11 +132,13 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
+        priority: str | None = None,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
-        them side by side and what was taken goes back when another level refuses.
+        them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
+        limits have for it untouched.
 
         >>> import asyncio
         >>> from zae_limiter import Limit
@@ -149,8 +153,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         """
         cost = check_amounts("consume", consume)
         options = self._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        is_usual = limits is None and on_unavailable is None and max_wait is None
+        if not (is_usual and timeout is None and atomic is None and priority is None):
+            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 
     def _deadline(self) -> Deadline:
@@ -164,10 +169,14 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         max_wait: float | None,
         timeout: float | None,
         atomic: bool | None,
+        priority: str | None,
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
+        chosen = None if limits is None else check_limits(limits)
+        if priority is not None:
+            names.limit_name(priority, "priority")
         return AcquireOptions(
-            None if limits is None else check_limits(limits),
+            None if chosen is None and priority is None else Override(chosen, priority),
             self._policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             self._timeout if timeout is None else seconds("timeout", timeout, zero=False),

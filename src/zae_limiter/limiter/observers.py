@@ -7,7 +7,14 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
-from ..core.errors import CapacityExceeded, RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..core.errors import (
+    CapacityExceeded,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ResourceDisabled,
+    ValidationError,
+    ZAELimiterError,
+)
 from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
 from ..observer import Decision, Observer, Outcome, StoreCall
@@ -173,6 +180,8 @@ def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
     """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""
     if isinstance(error, RateLimitExceeded):
         return "never" if isinstance(error, CapacityExceeded) else "refused"
+    if isinstance(error, ResourceDisabled):
+        return "disabled"
     if isinstance(error, RateLimiterUnavailable):
         return "unavailable_blocked" if blocks else "unavailable_allowed"
     return None if isinstance(error, ValidationError) else "failed"

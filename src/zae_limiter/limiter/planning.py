@@ -94,7 +94,7 @@ def plan_part(
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
         return None if write is None else Part(shard, cost, write, (), grants)
-    limits = seen.limits(level, image)
+    limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms:
         write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
     elif charging.is_ahead(level, image):

@@ -15,6 +15,7 @@ from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
+from .chain import Override
 
 if TYPE_CHECKING:
     from ..core.reports import LevelStatus, ResourceCapacity
@@ -121,7 +122,7 @@ class QueryOperations(Operations):
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
-        given = None if limits is None else check_limits(limits)
+        given = None if limits is None else Override(check_limits(limits))
         deadline = self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         chain = await self._chains.follow(chain, deadline)

@@ -6,6 +6,7 @@
     b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
+    b_{limit}_ca          the calendar of a quota, of which rp counts the windows
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
@@ -24,11 +25,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.bucket import Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
-from ..core.errors import CorruptRecordError
+from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys
 from .algebra import TTL, Image, Key
-from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute, parse_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,8 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    return Reading(level.entity_id, level.resource, level.limits, balances)
+    least = {name: slot.least for name, slot in level.slots.items() if slot.least}
+    return Reading(level.entity_id, level.resource, level.limits, balances, least)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
@@ -113,7 +115,9 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             balances = stored_balances(shards, name)
             tokens = balances[0].tokens if len(shards) == 1 else sum(shard.level(now_ms) for shard in balances)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
-            found.append(BucketState(owner.entity_id, owner.resource, name, tokens, anchor, *whole[:3], consumed))
+            windows = None if whole.calendar is None else whole.calendar.text
+            whose = (owner.entity_id, owner.resource, name)
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows))
     return found
 
 
@@ -129,16 +133,18 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 def full_at(image: Image) -> int:
     """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
-    anchor, count, limits = image[ANCHOR], image.get(SHARDS, 1), _limit_attributes(tuple(image))
-    instants = [full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count) for tk, cp, ra, rp in limits]
-    return max(instants, default=0)
+    anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
+    for tk, cp, ra, rp, ca in _limit_attributes(tuple(image)):
+        calendar = parse_calendar(image[ca]) if ca in image else None
+        latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
+    return latest
 
 
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp")) for name in stored_names(attrs)]
-    return [each for each in found if set(each) <= set(attrs)]
+    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp", "ca")) for name in stored_names(attrs)]
+    return [each for each in found if set(each[:4]) <= set(attrs)]
 
 
 def inspect(key: Key, image: Image) -> Image:
@@ -146,7 +152,7 @@ def inspect(key: Key, image: Image) -> Image:
     wrong = []
     for attr, (least, most) in _ranges(tuple(image)).items():
         value = image.get(attr)
-        if type(value) is not int or not least <= value <= most:
+        if (type(value) is not int or not least <= value <= most) and not (most < least and _is_calendar(value)):
             wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
@@ -157,14 +163,25 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
+def _is_calendar(value: object) -> bool:
+    try:
+        return isinstance(value, str) and parse_calendar(value) is not None
+    except ValidationError:
+        return False
+
+
 @lru_cache(maxsize=1024)
 def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be."""
+    """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be.
+
+    A calendar, which is a text, has a least that is above its most.
+    """
     number, positive = (-_FAR, _FAR), (1, _FAR)
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
     ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
     counters: tuple[str, ...] = ()
@@ -188,7 +205,8 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
-    return Rule(capacity, amount, period)
+    calendar = image.get(attribute(name, "ca"))
+    return Rule(capacity, amount, period, 0, None if calendar is None else parse_calendar(calendar))
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, between, refill_ms
+from ..core.bucket import MILLI, between, first_instant, refill_ms
 from ..core.draw import AnchoredLimit, draw
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
@@ -44,6 +44,7 @@ class Contention(NamedTuple):
 
 
 ALONE = Contention()
+_FAR = 2**62
 
 
 class AnchoredLimits(NamedTuple):
@@ -58,10 +59,12 @@ class AnchoredLimits(NamedTuple):
     by_name: dict[str, AnchoredLimit]
     until_ms: int
     """The last instant at which the bucket can be charged without being anchored anew."""
+    window: tuple[int, int]
+    """The first instant at which ``by_name`` is true, and the last: the window that the quotas are in."""
 
 
-def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
-    """Return the limits of a level as the bucket holds them.
+def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
+    """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
     None where the bucket has to be moved first: it has other limits, another config version or no ledger.
     """
@@ -71,16 +74,21 @@ def anchored_limits(level: Level, image: Image) -> AnchoredLimits | None:
     if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
     slots = level.slots_of(image)
-    for slot in slots.values():
+    anchor_ms, by_name = image[ANCHOR], {}
+    until_ms, window = _FAR, (-_FAR, _FAR)
+    for name, slot in slots.items():
         for attr, value in slot.shape:
             if image.get(attr) != value:
                 return None
-    anchor_ms = image[ANCHOR]
-    by_name = {
-        name: AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi)) for name, slot in slots.items()
-    }
-    until_ms = min([limit.reaches(REACH) for limit in by_name.values()])
-    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms)
+        calendar = slot.rule.calendar
+        if calendar is None and slot.ca in image:
+            return None
+        if calendar is not None:
+            number = calendar.index(now_ms)
+            window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
+        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+        until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
+    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
@@ -108,10 +116,10 @@ def new_bucket(
     lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
     for name, slot in level.slots.items():
         taken = cost.get(name, 0)
-        capacity, amount, period, _ = slot.rule
+        capacity, amount, period, _, calendar = slot.rule
         if taken:
             charges = changes
-            outlives = outlives or refill_ms(taken, amount, period) >= lifetime_ms
+            outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
@@ -141,7 +149,7 @@ def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: in
     """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
     slots = level.slots
     for name, need in cost.items():
-        if name in slots and need > slots[name].rule.capacity:
+        if name in slots and need + slots[name].least > slots[name].rule.capacity:
             return None
     return create(level, cost, now_ms, changes, serial)
 
@@ -166,7 +174,7 @@ def charge(
         if (limit := limits.by_name.get(name)) is None:
             continue
         tokens = image[limit.tk]
-        if name in contention.names and tokens + limit.since(now_ms) >= limit.capacity > need:
+        if name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need:
             limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
         guard = draw(limit, tokens, need, now_ms, put, add)
         if guard is None:

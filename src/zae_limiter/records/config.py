@@ -1,18 +1,24 @@
 """The config record of the three stored levels: system, resource and entity.
 
 l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole tokens
+l_{limit}_ca          the calendar, of a quota only
+l_{limit}_so          1 for a soft limit
+l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
+access                a switch: enabled, disabled or bypassed
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.config import Stored
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
-from ..core.values import OnUnavailable
+from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
+from .level import parse_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +33,12 @@ class Config(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     on_unavailable: OnUnavailable | None = None
     version: int = 0
+    access: Access | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """What counts for the limits in force."""
+        return Stored(self.limits, self.version, self.access)
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -34,13 +46,34 @@ def attribute(limit_name: str, field: str) -> str:
     return f"l_{limit_name}_{field}"
 
 
-def encode(limits: tuple[Limit, ...]) -> dict[str, int]:
+def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
     """Return the attributes that state the limits."""
-    put = {}
+    put: dict[str, int | str] = {}
     for limit in limits:
         numbers = (limit.capacity, limit.refill_amount, limit.refill_period_seconds)
-        put.update({attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)})
+        put |= {attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)}
+        if limit.calendar is not None:
+            put[attribute(limit.name, "ca")] = limit.calendar.text
+        if limit.soft:
+            put[attribute(limit.name, "so")] = 1
+        if limit.floors:
+            put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
     return put
+
+
+def _decode_limit(name: str, image: Image) -> Limit:
+    capacity, amount, period = (image[attribute(name, field)] for field in _FIELDS)
+    calendar, soft, floors = (image.get(attribute(name, field)) for field in ("ca", "so", "fl"))
+    pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
+    return Limit(
+        name,
+        capacity,
+        amount,
+        period,
+        None if calendar is None else parse_calendar(calendar),
+        bool(soft),
+        tuple([(priority, float(part)) for priority, _, part in pairs]),
+    )
 
 
 def decode(key: Key, image: Image | None) -> Config:
@@ -49,10 +82,11 @@ def decode(key: Key, image: Image | None) -> Config:
         return Config()
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:
-        limits = tuple(Limit(name, *(image[attribute(name, field)] for field in _FIELDS)) for name in names)
-        policy = image.get("on_unavailable")
+        limits = tuple([_decode_limit(name, image) for name in names])
+        policy, access = image.get("on_unavailable"), image.get("access")
         version = whole(VERSION, image[VERSION], 0, 2**62)
-        return Config(limits or None, OnUnavailable(policy) if policy else None, version)
+        known = OnUnavailable(policy) if policy else None
+        return Config(limits or None, known, version, Access(access) if access else None)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
@@ -73,17 +107,20 @@ def replace(
     limits: tuple[Limit, ...] | None,
     identity: Mapping[str, Any],
     on_unavailable: OnUnavailable | None = None,
+    access: Access | None = None,
 ) -> Write:
-    """Return the write that replaces a level's limits (None: deletes them), if they are still those in ``seen``."""
+    """Return the write that replaces all that a level says (None: nothing), if it still says what is in ``seen``."""
     put: dict[str, Any] = {**identity, **encode(limits or ())}
     if on_unavailable is not None:
         put["on_unavailable"] = on_unavailable.value
+    if access is not None:
+        put["access"] = access.value
     if seen is None:
         put[VERSION] = 1
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    volatile = ("on_unavailable", "GSI3PK", "GSI3SK")  # what a config has only while it says something
+    volatile = ("on_unavailable", "access", "GSI3PK", "GSI3SK")  # what a config has only while it says something
     remove = tuple(attr for attr in seen if attr not in put and (attr[:2] == "l_" or attr in volatile))
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

@@ -6,11 +6,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import Rule
+from ..core.draw import SOFT
 from . import keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.calendar import Calendar
     from ..core.limit import Limit
     from .algebra import Image, Key
 
@@ -30,14 +32,19 @@ MIGRATED_FROM = "migrated_from"
 
 
 class Slot(NamedTuple):
-    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored."""
+    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
+
+    ``ca`` names the attribute that only a quota has. ``least`` is what a draw has to leave.
+    """
 
     rule: Rule
     tk: str
     tc: str
     cr: str
     hi: str
-    shape: tuple[tuple[str, int], ...]
+    ca: str
+    shape: tuple[tuple[str, int | str], ...]
+    least: int = 0
 
 
 Slots: TypeAlias = dict[str, Slot]
@@ -51,6 +58,8 @@ class Level(NamedTuple):
     ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
     ``usage_days`` is for how long usage is kept by whoever consumes (0: not by these).
+    ``priority`` is that of the requests, which the limits may have a floor for.
+    ``bypassed`` says that nothing is refused.
     ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
@@ -69,6 +78,8 @@ class Level(NamedTuple):
     usage_days: int = 0
     shard: int = 0
     shard_count: int = 1
+    priority: str | None = None
+    bypassed: bool = False
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
@@ -88,7 +99,18 @@ class Level(NamedTuple):
     def slots_of(self, image: Image) -> Slots:
         """Return the limits with the share that the record has by its own account."""
         count = image.get(SHARDS, 1)
-        return self.slots if count == 1 else _shares(self.limits, self.shard, count)
+        return self.slots if count == 1 else _shares(self.limits, self.priority, self.bypassed, self.shard, count)
+
+
+_FIELDS = ("tk", "tc", "cr", "hi", "ca", "cp", "ra", "rp")
+
+
+@lru_cache(maxsize=1024)
+def parse_calendar(text: str) -> Calendar:
+    """Return a stored calendar: one object for all records that have the same. Raise `ValidationError`."""
+    from ..core.calendar import Calendar
+
+    return Calendar.parse(text)
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -97,16 +119,25 @@ def attribute(limit_name: str, field: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def slots_for(limits: tuple[Limit, ...]) -> Slots:
+def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> Slots:
     """Return the slots of some limits by name: one object for all levels that have the same."""
     slots = {}
     for limit in limits:
         rule = Rule.of(limit)
-        tk, tc, cr, hi, *shape = (attribute(limit.name, field) for field in ("tk", "tc", "cr", "hi", "cp", "ra", "rp"))
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, tuple(zip(shape, rule, strict=False)))
+        tk, tc, cr, hi, ca, *numbers = (attribute(limit.name, field) for field in _FIELDS)
+        shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
+        if rule.calendar is not None:
+            shape.append((ca, rule.calendar.text))
+        least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least)
     return slots
 
 
 @lru_cache(maxsize=1024)
-def _shares(limits: tuple[Limit, ...], shard: int, count: int) -> Slots:
-    return {name: slot._replace(rule=slot.rule.share(shard, count)) for name, slot in slots_for(limits).items()}
+def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> Slots:
+    return {
+        name: slot._replace(
+            rule=slot.rule.share(shard, count), least=slot.least if slot.least <= 0 else (slot.least + shard) // count
+        )
+        for name, slot in slots_for(limits, priority, bypassed).items()
+    }

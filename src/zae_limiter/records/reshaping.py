@@ -52,7 +52,8 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    remove = () if level.parent_id is not None else ("parent_id",)
+    rates = tuple(slot.ca for slot in level.slots.values() if slot.rule.calendar is None and slot.ca in image)
+    remove = rates if level.parent_id is not None else ("parent_id", *rates)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 
@@ -67,9 +68,9 @@ def _reshape_limit(
     put.update(slot.shape)
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
-        return need <= rule.capacity
+        return cost is None or need + slot.least <= rule.capacity
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
-    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi))
+    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
     since = limit.since(now_ms)
     guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
     if guard is None:

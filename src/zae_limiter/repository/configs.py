@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
-from ..core.config import Resolved, resolve
+from ..core.config import Resolved, Stored, resolve
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.names import DEFAULT_RESOURCE
-from ..core.values import AuditAction, OnUnavailable
+from ..core.values import Access, AuditAction, OnUnavailable
 from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
 from . import cursors
@@ -74,7 +74,7 @@ async def read_policy(
         return _by_default(defaults, valid_until_ms, beside)
     meta = records[sks[0]] or {}
     levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = resolve([(each.limits, each.version) for each in levels], defaults.resolved, meta.get("version", 0))
+    resolved = resolve([each.stored for each in levels], defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
 
@@ -99,7 +99,7 @@ def _entity_records(resource: str) -> tuple[str, ...]:
 def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
     """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
-    levels = [(None, 0), (None, 0), *((each.limits, each.version) for each in (of_resource, of_system))]
+    levels = [Stored(), Stored(), of_resource.stored, of_system.stored]
     return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
 
 
@@ -219,6 +219,57 @@ class ConfigOperations(Operations):
         image = (await self._backend.read([registry(ns)], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
 
+    async def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
+
+        It holds for those below it too that charge it. Other processes follow when their config cache has expired.
+        ``principal`` says in the audit log who did it.
+        """
+        await self._switch(_entity_level(entity_id, resource), Access.DISABLED, principal)
+
+    async def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
+
+        ``principal`` says in the audit log who did it.
+        """
+        await self._switch(_entity_level(entity_id, resource), Access.ENABLED, principal)
+
+    async def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted.
+
+        ``principal`` says in the audit log who did it.
+        """
+        await self._switch(_entity_level(entity_id, resource), Access.BYPASSED, principal)
+
+    async def disable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Refuse every request for a resource with `ResourceDisabled`, but for entities with a switch of their own.
+
+        ``principal`` says in the audit log who did it.
+        """
+        await self._switch({"resource": names.resource(resource)}, Access.DISABLED, principal)
+
+    async def enable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Let limits decide for a resource. ``principal`` says in the audit log who did it."""
+        await self._switch({"resource": names.resource(resource)}, Access.ENABLED, principal)
+
+    async def bypass_resource(self, resource: str, principal: str | None = None) -> None:
+        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted.
+
+        ``principal`` says in the audit log who did it.
+        """
+        await self._switch({"resource": names.resource(resource)}, Access.BYPASSED, principal)
+
+    async def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
+        """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
+
+        Switches of entities above it are theirs: they count for it where it cascades to them.
+        """
+        names.entity_id(entity_id)
+        names.resource(resource)
+        deadline, ns = await self._begin()
+        found = (await read_policy(self._backend, ns, entity_id, resource, deadline)).resolved.access
+        return (Access.ENABLED, None) if found is None else found
+
     async def _replace(
         self,
         level: Mapping[str, str],
@@ -227,24 +278,51 @@ class ConfigOperations(Operations):
         on_unavailable: OnUnavailable | None = None,
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
-        names.principal(principal)
-        deadline, ns = await self._begin()
-        key, subject, registry, index_keys = _locate(ns, level)
-        own = {**level, **(index_keys if limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
-        resource = level.get("resource")
-        action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
         details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
         if on_unavailable is not None:
             details["on_unavailable"] = on_unavailable.value
+        action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
+
+        def change(seen: config.Config) -> config.Config | None:
+            if not limits and not seen.limits and seen.on_unavailable is None:
+                return None
+            policy = on_unavailable or (seen.on_unavailable if limits else None)
+            return seen._replace(limits=limits, on_unavailable=policy)
+
+        await self._change(level, change, action, details, principal, config.decode_or_damaged)
+
+    async def _switch(self, level: Mapping[str, str], access: Access, principal: str | None) -> None:
+        """Set the switch of one level."""
+
+        def change(seen: config.Config) -> config.Config | None:
+            return None if seen.access is access else seen._replace(access=access)
+
+        await self._change(level, change, AuditAction.ACCESS_CHANGED, {"access": access.value}, principal)
+
+    async def _change(
+        self,
+        level: Mapping[str, str],
+        change: Callable[[config.Config], config.Config | None],
+        action: AuditAction,
+        details: dict[str, Any],
+        principal: str | None,
+        decode: Callable[[Key, Image | None], config.Config] = config.decode,
+    ) -> None:
+        """Change what one level says, its registry entry and the audit log in one commit; None changes nothing."""
+        names.principal(principal)
+        deadline, ns = await self._begin()
+        key, subject, registry, index_keys = _locate(ns, level)
+        resource = level.get("resource")
 
         def plan(images: list[Image | None]) -> list[Write]:
-            seen = config.decode_or_damaged(key, images[0])
-            if not limits and not seen.limits and seen.on_unavailable is None:
+            seen = decode(key, images[0])
+            new = change(seen)
+            if new is None:
                 return []
-            policy = on_unavailable or (seen.on_unavailable if limits else None)
-            writes = [config.replace(key, images[0], limits, own, policy)]
+            own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
+            writes = [config.replace(key, images[0], new.limits, own, new.on_unavailable, new.access)]
             writes.append(self._backend.event(ns, action, subject, principal, resource, details))
-            step = bool(limits) - bool(seen.limits)
+            step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
                 entry = {"GSI4PK": ns, "GSI4SK": registry.pk}
                 writes.append(Write(registry, (), entry, {f"r_{resource}": step}))
@@ -254,6 +332,12 @@ class ConfigOperations(Operations):
             await self._backend.change([key], plan, deadline)
         finally:  # also where nobody knows whether it took effect
             self._backend.cache.drop([key])
+
+
+def _entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
+    """Return the level of an entity, for one resource or (None) for all."""
+    chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
+    return {"entity_id": names.entity_id(entity_id), "resource": chosen}
 
 
 def _locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:

@@ -167,10 +167,10 @@ class EntityOperations(BucketOperations):
         return image
 
     async def _read_configs(self, ns: str, entity_id: str, deadline: Deadline) -> list[tuple[Key, Image]]:
-        """Return the config records of an entity that hold limits."""
+        """Return the config records of an entity that say something."""
         query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
         rows = await self._backend.collect(query, deadline)
-        return [(key, image) for key, image in rows if config.decode(key, image).limits]
+        return [(key, image) for key, image in rows if (found := config.decode(key, image)).limits or found.access]
 
     async def _join_parent(
         self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1
@@ -254,9 +254,7 @@ def _find_problem(value: object) -> str | None:
 
 
 def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]:
-    """Return the writes that delete stored limits. The records stay, so that their version never falls."""
-    if not configs:
-        return []
-    registry = {f"r_{image['resource']}": -1 for _, image in configs}
+    """Return the writes that delete stored limits and switches. The records stay, so that their version never falls."""
     writes = [config.replace(key, image, None, {}) for key, image in configs]
-    return [*writes, Write(keys.entity_config_resources(ns), (), {}, registry)]
+    registry = {f"r_{image['resource']}": -1 for key, image in configs if config.decode(key, image).limits}
+    return [*writes, Write(keys.entity_config_resources(ns), (), {}, registry)] if registry else writes

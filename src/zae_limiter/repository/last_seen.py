@@ -100,17 +100,17 @@ class LastSeen:
         self.image = None
         self.seen_ms = 0
 
-    def limits(self, level: Level, image: Image) -> AnchoredLimits | None:
-        """Return the limits of a level as a sound image of the bucket holds them; None where it has to be moved."""
+    def limits(self, level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
+        """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
         known_level, known_image, known = self._checked
-        if known_level is level and known is not None:
+        if known_level is level and known is not None and known.window[0] <= now_ms <= known.window[1]:
             if known_image is image:
                 return known
             # The rule of a bucket changes only with its anchor.
-            anchor_ms, made, config_version, _, _ = known
+            anchor_ms, made, config_version, _, _, _ = known
             if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
                 return known
-        limits = charging.anchored_limits(level, image)
+        limits = charging.anchored_limits(level, image, now_ms)
         self._checked = (level, image, limits)
         return limits
 

@@ -16,9 +16,8 @@ from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.port import Metered, Provisioned
 from .backend import DEFAULT_NAMESPACE, Backend
 from .buckets import SurveyOperations
-from .configs import ConfigOperations
-from .entities import EntityOperations
 from .history import HistoryOperations
+from .manifest import ManifestOperations
 from .namespaces import NamespaceOperations
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ R = TypeVar("R", bound="Repository")
 _SKEW_WORTH_TELLING_MS = 1000
 
 
-class Repository(EntityOperations, ConfigOperations, NamespaceOperations, SurveyOperations, HistoryOperations):
+class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
     Args:

@@ -73,5 +73,5 @@ def full_at(image: Image) -> int:
     """When nothing is lost by forgetting a bucket; one that cannot be read goes last, so that it is noticed."""
     try:
         return bucket.full_at(image)
-    except (KeyError, TypeError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return _NEVER

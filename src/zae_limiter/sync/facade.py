@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
+    from ..manifest.states import Change, Manifest, Plan, Stored
     from ..observer import Observer
     from ..stores.port import Store
 
@@ -199,6 +200,29 @@ class SyncRepository(SyncOperations):
         """
         return run(self._inner.survey_buckets(resource, max_records))
 
+    def plan_limits(self, manifest: Manifest, *, prune: bool = False, file: str = "limits") -> Plan:
+        """Return the changes that make the store say what a limits file states; nothing is changed.
+
+        With ``prune`` limits of resources and entities that the file does not state are removed. ``file`` is its name.
+        Raise `ManifestError` for parents that do not exist.
+        """
+        return run(self._inner.plan_limits(manifest, prune=prune, file=file))
+
+    def apply_plan(
+        self, plan: Plan, principal: str | None = None, on_change: Callable[[Change], None] | None = None
+    ) -> int:
+        """Make the changes of a plan and return how many were made; those that others have made already are left out.
+
+        Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
+        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log;
+        ``on_change`` is called after each change.
+        """
+        return run(self._inner.apply_plan(plan, principal, on_change))
+
+    def export_limits(self) -> Stored:
+        """Return all entities, limits and switches of the namespace."""
+        return run(self._inner.export_limits())
+
     def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
         run(self._inner.close())
@@ -290,11 +314,13 @@ class SyncRateLimiter(SyncOperations):
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
+        priority: str | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
-        them side by side and what was taken goes back when another level refuses.
+        them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
+        limits have for it untouched.
 
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
@@ -308,8 +334,9 @@ class SyncRateLimiter(SyncOperations):
         """
         cost = check_amounts("consume", consume)
         options = self._inner._usual
-        if not (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None):
-            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic)
+        is_usual = limits is None and on_unavailable is None and max_wait is None
+        if not (is_usual and timeout is None and atomic is None and priority is None):
+            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:

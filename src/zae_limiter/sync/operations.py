@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.reports import BucketState, UsageSnapshot, UsageSummary
-    from ..core.values import AuditEvent, Entity, OnUnavailable
+    from ..core.values import Access, AuditEvent, Entity, OnUnavailable
     from ..limiter.limiter import RateLimiter
     from ..repository.repository import Repository
 
@@ -148,6 +148,53 @@ class SyncOperations:
         ``principal`` says in the audit log who did it.
         """
         return run(self._inner.delete_limits(entity_id, resource, principal))
+
+    def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
+
+        It holds for those below it too that charge it. Other processes follow when their config cache has expired.
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.disable_entity(entity_id, resource, principal))
+
+    def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.enable_entity(entity_id, resource, principal))
+
+    def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.bypass_entity(entity_id, resource, principal))
+
+    def disable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Refuse every request for a resource with `ResourceDisabled`, but for entities with a switch of their own.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.disable_resource(resource, principal))
+
+    def enable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Let limits decide for a resource. ``principal`` says in the audit log who did it."""
+        return run(self._inner.enable_resource(resource, principal))
+
+    def bypass_resource(self, resource: str, principal: str | None = None) -> None:
+        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.bypass_resource(resource, principal))
+
+    def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
+        """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
+
+        Switches of entities above it are theirs: they count for it where it cascades to them.
+        """
+        return run(self._inner.resolve_access(entity_id, resource))
 
     def list_entities_with_custom_limits(
         self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None

@@ -27,7 +27,7 @@ Every attribute is called ``zae_limiter.`` and its name here. *Where* is ``backe
 store may serve several. They are what the store counts itself: DynamoDB all of them, Redis calls and conflicts, memory
 and SQLite, which are asked inside the process, none. These and ``config.cache`` count from `instrument` on.
 
-- ``outcome``: ``granted``; ``refused`` (not yet); ``never`` (the cost is above the capacity); ``unavailable_allowed``
+- ``outcome``: ``granted``; ``refused`` (not yet); ``never`` (above the capacity); ``disabled``; ``unavailable_allowed``
   and ``unavailable_blocked`` (the store did not answer, and what the policy made of it); ``failed`` (it answered, but
   not with a decision: access denied, a record that cannot be read, a namespace that is not there). Bad input and a
   cancelled caller are no decision.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 COST_ABOVE_CAPACITY = "urn:problem-type:zae-limiter:cost-above-capacity"
 SEVERAL_KEYS = "urn:problem-type:zae-limiter:several-keys"
+DISABLED = "urn:problem-type:zae-limiter:disabled"
 
 _CONTENT_TYPE = ("Content-Type", "application/problem+json")
 _NO_STORE = ("Cache-Control", "no-store")
@@ -98,6 +99,12 @@ def several_keys() -> Answer:
     """Return the 400: nobody can say whose tokens the request takes. It says nothing of the keys."""
     message, title = "The request carries several API keys. Send one.", "Request carries several API keys"
     return _make_answer(400, "Several API Keys", message, type=SEVERAL_KEYS, title=title)
+
+
+def disabled() -> Answer:
+    """Return the 403: requests are switched off, so there is no ``Retry-After``. It says nothing of whom."""
+    message, title = "Requests of this kind are disabled. Ask whoever runs the service.", "Requests are disabled"
+    return _make_answer(403, "Disabled", message, type=DISABLED, title=title)
 
 
 def path_too_long(longest: int) -> Answer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -126,13 +127,13 @@ class Fields:
         """Return the views of a refusal: each limit of each level that clients are told of."""
         views: list[LimitView] = []
         depth, owner = -1, None
-        for entity_id, _, _, limit, available, _, exceeded, wait in statuses:
+        for entity_id, _, _, limit, available, _, exceeded, wait, _, now_ms in statuses:
             if entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, entity_id
-            self._add_view(views, depth, limit, available, wait if exceeded else None)
+            self._add_view(views, depth, limit, available, now_ms, wait if exceeded else None)
         return views
 
-    def view_leases(self, leases: Iterable[LeaseCore]) -> list[LimitView]:
+    def view_leases(self, leases: Iterable[LeaseCore], now_ms: int) -> list[LimitView]:
         """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
         views: list[LimitView] = []
         for lease in leases:
@@ -140,17 +141,23 @@ class Fields:
             for level, limit, left in lease.left():
                 if level is not owner:
                     depth, owner = depth + 1, level
-                self._add_view(views, depth, limit, left)
+                self._add_view(views, depth, limit, left, now_ms)
         return views
 
-    def _add_view(self, to: list[LimitView], depth: int, limit: Limit, left: int, wait: float | None = None) -> None:
+    def _add_view(
+        self, to: list[LimitView], depth: int, limit: Limit, left: int, now_ms: int, wait: float | None = None
+    ) -> None:
         """Add the view of a limit, if clients are told of its level."""
         if depth < len(self.levels):
             name, capacity = limit.name, limit.capacity
             if self.levels[depth] or "." in name:
                 name = self.policy_name(depth, name) or name
             missing = capacity - left if left < capacity else 0
-            full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+            if limit.calendar is None:
+                full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+            else:
+                limit, end_ms = _in_window(limit, limit.calendar.index(now_ms))
+                full_in_ms = end_ms - now_ms
             retry_in_ms = None if wait is None else round(wait * MILLI)
             to.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
 
@@ -190,6 +197,15 @@ class Fields:
             self._writers.clear()
         chosen = write if repeated or self.expose or len(writers) != 1 else writers[0]
         return self._writers.setdefault(policies, chosen)
+
+
+@lru_cache(1024)
+def _in_window(limit: Limit, number: int) -> tuple[Limit, int]:
+    """Return a quota with the length of one of its windows as its period, and the instant at which that ends."""
+    calendar = limit.calendar
+    assert calendar is not None  # it is a quota
+    start_ms, end_ms = calendar.start(number), calendar.start(number + 1)
+    return replace(limit, refill_period_seconds=(end_ms - start_ms) // MILLI or 1), end_ms
 
 
 def omit_present(lines: list[Line], present: Set[str]) -> list[Line]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.bucket import MILLI
-from ..core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
+from ..core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled, ValidationError
 from . import answers
 from .fields import Fields
 from .keys import SeveralKeysError
@@ -130,7 +130,8 @@ class Middleware(Generic[AppT, LimiterT]):
         fields = self.fields
         if not (fields.profiles and leases.leases):
             return []
-        return fields.lines(fields.view_leases(leases.leases), self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        return fields.lines(fields.view_leases(leases.leases, now_ms), now_ms)
 
     def answer(self, error: Exception) -> Answer:
         """Return the answer to a refused client; ``error`` is one of `REFUSALS`."""
@@ -141,10 +142,12 @@ class Middleware(Generic[AppT, LimiterT]):
                 hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
                 return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms)
             for status, view in zip(error.statuses, views, strict=False):  # hidden levels come last
-                if status.requested > status.limit.capacity:
+                if status.requested + status.floor > status.limit.capacity:
                     return answers.cost_above_capacity(view.name, view.limit.capacity, status.requested)
             requested = max((each.requested for each in error.violations), default=0)
             return answers.cost_above_capacity(None, None, requested)
+        if isinstance(error, ResourceDisabled):
+            return answers.disabled()
         if isinstance(error, PathTooLong):
             return answers.path_too_long(LONGEST)
         if isinstance(error, SeveralKeysError):

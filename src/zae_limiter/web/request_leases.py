@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from ..core.errors import (
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ResourceDisabled,
+    ValidationError,
+    ZAELimiterError,
+)
 from ..limiter.lease_core import LeaseCore
 from ..logs import WEB_SETTLEMENT_FAILED, tell
 from .keys import SeveralKeysError
@@ -22,7 +28,7 @@ T = TypeVar("T")
 
 LEASES = "zae_limiter.leases"
 """The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
-REFUSALS = (RateLimitExceeded, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
+REFUSALS = (RateLimitExceeded, ResourceDisabled, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
 """The errors that the middleware answers by itself."""
 
 

@@ -34,6 +34,7 @@ from . import (
     leases,
     levels,
     lifecycle,
+    policies,
     ranges,
     settlements,
     tenants,
@@ -59,6 +60,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *tenants.CHECKS,
     *lawful.CHECKS,
     *accounts.CHECKS,
+    *policies.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

@@ -1,0 +1,215 @@
+"""``zae-limiter limits``: all limits as one file, planned, applied and exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..manifest.document import FORMATS
+from ..manifest.export import export_data, write_document
+from ..manifest.fields import json_schema
+from ..manifest.parsing import parse_manifest
+from ..manifest.plans import decode_plan, encode_plan
+from .arguments import Decorator, combine, parse_limit
+from .commands import Group, Shell, principal_option, yes_option
+from .output import note, print_json, spell_count
+from .plan_view import show_plan, show_unified
+
+if TYPE_CHECKING:
+    from ..manifest.states import Plan
+    from ..sync import SyncRepository
+
+_CHANGES = 2
+"""The exit code of ``--detailed-exitcode`` where there is something to do."""
+
+
+@click.group(cls=Group)
+def limits() -> None:
+    """All limits as one file: what would change, and the change itself.
+
+    The file is YAML or TOML, by its ending. What it does not name is left alone.
+
+    Examples:
+      zae-limiter limits plan -f limits.yaml
+      zae-limiter limits apply -f limits.yaml
+      zae-limiter limits export > limits.yaml
+    """
+
+
+def _file_option(*, required: bool) -> Decorator:
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--file", "-f", "file", type=path, required=required, help="The limits file, .yaml or .toml.")
+
+
+_prune_option = click.option(
+    "--prune", is_flag=True, help="Also remove limits of resources and entities that the file does not state."
+)
+_planning_options = combine(
+    _file_option(required=True),
+    _prune_option,
+    click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is something to do."),
+)
+
+
+@limits.command("plan")
+@_planning_options
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan here, for apply --plan.")
+def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, out: Path | None) -> int:
+    """Show what apply would change.
+
+    Exit codes: 0, or with --detailed-exitcode 2 if there is something to do; 24 for a file with mistakes, all of which
+    are named with line and column.
+
+    Examples:
+      zae-limiter limits plan -f limits.yaml
+      zae-limiter limits plan -f limits.yaml --prune --out plan.json
+      zae-limiter limits plan -f limits.yaml --detailed-exitcode --json
+    """
+    plan = _make_plan(shell, shell.repository(), file, prune)
+    data = encode_plan(plan, shell.namespace)
+    if out is not None:
+        _write(out, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    if shell.as_json:
+        print_json(data)
+    else:
+        show_plan(plan, str(file))
+    return _CHANGES if detailed_exitcode and plan.changes else 0
+
+
+@limits.command("diff")
+@_planning_options
+def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) -> int:
+    """Show what apply would change as a unified diff.
+
+    It has no colours, and nothing if there is nothing to do.
+
+    Examples:
+      zae-limiter limits diff -f limits.yaml
+      zae-limiter limits diff -f limits.yaml --detailed-exitcode
+    """
+    plan = _make_plan(shell, shell.repository(), file, prune)
+    if shell.as_json:
+        print_json(encode_plan(plan, shell.namespace))
+    elif plan.changes:
+        show_unified(plan, str(file))
+    else:
+        note(f"the store says what {file} states.")
+    return _CHANGES if detailed_exitcode and plan.changes else 0
+
+
+@limits.command("apply")
+@_file_option(required=False)
+@_prune_option
+@click.option(
+    "--plan",
+    "planned",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Apply this plan, made by plan --out, instead of a file.",
+)
+@yes_option
+@principal_option
+def apply_limits(
+    shell: Shell, file: Path | None, prune: bool, planned: Path | None, yes: bool, principal: str | None
+) -> None:
+    """Make the store say what a file states.
+
+    It shows the plan and asks first. Every change is in the audit log. What others have changed since the plan is
+    refused with exit code 23; after an interruption run it again.
+
+    Examples:
+      zae-limiter limits apply -f limits.yaml
+      zae-limiter limits apply -f limits.yaml --prune --yes
+      zae-limiter limits apply --plan plan.json --yes
+    """
+    if (file is None) == (planned is None) or (planned is not None and prune):
+        raise click.UsageError("Pass a file with -f, or a plan with --plan, which has its --prune in it.")
+    repository = shell.repository()
+    if file is not None:
+        plan, title = _make_plan(shell, repository, file, prune), str(file)
+    else:
+        assert planned is not None  # one of both is
+        plan, title = _read_plan(shell, planned), str(planned)
+    if not shell.as_json:
+        show_plan(plan, title)
+    applied = 0
+    if plan.changes:
+        shell.confirm("Apply these changes?", yes)
+        applied = repository.apply_plan(plan, principal)
+    if shell.as_json:
+        print_json({**encode_plan(plan, shell.namespace), "applied": applied})
+    elif plan.changes:
+        done = len(plan.changes) - applied
+        click.echo(f"Applied {spell_count(applied, 'change')}{f', {done} were made already' if done else ''}.")
+
+
+@limits.command("export")
+@_file_option(required=False)
+@click.option("--format", "format", type=click.Choice(["yaml", "toml"]), help="The format.  [default: by the file]")
+@yes_option
+def export_limits(shell: Shell, file: Path | None, format: str | None, yes: bool) -> None:
+    """Write all that is stored as a limits file.
+
+    plan finds nothing to do for it. Without -f it is printed. Metadata of entities are not part of it.
+
+    Examples:
+      zae-limiter limits export > limits.yaml
+      zae-limiter limits export -f limits.toml
+    """
+    chosen = format or ("yaml" if file is None else _find_format(file))
+    data = export_data(shell.repository().export_limits())
+    if file is None:
+        if shell.as_json:
+            print_json(data)
+        else:
+            click.echo(write_document(data, chosen), nl=False)
+        return
+    if file.exists():
+        shell.confirm(f"Overwrite {file}?", yes)
+    _write(file, write_document(data, chosen))
+    shell.show({"file": str(file), **data}, f"Wrote {file}.")
+
+
+@limits.command("schema")
+def print_schema(shell: Shell) -> None:
+    """Print the JSON schema of a limits file, for editors.
+
+    Example:
+      zae-limiter limits schema > limits.schema.json
+    """
+    print_json(json_schema())
+
+
+def _make_plan(shell: Shell, repository: SyncRepository, file: Path, prune: bool) -> Plan:
+    manifest = parse_manifest(_read(file), _find_format(file), parse_limit, str(file), shell.namespace)
+    return repository.plan_limits(manifest, prune=prune, file=str(file))
+
+
+def _find_format(file: Path) -> str:
+    if file.suffix.lower() not in FORMATS:
+        raise click.UsageError(f"The file {str(file)!r} does not end in {', '.join(FORMATS)}.")
+    return FORMATS[file.suffix.lower()]
+
+
+def _read_plan(shell: Shell, file: Path) -> Plan:
+    try:
+        data = json.loads(_read(file))
+    except ValueError as error:
+        raise click.UsageError(f"{file} is not a plan: {error}") from None
+    return decode_plan(data, shell.namespace)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{file} cannot be read: {error}") from None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error}") from None

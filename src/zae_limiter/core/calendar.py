@@ -1,0 +1,250 @@
+"""Calendars: windows of time that follow each other without a gap, each with a number.
+
+A calendar is two pure functions: `Calendar.index`, the number of the window that holds an instant, and
+`Calendar.start`, the first instant of a window. A day, week, month or year begins when the clocks of its zone have
+reached its local time for the first time: at the end of the gap where they skip it, at the first of two where they
+repeat it. So ``index`` never falls, and ``start`` of the window of an instant is never later than the instant.
+
+A day that a zone has skipped as a whole (Samoa had no 30 December 2011) is a window without length, which holds none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .validation import ValidationError
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+UNITS = ("hour", "day", "week", "month", "year")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_HOUR_MS = 3_600_000
+_DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1)
+_MONDAY = 3
+"""The days from Monday, 29 December 1969, to the epoch."""
+_FAR_MS = 2**52
+"""An instant after all that have a date."""
+_MOST_MS = 10 * 366 * _DAY_MS
+_LONGEST_MS = {"hour": _HOUR_MS, "day": _DAY_MS, "week": 7 * _DAY_MS, "month": 31 * _DAY_MS, "year": 366 * _DAY_MS}
+_SPANS = {"ms": 1, "s": 1_000, "min": 60_000, "h": _HOUR_MS, "d": _DAY_MS}
+_SPAN = re.compile(r"([1-9]\d{0,12})(ms|s|min|h|d)\Z")
+_ISO_AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
+_MONTH_DAY = re.compile(r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Windows of one ``unit`` of local time, or of ``period_ms`` each, counted from 1970.
+
+    Args:
+        unit: One of `UNITS`, or ``period`` for windows of the same length.
+        tz: The name of the time zone.
+        at_minutes: The minutes after local midnight at which days and longer windows begin.
+        month: The month in which a year begins.
+        day: The day on which a window begins: 0 to 6 for a week, 1 to 31 for a month or a year.
+        period_ms: The length of a window of the unit ``period``.
+    """
+
+    unit: str = "day"
+    tz: str = "UTC"
+    at_minutes: int = 0
+    month: int = 1
+    day: int = 1
+    period_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        every: str | timedelta = "day",
+        tz: str = "UTC",
+        at: str | None = None,
+        on: str | int | None = None,
+    ) -> Calendar:
+        """Return a calendar from what users write. Raise `ValidationError` that names the field.
+
+        ``every`` is one of `UNITS`, a `timedelta` of whole milliseconds, or all of it as a `text`. ``tz`` names a zone
+        of the tz database. ``at`` is the local time ``HH:MM`` at which a day, week, month or year begins. ``on`` is the
+        day: of a week its name or its number from Monday, 0, on; of a month 1 to 31; of a year ``MM-DD``. Where a month
+        is shorter, it is its last day.
+        """
+        if isinstance(every, str) and "@" in every and (tz, at, on) == ("UTC", None, None):
+            return cls.parse(every)
+        if isinstance(every, timedelta):
+            return cls._of_period(every, tz, at, on)
+        if every not in UNITS:
+            raise ValidationError("every", every, f"must be a timedelta or one of {', '.join(UNITS)}")
+        _check_zone(tz)
+        if every == "hour" and (at is not None or on is not None):
+            field, value = ("at", at) if at is not None else ("on", on)
+            raise ValidationError(field, value, "is not for hours, which begin with the hour")
+        month, day = _parse_day(every, on)
+        return cls(every, tz, _parse_time(at), month, day)
+
+    @classmethod
+    def _of_period(cls, every: timedelta, tz: str, at: object, on: object) -> Calendar:
+        period_ms, rest = divmod(every, timedelta(milliseconds=1))
+        if rest or not 0 < period_ms <= _MOST_MS:
+            raise ValidationError("every", every, "must be whole milliseconds, at most ten years")
+        for field, value in (("tz", None if tz == "UTC" else tz), ("at", at), ("on", on)):
+            if value is not None:
+                raise ValidationError(field, value, "is for hours, days, weeks, months and years, not for a timedelta")
+        return cls("period", period_ms=period_ms)
+
+    @classmethod
+    def parse(cls, text: str) -> Calendar:
+        """Return the calendar of a text as `text` writes it. Raise `ValidationError` for anything else.
+
+        >>> Calendar.parse("month@Europe/Berlin,at=09:00,on=31")
+        Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0)
+        """
+        every, has_zone, rest = text.partition("@")
+        zone, *options = rest.split(",")
+        given = dict(option.partition("=")[::2] for option in options)
+        if not has_zone or not given.keys() <= {"at", "on"}:
+            raise ValidationError(
+                "every", text, "must be written UNIT@ZONE[,at=HH:MM][,on=DAY], e.g. day@Europe/Berlin"
+            )
+        span = _SPAN.match(every)
+        length = timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]) if span else every
+        on = given.get("on")
+        day = int(on) if on is not None and on.isdecimal() else on
+        return cls.of(length, zone or "UTC", given.get("at"), day)
+
+    @property
+    def text(self) -> str:
+        """How it is stored and shown; `parse` reads it.
+
+        >>> Calendar.of("week", on="sunday").text
+        'week@UTC,on=sunday'
+        """
+        if self.unit == "period":
+            return f"{self.period_ms}ms@"
+        at = f",at={self.at_minutes // 60:02}:{self.at_minutes % 60:02}" if self.at_minutes else ""
+        on = ""
+        if self.unit == "week" and self.day:
+            on = f",on={WEEKDAYS[self.day]}"
+        elif self.unit == "month" and self.day > 1:
+            on = f",on={self.day}"
+        elif self.unit == "year" and (self.month, self.day) != (1, 1):
+            on = f",on={self.month:02}-{self.day:02}"
+        return f"{self.unit}@{self.tz}{at}{on}"
+
+    @property
+    def longest_ms(self) -> int:
+        """The length of the longest window, give or take a shift of the clocks."""
+        return self.period_ms or _LONGEST_MS[self.unit]
+
+    def index(self, instant_ms: int) -> int:
+        """Return the number of the window that holds an instant."""
+        if self.unit == "period":
+            return instant_ms // self.period_ms
+        found = self._estimate(instant_ms)
+        while _start(self, found) > instant_ms:
+            found -= 1
+        while _start(self, found + 1) <= instant_ms:
+            found += 1
+        return found
+
+    def start(self, index: int) -> int:
+        """Return the first instant of a window."""
+        return index * self.period_ms if self.unit == "period" else _start(self, index)
+
+    def moment(self, instant_ms: int) -> datetime:
+        """Return an instant in the time zone of the calendar."""
+        return datetime.fromtimestamp(instant_ms / 1000, find_zone(self.tz))
+
+    def _estimate(self, instant_ms: int) -> int:
+        """Return the number of a window at most a few away from the one that holds an instant."""
+        if self.unit == "hour":
+            return instant_ms // _HOUR_MS
+        days = (instant_ms - self.at_minutes * 60_000) // _DAY_MS
+        if self.unit == "day":
+            return days
+        if self.unit == "week":
+            return (days + _MONDAY - self.day) // 7
+        near = _EPOCH + timedelta(days)
+        return near.year - 1970 if self.unit == "year" else (near.year - 1970) * 12 + near.month - 1
+
+
+@lru_cache(maxsize=4096)
+def _start(calendar: Calendar, index: int) -> int:
+    try:
+        return _find_start(calendar, index, find_zone(calendar.tz))
+    except (OverflowError, ValueError):  # a year that the calendar of the standard library does not have
+        return _FAR_MS if index > 0 else -_FAR_MS
+
+
+def _find_start(calendar: Calendar, index: int, zone: tzinfo) -> int:
+    if calendar.unit == "hour":
+        # The offset of the hour before decides, so that windows follow each other also where it changes by half hours.
+        probe = datetime.fromtimestamp((index - 1) * 3_600, UTC)
+        offset = zone.utcoffset(probe.astimezone(zone)) or timedelta()
+        return index * _HOUR_MS - int(offset / timedelta(milliseconds=1)) % _HOUR_MS
+    clock = time(calendar.at_minutes // 60, calendar.at_minutes % 60)
+    local = datetime.combine(_first_day(calendar, index), clock, zone)
+    return round(local.timestamp() * 1000)
+
+
+def _first_day(calendar: Calendar, index: int) -> date:
+    if calendar.unit == "day":
+        return _EPOCH + timedelta(index)
+    if calendar.unit == "week":
+        return _EPOCH + timedelta(7 * index - _MONDAY + calendar.day)
+    year, month = (index + 1970, calendar.month) if calendar.unit == "year" else divmod(index + 1970 * 12, 12)
+    if calendar.unit == "month":
+        month += 1
+    following = date(year + month // 12, month % 12 + 1, 1)
+    return date(year, month, min(calendar.day, (following - timedelta(1)).day))
+
+
+@lru_cache(maxsize=1024)
+def find_zone(name: str) -> tzinfo:
+    """Return a time zone. Raise `ZoneInfoNotFoundError`, ValueError or OSError for a name that is none."""
+    from zoneinfo import ZoneInfo
+
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def _check_zone(name: object) -> None:
+    try:
+        if not isinstance(name, str):
+            raise ValueError
+        find_zone(name)
+    except (LookupError, ValueError, OSError):
+        reason = "is no time zone known here, e.g. 'Europe/Berlin'; `pip install tzdata` where the system has none"
+        raise ValidationError("tz", name, reason) from None
+
+
+def _parse_time(at: object) -> int:
+    if at is None:
+        return 0
+    found = _ISO_AT.match(at) if isinstance(at, str) else None
+    if found is None:
+        raise ValidationError("at", at, "must be a local time HH:MM, e.g. '09:00'")
+    return int(found[1]) * 60 + int(found[2])
+
+
+def _parse_day(every: str, on: object) -> tuple[int, int]:
+    """Return the month and the day on which a window begins."""
+    if on is None:
+        return 1, 0 if every == "week" else 1
+    if every == "week":
+        weekday = WEEKDAYS.index(on.lower()) if isinstance(on, str) and on.lower() in WEEKDAYS else on
+        if type(weekday) is int and 0 <= weekday <= 6:
+            return 1, weekday
+        raise ValidationError("on", on, "must be a day of the week, e.g. 'monday', or 0 (Monday) to 6")
+    if every == "month":
+        if type(on) is int and 1 <= on <= 31:
+            return 1, on
+        raise ValidationError("on", on, "must be a day of the month, 1 to 31")
+    found = _MONTH_DAY.match(on) if every == "year" and isinstance(on, str) else None
+    if found is None:
+        reason = "must be a day of the year MM-DD" if every == "year" else f"is not for every={every!r}"
+        raise ValidationError("on", on, reason)
+    return int(found[1]), int(found[2])

@@ -1,0 +1,92 @@
+"""Compare what a file states with what is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.names import check_ancestry
+from ..core.validation import ValidationError
+from ..records.config import Config
+from .problems import ManifestError, Problem
+from .states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_NOTHING = Config()
+
+
+def diff(manifest: Manifest, stored: Stored, *, prune: bool = False, file: str = "limits") -> Plan:
+    """Return the changes that make the store say what the file states; what it does not state is left alone.
+
+    With ``prune`` the limits of resources and entities that are stored and not stated are removed. ``stored`` has what
+    the file names, the entities above it, and for ``prune`` everything with limits. Raise `ManifestError` for a parent
+    that does not exist and is not in the file, and for hierarchies that would be a cycle or too deep.
+    """
+    _check_parents(manifest, stored, file)
+    levels = dict(manifest.levels)
+    if prune:
+        for subject in stored.levels:
+            if subject.resource is not None:
+                levels[subject] = {"limits": (), **levels.get(subject, {})}
+    changes = [*_compare_entities(manifest, stored)]
+    for subject in sorted(levels, key=_order):
+        changes += _compare_level(subject, stored.levels.get(subject, _NOTHING), levels[subject])
+    return Plan(tuple(changes))
+
+
+def _order(subject: Subject) -> tuple[str, str]:
+    """Return the place of a level among all changes.
+
+    It is the same in every plan, so that of two that are applied at the same time one is refused at the first change
+    that both make, and the other goes through.
+    """
+    return subject.entity_id or "", subject.resource or ""
+
+
+def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the change of the limits, with the policy stored beside them, and that of the switch."""
+    for part in (("limits", "on_unavailable"), ("access",)):
+        after = {field: stated[field] for field in part if field in stated}
+        before = config_fields(config, after)
+        if before != after:
+            yield Change(subject, before, after)
+
+
+def _compare_entities(manifest: Manifest, stored: Stored) -> Iterator[Change]:
+    """Yield the changes of entities, parents first: whoever is moved or created finds those above in place."""
+    for entity_id in sorted(manifest.entities, key=lambda each: (len(_list_ancestors(each, manifest, stored)), each)):
+        stated = manifest.entities[entity_id]
+        before = entity_fields(stored.entities.get(entity_id), stated)
+        if before is None or before != stated:
+            yield Change(Subject(entity_id), before, stated)
+
+
+def _check_parents(manifest: Manifest, stored: Stored, file: str) -> None:
+    problems = []
+    for entity_id, place in manifest.places.items():
+        above = _list_ancestors(entity_id, manifest, stored)
+        path, parent = f"entities.{entity_id}.parent", above[0] if above else None
+        if parent is not None and parent not in manifest.entities and parent not in stored.entities:
+            problems.append(Problem(place, path, f"{parent!r} is neither in the file nor stored"))
+            continue
+        try:
+            check_ancestry(entity_id, above)
+        except ValidationError as error:
+            problems.append(Problem(place, path, error.reason))
+    if problems:
+        raise ManifestError(problems, file)
+
+
+def _list_ancestors(entity_id: str, manifest: Manifest, stored: Stored) -> list[str]:
+    """Return the entities above one as they will be, the nearest first; a cycle ends where it closes."""
+    above: list[str] = []
+    current: str | None = entity_id
+    while current is not None:
+        known = stored.entities.get(current)
+        kept = None if known is None else known.parent_id
+        current = manifest.entities.get(current, {}).get("parent_id", kept)
+        if current is None or current in above:
+            break
+        above.append(current)
+    return above

@@ -1,0 +1,84 @@
+"""Write what is stored as a limits file, which `plan` then finds equal to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core.names import DEFAULT_RESOURCE
+from .document import import_yaml
+from .limits import write_limit
+from .states import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..records.config import Config
+    from .states import Stored
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def export_data(stored: Stored) -> dict[str, Any]:
+    """Return the content of a limits file that states all that is stored."""
+    data: dict[str, Any] = {}
+    if SYSTEM in stored.levels:
+        data["system"] = _export_level(stored.levels[SYSTEM])
+    resources: dict[str, Any] = {}
+    entities: dict[str, Any] = {entity_id: {} for entity_id in sorted(stored.entities)}
+    for entity_id, entity in sorted(stored.entities.items()):
+        given = {"name": entity.name, "parent": entity.parent_id}
+        entities[entity_id] |= {field: value for field, value in given.items() if value is not None}
+        entities[entity_id]["cascade"] = entity.cascade
+    for (whose, resource), config in sorted(stored.levels.items(), key=lambda each: str(each[0])):
+        if whose is None and resource is not None:
+            resources[resource] = _export_level(config)
+        elif whose is not None and resource == DEFAULT_RESOURCE:
+            entities.setdefault(whose, {}).update(_export_level(config))
+        elif whose is not None:
+            entities.setdefault(whose, {}).setdefault("resources", {})[resource] = _export_level(config)
+    return data | {key: each for key, each in (("resources", resources), ("entities", entities)) if each}
+
+
+def _export_level(config: Config) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if config.on_unavailable is not None:
+        made["on_unavailable"] = config.on_unavailable.value
+    if config.access is not None:
+        made["switch"] = config.access.value
+    if config.limits:
+        made["limits"] = {limit.name: write_limit(limit) for limit in config.limits}
+    return made
+
+
+def write_document(data: Mapping[str, Any], format: str) -> str:
+    """Return the content of a limits file in ``yaml`` or ``toml``."""
+    if format == "toml":
+        return "\n".join(_write_tables(data, ())).strip() + "\n"
+    text: str = import_yaml().safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return text
+
+
+def _write_tables(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a table and of those below it. Mappings below ``limits`` are written on one line."""
+    inline = bool(path) and path[-1] == "limits"
+    tables = {} if inline else {key: each for key, each in data.items() if isinstance(each, Mapping)}
+    plain = {key: each for key, each in data.items() if key not in tables}
+    if path and (plain or not tables):
+        yield f"\n[{'.'.join(map(_write_key, path))}]"
+    for key, each in plain.items():
+        yield f"{_write_key(key)} = {_write_value(each)}"
+    for key, each in tables.items():
+        yield from _write_tables(each, (*path, key))
+
+
+def _write_key(key: str) -> str:
+    return key if _BARE.match(key) else json.dumps(key, ensure_ascii=False)
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_write_key(key)} = {_write_value(each)}' for key, each in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)

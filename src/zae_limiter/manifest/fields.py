@@ -1,0 +1,108 @@
+"""The keys of a limits file, once: the parser and the JSON schema both follow these tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.calendar import UNITS
+from ..core.limit import MAX_AMOUNT
+from ..core.values import Access, OnUnavailable
+
+NONE = "none"
+"""The switch that removes a stored one."""
+PER = ("s", "min", "hour", "day")
+
+
+def _of(kind: str | list[str], description: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "description": description, **more}
+
+
+def _refer(name: str, description: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}", "description": description}
+
+
+def _map_of(name: str, description: str) -> dict[str, Any]:
+    return _of(["object", "null"], description, additionalProperties={"$ref": f"#/$defs/{name}"})
+
+
+def _amount(description: str, least: int = 1) -> dict[str, Any]:
+    return _of("integer", description, minimum=least, maximum=MAX_AMOUNT)
+
+
+_LIMITS = _map_of("limit", "All limits of this level, by name; empty for none.")
+_SWITCH = {"enum": [*(each.value for each in Access), NONE], "description": "The switch; none removes a stored one."}
+_POLICY: dict[str, Any] = {
+    "soft": _of("boolean", "Whether it only counts, and never refuses."),
+    "floors": _of(
+        "object",
+        "By priority, the part that its requests leave for others.",
+        additionalProperties={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    ),
+}
+RATE: dict[str, Any] = {
+    "rate": _amount("Tokens per period."),
+    "per": _of(["string", "integer"], f"The period: {', '.join(PER)}, a number of them (30s), or seconds."),
+    "burst": _amount("The most at once; the rate if left out."),
+    **_POLICY,
+}
+QUOTA: dict[str, Any] = {
+    "quota": _amount("Tokens per window."),
+    "every": _of("string", f"The window: {', '.join(UNITS)}, or a length such as 90min."),
+    "tz": _of("string", "The time zone, e.g. Europe/Berlin."),
+    "at": _of("string", "The local time HH:MM at which a window begins."),
+    "on": _of(["string", "integer"], "The day on which it begins: monday, 15, or 04-01."),
+    "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
+    **_POLICY,
+}
+CAPACITY: dict[str, Any] = {
+    "capacity": _amount("The most at once, as version 0.17 writes it."),
+    "burst": _amount("The same, if it is another number than the capacity."),
+    "refill_amount": _amount("Tokens per period; the capacity if left out."),
+    "refill_period": _of("integer", "The period in seconds; 60 if left out.", minimum=1),
+    **_POLICY,
+}
+_DISABLED = {"enum": [True, False, "bypass"], "description": "The switch, as version 0.17 writes it."}
+SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED}
+SYSTEM: dict[str, Any] = {
+    "limits": _LIMITS,
+    "on_unavailable": {
+        "enum": [*(each.value for each in OnUnavailable), None],
+        "description": "What an acquire does when the store is unavailable.",
+    },
+}
+ENTITY: dict[str, Any] = {
+    "name": _of(["string", "null"], "A name for people."),
+    "parent": _of(["string", "null"], "The entity above it, in this file or stored."),
+    "cascade": _of("boolean", "Whether to charge the parent too."),
+    "limits": _LIMITS | {"description": "Its limits for all resources."},
+    "switch": _SWITCH | {"description": "Its switch for all resources."},
+    "disabled": _DISABLED,
+    "resources": _map_of("settings", "By resource; _default_ stands for all."),
+}
+ROOT: dict[str, Any] = {
+    "namespace": _of("string", "The namespace that the file is for; any if left out."),
+    "system": _refer("system", "Defaults for all entities and resources."),
+    "resources": _map_of("settings", "Defaults by resource."),
+    "entities": _map_of("entity", "Entities by id."),
+}
+
+
+def _object(fields: dict[str, Any], *required: str) -> dict[str, Any]:
+    made = {"type": "object" if required else ["object", "null"], "properties": fields, "additionalProperties": False}
+    return made | ({"required": list(required)} if required else {})
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a limits file, for editors."""
+    text = {"type": ["string", "integer"], "description": "As behind -l: 60, 1000/min:1500, 1000000/day@Europe/Berlin."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "zae-limiter limits",
+        **_object(ROOT),
+        "$defs": {
+            "system": _object(SYSTEM),
+            "settings": _object(SETTINGS),
+            "entity": _object(ENTITY),
+            "limit": {"anyOf": [text, _object(RATE, "rate"), _object(QUOTA, "quota"), _object(CAPACITY, "capacity")]},
+        },
+    }

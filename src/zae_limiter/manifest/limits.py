@@ -1,0 +1,200 @@
+"""Limits as a file writes them: a text as behind ``-l``, a rate, or a quota."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core.calendar import UNITS, Calendar
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.validation import ValidationError
+from . import fields
+
+if TYPE_CHECKING:
+    from .document import Node
+    from .problems import Place
+
+_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
+_PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
+_SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
+Report = Callable[["Place", str, str], None]
+"""Notes a problem: its place, the keys below the limit, and what is wrong."""
+
+
+def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
+    """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
+    reader = _LimitReader(given, report)
+    if "quota" in given:
+        return reader.read_quota(name)
+    return reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+
+
+def find_table(given: Iterable[str]) -> Mapping[str, Any]:
+    """Return the table of the kind of limit that has these keys: a quota, a capacity, or else a rate."""
+    names = set(given)
+    if "quota" in names:
+        return fields.QUOTA
+    return fields.CAPACITY if "capacity" in names else fields.RATE
+
+
+class _LimitReader:
+    """Reads the fields of one limit, each on its own, so that all that is wrong is told."""
+
+    def __init__(self, given: Mapping[str, tuple[Place, Node]], report: Report) -> None:
+        self._given = given
+        self._report = report
+        self._failed = False
+
+    def read_rate(self, name: str) -> Limit | None:
+        """Return a rate, None if a field is wrong."""
+        rate = self._amount("rate", None)
+        burst = self._amount("burst", rate)
+        seconds = self._check("per", 60, _parse_period)
+        soft, floors = self._read_policy()
+        if self._failed or rate is None or burst is None:
+            return None
+        return Limit(name, burst, rate, seconds, None, soft, floors)
+
+    def read_capacity(self, name: str) -> Limit | None:
+        """Return a rate as version 0.17 writes it, None if a field is wrong."""
+        capacity = self._amount("capacity", None)
+        burst = self._amount("burst", capacity)
+        amount = self._amount("refill_amount", capacity)
+        seconds = self._check("refill_period", 60, _check_seconds)
+        soft, floors = self._read_policy()
+        if self._failed or burst is None or amount is None:
+            return None
+        return Limit(name, burst, amount, seconds, None, soft, floors)
+
+    def read_quota(self, name: str) -> Limit | None:
+        """Return a quota, None if a field is wrong."""
+        amount = self._amount("quota", None)
+        rollover = self._amount("rollover", 0, 0)
+        calendar = self._read_calendar()
+        soft, floors = self._read_policy()
+        if self._failed or amount is None or rollover is None or calendar is None:
+            return None
+        return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, soft, floors)
+
+    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...]]:
+        return self._check("soft", False, _check_flag), self._read_floors()
+
+    def _read_floors(self) -> tuple[tuple[str, float], ...]:
+        if "floors" not in self._given:
+            return ()
+        node = self._given["floors"][1]
+        if not isinstance(node.value, dict):
+            self._fail(node.place, "floors", "must map priorities to parts of the capacity, e.g. batch: 0.3")
+            return ()
+        found: dict[str, float] = {}
+        for priority, (_, part) in node.value.items():
+            try:
+                found |= check_floors({priority: part.value})
+            except ValidationError as error:
+                self._fail(part.place, f"floors.{priority}", error.reason)
+        return check_floors(found)
+
+    def _read_calendar(self) -> Calendar | None:
+        """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
+        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on") if field in self._given}
+        values: dict[str, Any] = {field: node.value for field, node in given.items()}
+        if "at" in given:
+            values["at"] = given["at"].text  # YAML takes 10:30 for a number
+        every = values.get("every", "day")
+        if isinstance(every, str) and _SPAN.match(every):
+            return self._read_period(f"{every}@", values.keys() - {"every"})
+        while True:
+            try:
+                return Calendar.of(**values)
+            except ValidationError as error:
+                wrong = error.field
+                self._fail(given[wrong].place, wrong, _EVERY if wrong == "every" else error.reason)
+                del values[wrong]
+                if wrong == "every":
+                    return None
+
+    def _read_period(self, text: str, others: set[str]) -> Calendar | None:
+        for field in sorted(others):
+            self._fail(self._given[field][0], field, "is for hours, days, weeks, months and years")
+        try:
+            return Calendar.parse(text)
+        except ValidationError:
+            self._fail(self._given["every"][1].place, "every", _EVERY)
+            return None
+
+    def _amount(self, field: str, default: int | None, least: int = 1) -> int | None:
+        found: int | None = self._check(
+            field, default, lambda node: whole(field, node.value, least, MAX_AMOUNT, "tokens")
+        )
+        return found
+
+    def _check(self, field: str, default: Any, convert: Callable[[Node], Any]) -> Any:
+        if field not in self._given:
+            return default
+        node = self._given[field][1]
+        try:
+            return convert(node)
+        except ValidationError as error:
+            self._fail(node.place, field, error.reason)
+            return default
+
+    def _fail(self, place: Place, field: str, reason: str) -> None:
+        self._failed = True
+        self._report(place, field, reason)
+
+
+def _check_flag(node: Node) -> bool:
+    if not isinstance(node.value, bool):
+        raise ValidationError("soft", node.value, "must be true or false")
+    return node.value
+
+
+def _check_seconds(node: Node) -> int:
+    return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
+
+
+def _parse_period(node: Node) -> int:
+    found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
+    if found is not None:
+        return whole("per", int(found[1] or 1) * _SECONDS[found[2]], 1, MAX_PERIOD_SECONDS)
+    if isinstance(node.value, str):
+        raise ValidationError("per", node.value, f"must be {', '.join(fields.PER)}, or a number of them such as 30s")
+    return _check_seconds(node)
+
+
+def write_limit(limit: Limit) -> str | dict[str, Any]:
+    """Return a limit as a file writes it: a plain rate as a text, anything else by its fields."""
+    size, unit = next((size, unit) for size, unit in _UNITS if limit.refill_period_seconds % size == 0)
+    count = limit.refill_period_seconds // size
+    per = unit if count == 1 else f"{count}{_SHORT[unit]}"
+    policy: dict[str, Any] = {"soft": True} if limit.soft else {}
+    if limit.floors:
+        policy["floors"] = dict(limit.floors)
+    if limit.calendar is not None:
+        return _write_quota(limit, limit.calendar) | policy
+    burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
+    if policy:
+        return {"rate": limit.refill_amount, "per": per, **burst, **policy}
+    return f"{limit.refill_amount}/{per}" + "".join(f":{amount}" for amount in burst.values())
+
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
+_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+_SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
+
+
+def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
+    every, _, rest = calendar.text.partition("@")
+    if calendar.unit == "period":
+        size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
+        every = f"{calendar.period_ms // size}{unit}"
+    zone, *options = rest.split(",")
+    given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
+    if given.get("on", "").isdecimal():
+        given["on"] = int(given["on"])
+    made: dict[str, Any] = {"quota": limit.refill_amount, "every": every}
+    if zone not in ("", "UTC"):
+        made["tz"] = zone
+    return made | given | ({"rollover": limit.rollover} if limit.rollover else {})

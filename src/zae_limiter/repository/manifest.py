@@ -1,0 +1,229 @@
+"""Plan and apply a limits file, and read everything that one could state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError
+from ..core.values import AuditAction, Entity
+from ..manifest.diff import diff
+from ..manifest.problems import PlanOutdatedError
+from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from ..records import config, entity, keys
+from ..records.algebra import Image, Key, Query
+from .backend import MAX_PAGE
+from .configs import ConfigOperations
+from .entities import EntityOperations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ..records.config import Config
+
+_BATCH = 100
+"""How many records are read at once."""
+
+
+class ManifestOperations(EntityOperations, ConfigOperations):
+    """Plan, apply and export limits files."""
+
+    async def plan_limits(self, manifest: Manifest, *, prune: bool = False, file: str = "limits") -> Plan:
+        """Return the changes that make the store say what a limits file states; nothing is changed.
+
+        With ``prune`` limits of resources and entities that the file does not state are removed. ``file`` is its name.
+        Raise `ManifestError` for parents that do not exist.
+        """
+        subjects = set(manifest.levels)
+        if prune:
+            subjects |= await self._find_limits()
+        stored = Stored(await self._read_levels(subjects), await self._read_ancestry(manifest))
+        return diff(manifest, stored, prune=prune, file=file)
+
+    async def apply_plan(
+        self, plan: Plan, principal: str | None = None, on_change: Callable[[Change], None] | None = None
+    ) -> int:
+        """Make the changes of a plan and return how many were made; those that others have made already are left out.
+
+        Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
+        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log;
+        ``on_change`` is called after each change.
+        """
+        names.principal(principal)
+        stored = await self._read_subjects([change.subject for change in plan.changes])
+        states = [(change, _read_fields(change, stored)) for change in plan.changes]
+        conflicts = [
+            describe_conflict(change, now) for change, now in states if now not in (change.before, change.after)
+        ]
+        if conflicts:
+            raise PlanOutdatedError(conflicts)
+        done = 0
+        for change, now in states:
+            if now == change.after:
+                continue
+            try:
+                await self._apply_change(change, principal)
+            except PlanOutdatedError as error:
+                raise PlanOutdatedError(error.conflicts, done) from None
+            done += 1
+            if on_change is not None:
+                on_change(change)
+        return done
+
+    async def export_limits(self) -> Stored:
+        """Return all entities, limits and switches of the namespace."""
+        deadline, ns = await self._begin_steps()
+        prefix = keys.pk_entity(ns, "")
+        rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), deadline)
+        found = [key for key, _ in rows if key.sk == keys.META or key.sk.startswith(f"{keys.CONFIG}#")]
+        ids = [key.pk.removeprefix(prefix) for key in found if key.sk == keys.META]
+        levels = {
+            Subject(key.pk.removeprefix(prefix), key.sk.removeprefix(f"{keys.CONFIG}#"))
+            for key in found
+            if key.sk != keys.META
+        }
+        resources = await self._find_resources(ns)
+        return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
+
+    async def _find_resources(self, ns: str) -> set[Subject]:
+        """Return the resources with limits or a switch."""
+        prefix = keys.pk_resource(ns, "")
+        rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), self._deadline().for_each_step())
+        return {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
+
+    async def _find_limits(self) -> set[Subject]:
+        """Return all resources and entities with limits of their own."""
+        found = {Subject(None, resource) for resource in await self.list_resources_with_defaults()}
+        for resource in await self.list_resources_with_entity_configs():
+            cursor: str | None = None
+            while True:
+                page, cursor = await self.list_entities_with_custom_limits(resource, MAX_PAGE, cursor)
+                found |= {Subject(entity_id, resource) for entity_id in page}
+                if cursor is None:
+                    break
+        return found
+
+    async def _read_subjects(self, subjects: Iterable[Subject]) -> Stored:
+        chosen = set(subjects)
+        levels = {subject for subject in chosen if not subject.is_entity}
+        ids = [str(subject.entity_id) for subject in chosen if subject.is_entity]
+        return Stored(await self._read_levels(levels), await self._read_entities(ids))
+
+    async def _read_levels(self, subjects: Iterable[Subject]) -> dict[Subject, Config]:
+        _, ns = await self._begin()
+        wanted = {subject: _locate_level(ns, subject) for subject in subjects}
+        images = await self._read_all(list(wanted.values()))
+        found = {subject: config.decode(key, images[key]) for subject, key in wanted.items()}
+        return {subject: each for subject, each in found.items() if each.limits or each.access or each.on_unavailable}
+
+    async def _read_entities(self, ids: Iterable[str]) -> dict[str, Entity]:
+        _, ns = await self._begin()
+        images = await self._read_all([keys.meta(ns, entity_id) for entity_id in ids])
+        found = [entity.decode(image) for image in images.values() if image is not None]
+        return {each.id: each for each in found}
+
+    async def _read_ancestry(self, manifest: Manifest) -> dict[str, Entity]:
+        """Return the entities of a file, those that it names as parents, and all above them, as far as they exist."""
+        stated = {each["parent_id"] for each in manifest.entities.values() if each.get("parent_id") is not None}
+        found: dict[str, Entity] = {}
+        seen: set[str] = set()
+        wanted = set(manifest.entities) | stated
+        while wanted:
+            read = await self._read_entities(sorted(wanted))
+            seen |= wanted
+            found |= read
+            wanted = {each.parent_id for each in read.values() if each.parent_id is not None} - seen
+        return found
+
+    async def _read_all(self, wanted: list[Key]) -> dict[Key, Image | None]:
+        deadline, _ = await self._begin_steps()
+        found: dict[Key, Image | None] = {}
+        for first in range(0, len(wanted), _BATCH):
+            batch = wanted[first : first + _BATCH]
+            found |= zip(batch, await self._backend.read(batch, deadline), strict=True)
+        return found
+
+    async def _apply_change(self, change: Change, principal: str | None) -> None:
+        if change.subject.is_entity:
+            await self._apply_entity(change, str(change.subject.entity_id), principal)
+            return
+        after = dict(change.after)
+        action = AuditAction.ACCESS_CHANGED
+        details: dict[str, Any] = {"access": after.get("access")}
+        if "access" not in after:
+            action = AuditAction.LIMITS_SET if any(after.values()) else AuditAction.LIMITS_DELETED
+            details = {name: value for name, value in after.items() if name != "limits"}
+            if "limits" in after:
+                details["limits"] = [limit.to_dict() for limit in after["limits"]]
+        plain = {name: str(value) if isinstance(value, str) else value for name, value in details.items()}
+        await self._change(change.subject.level, partial(_change_config, change), action, plain, principal)
+
+    async def _apply_entity(self, change: Change, entity_id: str, principal: str | None) -> None:
+        """Create or update an entity, if it is still as it was when the plan was made."""
+        try:
+            if change.before is None:
+                await self.create_entity(entity_id, **change.after, principal=principal)
+                return
+            seen = await self.get_entity(entity_id)
+            now = entity_fields(seen, change.after)
+            if seen is None or now != change.before:
+                raise PlanOutdatedError([describe_conflict(change, now)])
+            await self.update_entity(entity_id, **change.after, expected_version=seen.version, principal=principal)
+        except EntityNotFoundError as error:  # itself, or its parent
+            raise PlanOutdatedError([f"{Subject(error.entity_id)} was deleted"]) from None
+        except (EntityExistsError, EntityVersionError):
+            now = entity_fields(await self.get_entity(entity_id), change.after)
+            if now != change.after:
+                raise PlanOutdatedError([describe_conflict(change, now)]) from None
+
+
+def _locate_level(ns: str, subject: Subject) -> Key:
+    if subject.resource is None:
+        return keys.system_config(ns)
+    if subject.entity_id is None:
+        return keys.resource_config(ns, subject.resource)
+    return keys.entity_config(ns, subject.entity_id, subject.resource)
+
+
+def _read_fields(change: Change, stored: Stored) -> Mapping[str, Any] | None:
+    """Return what is stored now of the fields of a change."""
+    if change.subject.is_entity:
+        return entity_fields(stored.entities.get(str(change.subject.entity_id)), change.after)
+    return config_fields(stored.levels.get(change.subject, config.Config()), change.after)
+
+
+def _change_config(change: Change, seen: Config) -> Config | None:
+    """Return the config after a change, None if it is so already. Raise `PlanOutdatedError` if it is a third thing."""
+    now = config_fields(seen, change.after)
+    if now == change.after:
+        return None
+    if now != change.before:
+        raise PlanOutdatedError([describe_conflict(change, now)])
+    after = dict(change.after)
+    if "limits" in after:
+        after["limits"] = after["limits"] or None
+    return seen._replace(**after)
+
+
+def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
+    """Return what somebody else has changed, in one line."""
+    if now is None:
+        return f"{change.subject} was deleted"
+    if change.before is None:
+        fields = ", ".join(f"{field} {_describe(value)}" for field, value in now.items())
+        return f"{change.subject} was created" + (f", with {fields}" if fields else "")
+    parts = [
+        f"{field}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
+        for field, value in now.items()
+        if value != change.before[field]
+    ]
+    return f"{change.subject}, {'; '.join(parts)}"
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(repr, value)) or "none"
+    return "none" if value is None else str(value)
