@@ -151,7 +151,7 @@ MUTATIONS = [
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),
     Mutation("core.draw.draw_all", "need + least", "need", FLOOR, "memory"),
     Mutation("core.decide.describe_limit", "need + least > limit", "need > limit", FLOOR),
-    Mutation("core.limit.Limit.floor", "name == priority", "True", FLOOR),
+    Mutation("core.limit.Limit.floor", '.get(priority or "", 0.0)', '.get("batch", 0.0)', FLOOR),
     # What a rate has made by an instant.
     Mutation("core.bucket.produced", MADE, "ticks // 1000 * 1000 * rule.amount // rule.period", PROMISE),
     Mutation("core.bucket.produced", MADE, "ticks * (rule.amount // rule.period)", EXACT),

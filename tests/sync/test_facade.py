@@ -22,7 +22,7 @@ from zae_limiter import (
     SyncRepository,
     SyncRepositoryBuilder,
 )
-from zae_limiter.manifest.states import Manifest
+from zae_limiter.manifest.states import Manifest, Plan
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock
 
@@ -148,7 +148,7 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "recover_namespace": lambda it: it.recover_namespace(it.delete_namespace("red").id, "me"),
     "survey_buckets": lambda it: it.survey_buckets("gpt-4", 10),
     "plan_limits": lambda it: it.plan_limits(Manifest(), prune=True, file="limits.yaml"),
-    "apply_plan": lambda it: it.apply_plan(it.plan_limits(Manifest(), prune=True), "me", lambda change: None),
+    "apply_plan": lambda it: it.apply_plan(Plan(), "me", lambda change: None),
     "export_limits": lambda it: it.export_limits(),
     "purge_namespace": lambda it: it.purge_namespace(it.delete_namespace("red").id, "me", lambda count: None),
 }

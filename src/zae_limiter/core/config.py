@@ -46,8 +46,12 @@ def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: in
     Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each
     only ever rises, so any change at any level raises the sum.
     """
-    total = defaults.version + version + sum(level.version for level in levels)
-    named = list(zip(SOURCES, levels, strict=False))
-    limits, source = next(((level.limits, name) for name, level in named if level.limits), defaults[:2])
-    access = next(((level.access, name) for name, level in named if level.access is not None), defaults.access)
+    limits, source, total, access = defaults
+    total += version
+    for name, level in reversed(list(zip(SOURCES, levels, strict=False))):  # the most specific has the last word
+        total += level.version
+        if level.limits:
+            limits, source = level.limits, name
+        if level.access is not None:
+            access = level.access, name
     return Resolved(limits, source, total, access)

@@ -105,7 +105,8 @@ class Limit:
         names.limit_name(self.name)
         if type(self.soft) is not bool:
             raise ValidationError("soft", self.soft, "must be True or False")
-        object.__setattr__(self, "floors", check_floors(self.floors))
+        if self.floors:
+            object.__setattr__(self, "floors", check_floors(self.floors))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
 
@@ -242,7 +243,7 @@ class Limit:
 
     def floor(self, priority: str | None) -> float:
         """Return the part of the capacity that requests of a priority leave untouched; 0 for one without a floor."""
-        return next((part for name, part in self.floors if name == priority), 0.0)
+        return dict(self.floors).get(priority or "", 0.0)
 
     @property
     def kind(self) -> str:

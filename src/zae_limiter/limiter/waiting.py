@@ -176,7 +176,7 @@ class Lines:
             fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
             heirs = [front for front in fronts if self._leads(front)]
             if not lines:
-                del self.waiting[ticket.scope]
+                self.waiting.pop(ticket.scope, None)
         for heir in heirs:
             heir.signal.set()
 

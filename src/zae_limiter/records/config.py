@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.config import Stored
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
 from ..core.values import Access, OnUnavailable
@@ -34,11 +33,6 @@ class Config(NamedTuple):
     on_unavailable: OnUnavailable | None = None
     version: int = 0
     access: Access | None = None
-
-    @property
-    def stored(self) -> Stored:
-        """What counts for the limits in force."""
-        return Stored(self.limits, self.version, self.access)
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -62,8 +56,9 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
 
 
 def _decode_limit(name: str, image: Image) -> Limit:
-    capacity, amount, period = (image[attribute(name, field)] for field in _FIELDS)
-    calendar, soft, floors = (image.get(attribute(name, field)) for field in ("ca", "so", "fl"))
+    prefix = attribute(name, "")
+    capacity, amount, period = (image[prefix + field] for field in _FIELDS)
+    calendar, soft, floors = (image.get(prefix + field) for field in ("ca", "so", "fl"))
     pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
     return Limit(
         name,

@@ -74,7 +74,9 @@ async def read_policy(
         return _by_default(defaults, valid_until_ms, beside)
     meta = records[sks[0]] or {}
     levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = resolve([each.stored for each in levels], defaults.resolved, meta.get("version", 0))
+    resolved = resolve(
+        [Stored(each.limits, each.version, each.access) for each in levels], defaults.resolved, meta.get("version", 0)
+    )
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
 
@@ -99,7 +101,11 @@ def _entity_records(resource: str) -> tuple[str, ...]:
 def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
     """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
-    levels = [Stored(), Stored(), of_resource.stored, of_system.stored]
+    levels = [
+        Stored(),
+        Stored(),
+        *(Stored(each.limits, each.version, each.access) for each in (of_resource, of_system)),
+    ]
     return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
 
 
