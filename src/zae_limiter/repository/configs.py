@@ -73,10 +73,9 @@ async def read_policy(
     if not any(records.values()):
         return _by_default(defaults, valid_until_ms, beside)
     meta = records[sks[0]] or {}
-    levels = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = resolve(
-        [Stored(each.limits, each.version, each.access) for each in levels], defaults.resolved, meta.get("version", 0)
-    )
+    configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
+    levels = [Stored(each.limits, each.version, each.access) for each in configs]
+    resolved = resolve(levels, defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
 
