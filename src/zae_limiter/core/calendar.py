@@ -118,7 +118,7 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """How it is stored and shown; `parse` reads it.
+        """Return the form in which it is stored and shown, which `parse` reads.
 
         >>> Calendar.of("week", on="sunday").text
         'week@UTC,on=sunday'

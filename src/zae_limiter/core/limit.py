@@ -252,7 +252,7 @@ class Limit:
 
     @property
     def rollover(self) -> int:
-        """How many tokens a quota keeps beyond the allowance of one window; 0 for a rate."""
+        """Return the tokens that a quota keeps beyond the allowance of one window; 0 for a rate."""
         return 0 if self.calendar is None else self.capacity - self.refill_amount
 
     @property

@@ -111,7 +111,7 @@ class LimitStatus:
 
     @property
     def overdrawn(self) -> bool:
-        """Whether it is granted although it is not there: the limit is soft, or bypassed."""
+        """Return whether more is granted than there is, because the limit is soft or bypassed."""
         return not self.exceeded and self.requested > max(self.available, 0)
 
     @property

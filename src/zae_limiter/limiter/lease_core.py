@@ -137,7 +137,7 @@ class LeaseCore:
 
     @property
     def bypassed(self) -> bool:
-        """Whether it was admitted without asking the limits of one of its levels, because of a switch."""
+        """Return whether a switch has admitted it without asking the limits of one of its levels."""
         return any(level.bypassed for level, _, _ in self.left())
 
     @property
