@@ -10,8 +10,9 @@ import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import settings, strategies as st
@@ -24,13 +25,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.laws.test_laws import DAY_MS, START_MS, costs, limits, several_limits, steps
+from tests.laws.test_laws import DAY_MS, NAMES, START_MS, costs, limits, several_limits, steps
 from tests.support.backends import BACKENDS, Backend
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
 from zae_limiter.testing.conformance.oracle import ExactBucket, Left, balances, made
 from zae_limiter.testing.conformance.room import beside, new_limiter
 from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PLAIN: dict[str, Any] = {}
 LOOKING: dict[str, Any] = {"speculative_writes": False, "refusal_ttl": 0}
@@ -40,6 +44,28 @@ LAST_MS = 2**47 - DAY_MS
 """In the year 6429: usage is not written down by calendar for ever."""
 
 
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Sydney")
+"""Zones of whole hours that change their clocks, never at midnight."""
+FLOORS = st.sampled_from([None, None, {"batch": 0.25}, {"batch": 0.5, "free": 0.8}])
+
+
+@st.composite
+def policies(draw: st.DrawFn, name: str) -> Limit:
+    """A rate, or a quota with windows from seconds to months; soft, with floors, or plain."""
+    soft, floors = draw(st.booleans()), draw(FLOORS)
+    if draw(st.booleans()):
+        return replace(draw(limits(name)), soft=soft, floors=tuple(floors.items()) if floors else ())
+    periods = st.sampled_from([timedelta(seconds=1), timedelta(seconds=90), timedelta(hours=5)])
+    every = draw(st.sampled_from(["hour", "day", "week", "month"]) | periods)
+    amount = draw(st.sampled_from([1, 10, 1_000]) | st.integers(1, 10**6))
+    rollover = draw(st.sampled_from([0, 0, 1, amount, 3 * amount]))
+    zone = draw(st.sampled_from(ZONES)) if isinstance(every, str) else "UTC"
+    return Limit.quota(name, amount, every=every, tz=zone, rollover=rollover, soft=soft, floors=floors)
+
+
+several_policies = st.integers(1, 3).flatmap(lambda count: st.tuples(*(policies(name) for name in NAMES[:count])))
+
+
 class Taken(NamedTuple):
     """A grant, and what it left of each limit."""
 
@@ -47,6 +73,7 @@ class Taken(NamedTuple):
     cost: dict[str, int]
     left: dict[str, Left]
     client: int
+    priority: str | None
 
 
 class Machine(RuleBasedStateMachine):
@@ -54,9 +81,12 @@ class Machine(RuleBasedStateMachine):
 
     backend: Backend
     clients: list[dict[str, Any]]
+    kinds: Callable[[str], st.SearchStrategy[Limit]]
+    several: st.SearchStrategy[tuple[Limit, ...]]
 
-    @initialize(given=several_limits, phase=st.integers(0, 100_000))
-    def open(self, given: tuple[Limit, ...], phase: int) -> None:
+    @initialize(data=st.data(), phase=st.integers(0, 100_000))
+    def open(self, data: st.DataObject, phase: int) -> None:
+        given = data.draw(self.several, label="limits")
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.harness = self.stack.enter_context(self.backend.harness(folder))
@@ -108,7 +138,9 @@ class Machine(RuleBasedStateMachine):
         """Other capacities and rates for some; buckets follow at the next acquire, whatever becomes of it."""
         if len(self.limiters) > 1:
             return  # the others would hear of it only from the bucket
-        self.limits = tuple(data.draw(st.just(limit) | limits(limit.name), label="limit") for limit in self.limits)
+        self.limits = tuple(
+            data.draw(st.just(limit) | type(self).kinds(limit.name), label="limit") for limit in self.limits
+        )
         run(self.limiters[0].set_limits("key", self.limits))
         self.changed = True
 
@@ -153,36 +185,58 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), client=st.integers(0, 2))
     def acquire(self, data: st.DataObject, client: int) -> None:
         cost = data.draw(costs(self.limits, spare=1), label="cost")
+        known = sorted({name for limit in self.limits for name, _ in limit.floors})
+        priority = data.draw(st.sampled_from([None, *known]), label="priority")
         limiter = self.limiters[client % len(self.limiters)]
-        lease = limiter.acquire("key", RESOURCE, cost)
+        lease = limiter.acquire("key", RESOURCE, cost, priority=priority)
         levels, found = self.levels(), self.pots_in_force()
-        decided_ms = self.move_to_new_limits()
+        decided_ms, least = self.move_to_new_limits(), self.least(priority)
         try:
             run(lease.__aenter__())
         except CapacityExceeded:
-            assert any(cost.get(limit.name, 0) > limit.capacity for limit in self.limits)
+            assert self.never_fits(cost, priority)
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels, found)
+            self.expect_refusal(refusal, cost, levels, found, priority)
         else:
             decided_ms = self.granted_as_of(decided_ms)
             levels = {name: pot.level(decided_ms) for name, pot in self.pots.items()} or levels
-            assert all(levels[name] >= need * 1000 for name, need in cost.items())
-            self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters))]))
-            assert lease.available == {name: milli // 1000 for name, milli in self.levels().items()}
+            assert all(levels[name] >= need * 1000 + least[name] for name, need in cost.items())
+            self.leases.append((lease, [self.take(cost, decided_ms, client % len(self.limiters), priority)]))
+            left = {name: milli // 1000 for name, milli in self.levels().items()}
+            assert lease.available == left
+            assert lease.overdrawn == tuple(sorted(name for name, need in cost.items() if need and left[name] < 0))
+
+    def least(self, priority: str | None) -> dict[str, int]:
+        """What a request has to leave of each limit."""
+        return {
+            limit.name: -(10**18) if limit.soft else round(limit.capacity * 1000 * limit.floor(priority))
+            for limit in self.limits
+        }
+
+    def never_fits(self, cost: dict[str, int], priority: str | None) -> bool:
+        """Whether a limit can never hold as much, with what has to be left of it."""
+        least, most = self.least(priority), {limit.name: limit.capacity * 1000 for limit in self.limits}
+        return any(need * 1000 + least[name] > most[name] for name, need in cost.items())
 
     def expect_refusal(
-        self, refusal: RateLimitExceeded, cost: dict[str, int], levels: dict[str, int], found: dict[str, ExactBucket]
+        self,
+        refusal: RateLimitExceeded,
+        cost: dict[str, int],
+        levels: dict[str, int],
+        found: dict[str, ExactBucket],
+        priority: str | None,
     ) -> None:
         """A refusal tells of the pots as they were found, before the bucket is moved to changed limits."""
-        short = {name for name, need in cost.items() if levels[name] < need * 1000}
+        least = self.least(priority)
+        short = {name for name, need in cost.items() if levels[name] < need * 1000 + least[name]}
         assert {status.limit_name for status in refusal.violations} == short
         assert {status.limit_name: status.available for status in refusal.statuses} == {
             name: milli // 1000 for name, milli in levels.items()
         }
-        wait_ms = max(found[name].missing_ms(cost[name], self.now_ms) for name in short)
+        wait_ms = max(found[name].missing_ms(cost[name], self.now_ms, least[name]) for name in short)
         assert refusal.retry_after_seconds == wait_ms / 1000
 
-    def take(self, cost: dict[str, int], decided_ms: int, client: int) -> Taken:
+    def take(self, cost: dict[str, int], decided_ms: int, client: int, priority: str | None) -> Taken:
         if not self.pots:  # the first acquire makes the bucket
             self.pots = {limit.name: ExactBucket.full(limit, self.now_ms) for limit in self.limits}
             self.anchor_ms = self.newest_ms = self.now_ms
@@ -190,22 +244,28 @@ class Machine(RuleBasedStateMachine):
             if need:
                 self.pots[name].take(need, decided_ms)
                 self.newest_ms = self.bucket_now_ms
-        return Taken(self.now_ms, cost, {name: pot.left(self.now_ms) for name, pot in self.pots.items()}, client)
+        left = {name: pot.left(self.now_ms) for name, pot in self.pots.items()}
+        return Taken(self.now_ms, cost, left, client, priority)
 
     @rule(data=st.data(), place=st.integers(0, 100))
     @precondition(lambda self: self.leases)
     def consume_more(self, data: st.DataObject, place: int) -> None:
         lease, taken = self.leases[place % len(self.leases)]
+        priority = taken[0].priority
+        if priority is not None and all(priority not in dict(limit.floors) for limit in self.limits):
+            return  # it has been taken off the limits since
         cost = data.draw(costs(self.limits), label="cost")
         levels, found = self.levels(), self.pots_in_force()
         decided_ms = self.move_to_new_limits()
         try:
             run(lease.consume(cost))
+        except CapacityExceeded:
+            assert self.never_fits(cost, priority)
         except RateLimitExceeded as refusal:
-            self.expect_refusal(refusal, cost, levels, found)
+            self.expect_refusal(refusal, cost, levels, found, priority)
         else:
             decided_ms = self.granted_as_of(decided_ms)
-            taken.append(self.take(cost, decided_ms, taken[0].client))
+            taken.append(self.take(cost, decided_ms, taken[0].client, priority))
 
     @rule(data=st.data(), place=st.integers(0, 100))
     @precondition(lambda self: self.leases)
@@ -255,25 +315,39 @@ class Machine(RuleBasedStateMachine):
             assert found == {("key", RESOURCE, name): pot.level(self.now_ms) for name, pot in self.pots.items()}
 
 
-def machine(name: str, backend: Backend, clients: list[dict[str, Any]]) -> type[Machine]:
-    """A machine on a backend, with its clients."""
-    return type(name, (Machine,), {"backend": backend, "clients": clients})
+def machine(name: str, **fields: Any) -> type[Machine]:
+    """A machine on a backend, with its clients and kinds of limits."""
+    return type(name, (Machine,), fields)
 
 
 BLOCKING = {backend.kind: backend for backend in BACKENDS if backend.blocking}
-
-
-@pytest.mark.parametrize(
+CLIENTS = pytest.mark.parametrize(
     ("clients", "share"),
     [([PLAIN], 0.8), ([LOOKING, LOOKING, LOOKING], 0.4)],
     ids=["one client", "several clients that look first"],
 )
+
+
+def run_machine(made: type[Machine], share: float) -> None:
+    """Run a machine with a share of the profile's examples; a store outside the process gets a part of them."""
+    examples = settings.default.max_examples if settings.default else 100
+    part = share if made.backend.kind == "memory" else share / 5
+    run_state_machine_as_test(
+        made, settings=settings(max_examples=max(3, int(examples * part)), stateful_step_count=40)
+    )
+
+
+@CLIENTS
 @pytest.mark.parametrize("kind", list(BLOCKING))
 def test_one_limit_at_a_time(kind: str, clients: list[dict[str, Any]], share: float) -> None:
     """Grants, refusals, promised moments and stored balances are those of the limits one by one."""
-    examples = settings.default.max_examples if settings.default else 100
-    part = share if kind == "memory" else share / 5
-    run_state_machine_as_test(
-        machine("Limiter", BLOCKING[kind], clients),
-        settings=settings(max_examples=max(3, int(examples * part)), stateful_step_count=40),
-    )
+    fields = {"backend": BLOCKING[kind], "clients": clients}
+    run_machine(machine("Limiter", **fields, kinds=limits, several=several_limits), share)
+
+
+@CLIENTS
+@pytest.mark.parametrize("kind", list(BLOCKING))
+def test_all_kinds_of_limits_in_one_bucket(kind: str, clients: list[dict[str, Any]], share: float) -> None:
+    """Rates, quotas, soft limits and floors in one bucket are what they would be one by one."""
+    fields = {"backend": BLOCKING[kind], "clients": clients}
+    run_machine(machine("Policies", **fields, kinds=policies, several=several_policies), share)

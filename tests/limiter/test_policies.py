@@ -137,6 +137,38 @@ async def test_a_give_back_of_an_earlier_window_does_not_raise_the_next_one(harn
     assert await limiter.available("key", "gpt-4") == {"tpd": 0}
 
 
+async def test_a_refusal_by_another_limit_tells_a_soft_quota_as_it_is(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([RATE, Limit.quota("tph", 500, every="hour", soft=True)])
+    await take(limiter, {"tph": 400})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"rpm": 60, "tph": 900})
+        await take(limiter, {"rpm": 60, "tph": 900})
+    found = {status.limit_name: (status.exceeded, status.available) for status in refused.value.statuses}
+    assert found == {"rpm": (True, 0), "tph": (False, -800)}
+
+
+async def test_a_capacity_below_the_floor_that_it_had_refuses_and_keeps_the_bucket(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [Limit.per_minute("rpm", 10, floors={"batch": 0.5})])
+    await take(limiter, {"rpm": 1})
+    await limiter.set_limits("key", [Limit.per_minute("rpm", 100, floors={"batch": 0.5})])
+    assert not await granted(limiter, {"rpm": 1}, priority="batch")
+    assert await granted(limiter, {"rpm": 9})
+    assert await limiter.available("key", "gpt-4") == {"rpm": 0}
+
+
+async def test_what_is_owed_to_a_quota_that_was_not_asked_is_not_paid_by_windows_long_past(harness: Harness) -> None:
+    set_clock(harness, "2026-06-01T12:00")
+    limiter = harness.limiter()
+    await limiter.set_limits("key", ALL)
+    await take(limiter, {"tpd": 1_000})
+    harness.clock.advance(10 * 86_400)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
+        await lease.adjust(tpd=1_638)
+    assert (await limiter.available("key", "gpt-4"))["tpd"] == 1_000 - 1_638
+
+
 async def test_a_soft_limit_counts_and_never_refuses(harness: Harness) -> None:
     limiter = harness.limiter()
     await limiter.set_system_defaults([Limit.per_minute("tpm", 100, soft=True), RATE])

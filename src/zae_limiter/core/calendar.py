@@ -176,7 +176,7 @@ class Calendar:
 def _start(calendar: Calendar, index: int) -> int:
     try:
         return _find_start(calendar, index, find_zone(calendar.tz))
-    except (OverflowError, ValueError):  # a year that the calendar of the standard library does not have
+    except (OverflowError, OSError, ValueError):  # a year that the calendar of the standard library does not have
         return _FAR_MS if index > 0 else -_FAR_MS
 
 

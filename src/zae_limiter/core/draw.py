@@ -146,7 +146,7 @@ def draw(
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
     low = need + least - since
-    if need + least > capacity or (cost is not None and tokens < low):
+    if cost is not None and (need + least > capacity or tokens < low):
         return None
     if cost == 0 and after is None:
         return (tk, ">=", low)

@@ -185,12 +185,14 @@ def _describe(
     for limit in level.limits:
         anchored, need = limits[limit.name], cost.get(limit.name)
         tokens, least = image[anchored.tk], anchored.least
+        held = anchored.level(tokens, now_ms)
         lacking = (need or 0) + least
-        if anchored.amount:
+        if held >= lacking:
+            fits_ms = now_ms
+        elif anchored.amount:
             fits_ms = anchored.reaches(lacking - tokens - 1) + 1
         else:
             fits_ms = first_instant(level.slots_of(image)[limit.name].rule, tokens, anchored.anchor_ms, lacking)
-        held = anchored.level(tokens, now_ms)
         whose = (level.entity_id, level.resource, limit)
         found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))
     return found

@@ -3,12 +3,16 @@
 A limit of ``amount`` tokens every ``period`` seconds makes ``amount * 1000`` millitokens in ``period * 1000`` ms: the
 same fraction, so ``rate = amount / period`` millitokens a millisecond. Stored balances are floors of that rational
 line. Two floors differ from the line by less than one millitoken, and by nothing else.
+
+A quota makes ``amount * 1000`` millitokens at once when a window begins. Windows are counted by the local date.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from .expect import same, true
 
@@ -25,14 +29,36 @@ LAG_MS = 50
 
 def made(limit: Limit, instant_ms: int) -> int:
     """Return the millitokens that the limit has made from the epoch to an instant, rounded down."""
+    if limit.calendar is not None:
+        return number_of_window(limit.calendar.text, instant_ms) * limit.refill_amount * 1000
     return instant_ms * limit.refill_amount // limit.refill_period_seconds
+
+
+def number_of_window(calendar: str, instant_ms: int) -> int:
+    """Return the number of the hour, day, week, month or period that holds an instant, by the date on the wall.
+
+    For zones of whole hours in which midnight always exists; windows begin at midnight, weeks on Monday.
+    """
+    unit, _, zone = calendar.partition("@")
+    if unit.endswith("ms"):
+        return instant_ms // int(unit[:-2])
+    if unit == "hour":
+        return instant_ms // 3_600_000
+    date = datetime.fromtimestamp(instant_ms // 1000, ZoneInfo(zone)).date()
+    if unit == "month":
+        return date.year * 12 + date.month
+    if unit == "year":
+        return date.year
+    return date.toordinal() if unit == "day" else (date - timedelta(date.weekday())).toordinal() // 7
 
 
 def balance(state: BucketState, now_ms: int) -> int:
     """Return the millitokens of a stored bucket at an instant."""
     amount, period = state.refill_amount_milli, state.refill_period_ms
-    since = now_ms * amount // period - state.last_refill_ms * amount // period
-    return min(state.capacity_milli, state.tokens_milli + since)
+    now, then = now_ms, state.last_refill_ms
+    if state.calendar is not None:
+        now, then = (number_of_window(state.calendar, instant) for instant in (now, then))
+    return min(state.capacity_milli, state.tokens_milli + now * amount // period - then * amount // period)
 
 
 async def balances(limiter: RateLimiter, entities: Iterable[str], now_ms: int) -> dict[tuple[str, str, str], int]:
@@ -204,16 +230,16 @@ class ExactBucket:
         self.returns = (*self.returns, (client, left.number, counted))
         return counted
 
-    def missing_ms(self, cost: int, now_ms: int) -> int:
-        """Return the milliseconds until ``cost`` whole tokens are there, found by bisection."""
-        low, high = -1, 1
-        if self.level(now_ms) >= cost * 1000:
+    def missing_ms(self, cost: int, now_ms: int, least_milli: int = 0) -> int:
+        """Return the milliseconds until ``cost`` whole tokens are there beside ``least_milli``, found by bisection."""
+        low, high, needed = -1, 1, cost * 1000 + least_milli
+        if self.level(now_ms) >= needed:
             return 0
-        while self.level(now_ms + high) < cost * 1000:
+        while self.level(now_ms + high) < needed:
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
-            if self.level(now_ms + middle) < cost * 1000:
+            if self.level(now_ms + middle) < needed:
                 low = middle
             else:
                 high = middle
