@@ -265,17 +265,35 @@ def projected(index: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name in kept}
 
 
+def size(item: dict[str, Any]) -> int:
+    """Return the bytes that an item is billed as: names, texts, and half a byte per digit with one or two on top."""
+    total = 0
+    for name, typed in item.items():
+        ((kind, value),) = typed.items()
+        total += len(name.encode()) + (len(value) if kind == "S" else (len(str(value)) + 1) // 2 + 2)
+    return total
+
+
+POLICIES = [
+    Limit.per_minute("rpm", 600, floors={"batch": 0.3}),
+    Limit.quota("tpd", 1_000_000, every="day", tz="Europe/Berlin"),
+    Limit.per_minute("tpm", 100_000, soft=True),
+]
+
+
+@pytest.mark.parametrize("limits", [LIMITS, POLICIES], ids=["rates", "policies"])
 async def test_a_steady_acquire_is_billed_one_write_unit_table_and_indexes_together(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, limits: list[Limit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "CAPACITY_DETAIL", "INDEXES")
     store = rig.dynamo(rig.clock)
     limiter = rig.limiter(store)
-    await limiter.set_system_defaults(LIMITS)
+    await limiter.set_system_defaults(limits)
     await family(limiter)
     before = {(item["PK"]["S"], item["SK"]["S"]): item for item in rig.items()}
     mark = rig.wire.mark()
-    assert await take(limiter, "org") == "granted"
+    async with limiter.acquire("org", "gpt-4", {limit.name: 1 for limit in limits}):
+        pass
     (call,) = rig.wire.calls(since=mark)
     assert call.request["ReturnConsumedCapacity"] == "INDEXES"
     billed = call.answer["ConsumedCapacity"]
@@ -284,6 +302,7 @@ async def test_a_steady_acquire_is_billed_one_write_unit_table_and_indexes_toget
 
     described = (await store.client.call("DescribeTable", {"TableName": rig.table}))["Table"]
     after = call.answer["Attributes"]
+    assert size(after) <= 1024, "a write unit is a kilobyte"
     old = before[after["PK"]["S"], after["SK"]["S"]]
     assert old != after
     for index in described["GlobalSecondaryIndexes"]:
