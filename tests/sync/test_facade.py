@@ -133,6 +133,7 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "builder": lambda it: it.builder().url("memory://").build(),
     "namespace": lambda it: it.namespace,
     "capabilities": lambda it: it.capabilities,
+    "is_blocking": lambda it: it.is_blocking,
     "store": lambda it: it.store.capabilities,
     "clock_skew_ms": lambda it: it.clock_skew_ms,
     "invalidate_config_cache": lambda it: it.invalidate_config_cache(),

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..core.bucket import MILLI
 from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
 from ..core.limit import MAX_AMOUNT, Limit
-from ..core.values import LimitStatus, OnUnavailable
+from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
@@ -32,24 +32,12 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .availability import Availability
-    from .chain import Override
     from .chains import Chains
     from .engine import Engine
+    from .options import AcquireOptions
     from .waiting import Lines
 
     T = TypeVar("T")
-
-
-class AcquireOptions(NamedTuple):
-    """What an acquire asks for besides tokens."""
-
-    given: Override | None
-    policy: OnUnavailable | None
-    max_wait_ms: int
-    timeout: float
-    atomic: bool
-    plain: bool
-    """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
 
 ENTERED_ONCE = "A lease can be entered only once; call acquire() again."

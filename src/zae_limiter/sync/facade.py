@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
+    from ..limiter.options import OptionChecks
     from ..manifest.states import Change, Manifest, Plan, Stored
     from ..observer import Observer
     from ..stores.port import Store
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class BlockingRepository(Repository):
     """A repository whose coroutines never suspend."""
 
-    _blocking = True
+    is_blocking = True
 
     def _runtime(self) -> BlockingRuntime:
         return BlockingRuntime()
@@ -40,6 +41,11 @@ class BlockingRateLimiter(RateLimiter):
     """A limiter whose coroutines never suspend."""
 
     _repository_type = BlockingRepository
+
+    @property
+    def options(self) -> OptionChecks:
+        """The checks of the options of an acquire."""
+        return self._options
 
 
 class SyncRepository(SyncOperations):
@@ -60,6 +66,8 @@ class SyncRepository(SyncOperations):
         timeout: How many seconds a call may take in all; None for the store's default.
     """
 
+    is_blocking: ClassVar[bool] = True
+    """Whether its methods block, instead of being awaited."""
     _inner: BlockingRepository
 
     def __init__(
@@ -92,9 +100,9 @@ class SyncRepository(SyncOperations):
     @classmethod
     def _of(cls, inner: BlockingRepository) -> SyncRepository:
         """Return the blocking form of a repository that is open."""
-        made = cls.__new__(cls)
-        made._inner = inner
-        return made
+        repository = cls.__new__(cls)
+        repository._inner = inner
+        return repository
 
     @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
@@ -294,6 +302,7 @@ class SyncRateLimiter(SyncOperations):
             atomic=atomic,
             observer=observer,
         )
+        self._options = self._inner.options
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -333,10 +342,10 @@ class SyncRateLimiter(SyncOperations):
         {'rpm': 1, 'tpm': 1730}
         """
         cost = check_amounts("consume", consume)
-        options = self._inner._usual
+        options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
-            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
