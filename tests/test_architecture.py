@@ -67,9 +67,6 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 NOT_VERBS = {"A", "All", "An", "How", "One", "That", "The", "What", "When", "Where", "Whether", "Which", "Who", "Whose"}
 """No docstring of a function begins so."""
 
-NOUNS_YET = {"stores.memory", "stores.eviction"}
-"""Modules with docstrings of functions that begin so. The list may only shrink."""
-
 
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
@@ -255,7 +252,7 @@ def names_imported_by(module: str) -> Iterator[str]:
 def test_docstrings_of_functions_say_what_they_do(layer: str) -> None:
     """They are contracts in the imperative; those of properties are nouns."""
     for name, tree in trees().items():
-        if name.partition(".")[0] == layer and name not in NOUNS_YET:
+        if name.partition(".")[0] == layer:
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_property(node):
                     word = (ast.get_docstring(node) or "").partition(" ")[0]
