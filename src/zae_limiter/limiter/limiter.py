@@ -14,12 +14,13 @@ from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts, check_known
+from .amounts import check_amounts, check_costs, check_known
 from .availability import Availability
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
 from .in_place import InPlace
+from .joint_lease import JointLease
 from .lease import Lease
 from .observers import Observers, observe_store
 from .options import OptionChecks
@@ -122,17 +123,21 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def acquire(
         self,
         entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
+        resource: str | Mapping[str, Mapping[str, int]],
+        consume: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
         priority: str | None = None,
+        *,
+        also: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
+        Several resources are taken together, all or nothing: ``resource`` maps each of them to its amounts, and
+        ``consume`` is not given; or ``also`` has those besides ``resource``. `Lease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched.
@@ -148,12 +153,19 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
         """
+        if consume is None or also is not None:
+            costs = check_costs(resource, consume, also)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            if len(costs) > 1:
+                return JointLease(self, entity_id, costs, options)
+            ((name, cost),) = costs.items()
+            return Lease(self, entity_id, name, cost, options)
         cost = check_amounts("consume", consume)
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return Lease(self, entity_id, resource, cost, options)
+        return Lease(self, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
 
     def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import ValidationError
-from ..limiter.amounts import check_amounts
+from ..limiter.amounts import check_amounts, check_costs
+from ..limiter.joint_lease import SyncJointLease
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
@@ -316,17 +317,21 @@ class SyncRateLimiter(SyncOperations):
     def acquire(
         self,
         entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
+        resource: str | Mapping[str, Mapping[str, int]],
+        consume: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
         priority: str | None = None,
+        *,
+        also: Mapping[str, Mapping[str, int]] | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
+        Several resources are taken together, all or nothing: ``resource`` maps each of them to its amounts, and
+        ``consume`` is not given; or ``also`` has those besides ``resource``. `SyncLease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched.
@@ -341,12 +346,19 @@ class SyncRateLimiter(SyncOperations):
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
         """
+        if consume is None or also is not None:
+            costs = check_costs(resource, consume, also)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            if len(costs) > 1:
+                return SyncJointLease(self._inner, entity_id, costs, options)
+            ((name, cost),) = costs.items()
+            return SyncLease(self._inner, entity_id, name, cost, options)
         cost = check_amounts("consume", consume)
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return SyncLease(self._inner, entity_id, resource, cost, options)
+        return SyncLease(self._inner, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
