@@ -167,23 +167,27 @@ class Chain:
 
     def readings(self, now_ms: int) -> list[Reading]:
         """Return the chain as last seen."""
-        return self._qualify([level.reading(now_ms) for level in self.levels])
+        found = [level.reading(now_ms) for level in self.levels]
+        return _qualify(found) if self.joined else found
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
-        return self._qualify([level.reading_for(self.cost_at(level.home.level, cost), now_ms) for level in self.levels])
+        if not self.joined:
+            return [level.reading_for(cost, now_ms) for level in self.levels]
+        return _qualify([level.reading_for(self.cost_at(level.home.level, cost), now_ms) for level in self.levels])
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
-        return self._qualify([bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes])
-
-    def _qualify(self, readings: list[Reading]) -> list[Reading]:
-        if not self.joined:
-            return readings
-        return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]
+        found = [bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes]
+        return _qualify(found) if self.joined else found
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
         for shard in self.shards():
             if shard.level.key in images:
                 shard.show(images[shard.level.key], now_ms)
+
+
+def _qualify(readings: list[Reading]) -> list[Reading]:
+    """Return readings for costs that name the limits of several resources."""
+    return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]

@@ -286,7 +286,7 @@ class Engine:
         for part in chosen.parts:
             level, seen = part.shard
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
-                names = chain.cost_at(level, chosen.cost)
+                names = chain.cost_at(level, chosen.cost) if chain.joined else chosen.cost
                 seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
 
     async def _follow(
