@@ -340,11 +340,13 @@ class Watching(Observer):
 async def test_observers_hear_of_each_resource(harness: Harness) -> None:
     watching = Watching()
     limiter = await prepare(harness, harness.limiter(observer=watching))
-    await take(limiter, BOTH)
+    async with limiter.acquire("key", BOTH) as lease:
+        await lease.consume(rpm=1)
+        await lease.resource("tools").consume(rpm=1)
     with pytest.raises(RateLimitExceeded):
         await take(limiter, BOTH)
-    outcomes = [(what, how) for how in ("granted", "refused") for what in ("gpt-4", "tools")]
-    assert watching.seen == outcomes
+    both = ("gpt-4", "tools")
+    assert watching.seen == [*((what, "granted") for what in both * 2), *((what, "refused") for what in both)]
 
 
 # The law: all or nothing.

@@ -13,7 +13,7 @@ from ..core.names import MAX_DEPTH
 from ..core.values import Access
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slots_for
-from ..repository.configs import Policy, read_policy
+from ..repository.configs import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
@@ -77,6 +77,7 @@ class Chains:
         names.entity_id(entity_id)
         if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
             if isinstance(resource, tuple):
+                await self.prefetch([(entity_id, each) for each in resource], given, deadline)
                 return self._remember(
                     join([await self.find(entity_id, each, given, deadline) for each in resource], {})
                 )
@@ -88,6 +89,26 @@ class Chains:
         return await self._flights.run(
             name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
         )
+
+    async def prefetch(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
+        """Read the config and buckets of entities on resources, with those above them: one call for each level.
+
+        Only those are read whose chains are not known. It changes nothing but how many calls `find` needs.
+        """
+        now_ms = self._backend.clock.now_ms()
+        missing = {pair for pair in wanted if self.known(*pair, given, now_ms) is None}
+        if len(missing) < 2 or not self._cache.ttl_ms or self._backend.store.capabilities.instant:
+            return
+        ns = await self._backend.ns(deadline)
+        for _ in range(MAX_DEPTH):
+            buckets = [keys.bucket(ns, *pair) for pair in missing]
+            unseen = [key for key in buckets if self._last_seen.of(key).image is None]
+            missing, images = await read_policies(self._backend, ns, missing, unseen, deadline)
+            for key, image in images.items():
+                if image is not None:
+                    self._last_seen.of(key).show(bucket.inspect(key, image), self._backend.clock.now_ms())
+            if not missing:
+                return
 
     def _find(self, name: Name) -> Chain | None:
         return self.known(*name, self._backend.clock.now_ms())

@@ -28,13 +28,13 @@ class JointLeaseCore(LeaseCore):
         super().__init__(limiter, entity_id, *first, options)
         self._others = [self._part_type(limiter, entity_id, *each, options) for each in others]
         cost = {qualify(name, resource): need for resource, needs in costs.items() for name, need in needs.items()}
-        self._whole = LeaseCore(limiter, entity_id, tuple(costs), cost, options)
-        """The acquire of all resources; it ends with the grant."""
+        self._lease = LeaseCore(limiter, entity_id, tuple(costs), cost, options)
+        """The lease of all resources at once: it is entered, and the grant divided."""
 
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources of the lease, in the order in which the acquire has named them."""
-        return self._whole.resources
+        return self._lease.resources
 
     def for_entity(self, entity_id: str) -> Self:
         """Return a new lease like this one for another entity: same resources, costs and options, not entered."""
@@ -58,16 +58,16 @@ class JointLeaseCore(LeaseCore):
         return [self, *self._others]
 
     async def _enter(self) -> None:
-        whole, parts = self._whole, self._parts()
-        await whole._enter()
-        grants = [None] * len(parts) if whole._grant is None else whole._grant.by_resource()
+        lease, parts = self._lease, self._parts()
+        await lease._enter()
+        grants = [None] * len(parts) if lease._grant is None else lease._grant.by_resource()
         for part, grant in zip(parts, grants, strict=True):
-            part._granted, part.degraded = grant, whole.degraded
-            part._delta = dict(part._cost) if whole.degraded else None
+            part._granted, part.degraded = grant, lease.degraded
+            part._delta = dict(part._cost) if lease.degraded else None
             part._open = True
 
     async def _check(self) -> None:
-        await self._whole._check()
+        await self._lease._check()
 
     async def _charge(self, times: int) -> None:
         await self._limiter._engine.finish(self._charge_each(times))

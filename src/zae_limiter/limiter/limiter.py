@@ -15,7 +15,7 @@ from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known
-from .availability import Availability
+from .availability import StoreAvailability
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
@@ -84,7 +84,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
-        self._availability = Availability(self._backend, self._chains, self._observers)
+        self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
         after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
         after_fork(self._lines.forget)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts, check_costs
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
+    from ..core.reports import (
+        Availability,
+        BackendStats,
+        CacheStats,
+        LevelStatus,
+        ResourceCapacity,
+        StackOptions,
+        Status,
+        Survey,
+    )
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..limiter.options import OptionChecks
     from ..manifest.states import Change, Manifest, Plan, Stored
@@ -390,6 +399,48 @@ class SyncRateLimiter(SyncOperations):
         name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    def check_availability(
+        self,
+        entity_id: str | list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability | list[Availability]:
+        """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
+
+        ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
+        ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
+        that order, reading all of them at once; a mapping says what is needed of each resource.
+        """
+        return run(self._inner.check_availability(entity_id, resource, needed, limits))  # type: ignore[return-value]  # one of the two
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
         """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""
