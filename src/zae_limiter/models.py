@@ -2,6 +2,7 @@
 
 from .core.limit import Limit as Limit
 from .core.reports import (
+    Availability as Availability,
     BackendStats as BackendStats,
     BucketState as BucketState,
     CacheStats as CacheStats,

@@ -23,7 +23,7 @@ from zae_limiter.aws.upgrade.moves import (
 from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
 from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
-from zae_limiter.records.algebra import Image, Key, Write, applied, holds
+from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
 from zae_limiter.records.config import decode as decode_config
 from zae_limiter.records.level import Level, slots_for
 from zae_limiter_aggregator.consumption import measure_change
@@ -53,7 +53,7 @@ def carried_out(items: list[Item], now_ms: int = NOW) -> dict[Key, Image]:
             for write in move.writes:
                 assert holds(table.get(write.key), write.guards), write
             for write in move.writes:
-                image = applied(table.get(write.key), write)
+                image = apply_write(table.get(write.key), write)
                 table.pop(write.key, None)
                 if image is not None:
                     table[write.key] = image
@@ -140,7 +140,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     for number in range(3):
         write = charge(bucket, before, {"rpm": 3_000}, NOW + number)
         assert write is not None
-        after = applied(before, write)
+        after = apply_write(before, write)
         assert after is not None
         assert measure_change(StreamChange(key, "2", NOW, before, after, False)) == {"rpm": 3_000}
         before = after
@@ -153,7 +153,7 @@ def test_shards_that_are_put_together_have_consumed_nothing_by_that() -> None:
     move = merge_shards({shard: Old(*item) for shard, item in enumerate(items)}, NOW)
     assert move is not None
     before, (first, gone) = items[0].image, move.writes
-    after = applied(before, first)
+    after = apply_write(before, first)
     assert after is not None
     assert (after["b_rpm_tc"], gone.delete, gone.key) == (14_000, True, items[1].key)
     assert measure_change(StreamChange(first.key, "1", NOW, before, after, False)) == {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.laws.toys import Toy, toys
-from zae_limiter.records.algebra import Committed, Conflict, Guards, Image, Key, Write, applied, holds
+from zae_limiter.records.algebra import Committed, Conflict, Guards, Image, Key, Write, apply_write, holds
 from zae_limiter.testing.conformance import STORE_CHECKS
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class PutReplacesAll(Toy):
     """Forgets the attributes that a put does not name."""
 
     def applied(self, old: Image | None, write: Write) -> Image | None:
-        return applied(None if write.put else old, write)
+        return apply_write(None if write.put else old, write)
 
 
 class AddNeedsOne(Toy):
@@ -130,7 +130,7 @@ class AddBeforePut(Toy):
     """Adds first, then puts."""
 
     def applied(self, old: Image | None, write: Write) -> Image | None:
-        added = applied(old, Write(write.key, add=write.add)) if write.add else old
+        added = apply_write(old, Write(write.key, add=write.add)) if write.add else old
         return super().applied(added, write._replace(add={}))
 
 
@@ -229,7 +229,7 @@ class KeepsTheWritersObject(Toy):
         return new
 
     def applied(self, old: Image | None, write: Write) -> Image | None:
-        return applied(old, write)
+        return apply_write(old, write)
 
 
 # Commits.

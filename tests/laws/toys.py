@@ -16,7 +16,7 @@ from zae_limiter.records.algebra import (
     Page,
     Query,
     Write,
-    applied,
+    apply_write,
     holds,
     is_live,
 )
@@ -73,7 +73,7 @@ class Toy:
         return new
 
     def applied(self, old: Image | None, write: Write) -> Image | None:
-        return copy.deepcopy(applied(old, write))
+        return copy.deepcopy(apply_write(old, write))
 
     def partition(self, key: Key, image: Image, gsi: str | None) -> str | None:
         if gsi is None:

@@ -225,7 +225,8 @@ async def test_each_page_or_step_has_the_timeout_of_the_limiter(
 
 
 async def test_waiting_for_tokens_is_beside_the_timeout(harness: Harness) -> None:
-    scene = Scene(harness)
+    """The timeout is shorter than the wait, and long enough for a real server on a busy machine."""
+    scene = Scene(harness, timeout=20)
     await scene.prepare()
     async with scene.limiter.acquire("org", "gpt-4", {"rpm": 100}):
         pass

@@ -25,7 +25,7 @@ from zae_limiter import (
 )
 from zae_limiter.bucket import calculate_available, try_consume
 from zae_limiter.records import bucket, charging, keys
-from zae_limiter.records.algebra import Write, applied
+from zae_limiter.records.algebra import Write, apply_write
 from zae_limiter.records.level import Level, slots_for
 from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
@@ -339,9 +339,11 @@ def test_the_shards_of_a_quota_sell_it_together() -> None:
     key = keys.bucket("ns", "key", "gpt-4")
     level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), "system", 1, partition_writes=1000)
     noon = round(datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp() * 1000)
-    image = applied(None, charging.create(level, {"tpd": 300_001}, noon))
+    image = apply_write(None, charging.create(level, {"tpd": 300_001}, noon))
     assert image is not None
-    old, new = (applied(before, write) for before, write in zip((image, None), split(level, image, noon), strict=True))
+    old, new = (
+        apply_write(before, write) for before, write in zip((image, None), split(level, image, noon), strict=True)
+    )
     assert old is not None
     assert new is not None
     shards = [(level.at(0, 2), old), (level.at(1, 2), new)]

@@ -17,7 +17,7 @@ from zae_limiter.records.algebra import (
     Key,
     Query,
     Write,
-    applied,
+    apply_write,
     expiry_seconds,
     holds,
     is_live,
@@ -85,9 +85,9 @@ def test_put_then_add_then_remove_and_an_expiry_that_is_only_put_off(image: Imag
         expected[TTL] = max(expected.get(TTL, 0), expiry_seconds(write.expires_at_ms))
     elif write.expires_at_ms == NEVER:
         expected.pop(TTL, None)
-    assert applied(image, write) == expected
+    assert apply_write(image, write) == expected
     assert image == before, "the image that was given stays as it is"
-    assert applied(image, write._replace(delete=True)) is None
+    assert apply_write(image, write._replace(delete=True)) is None
 
 
 @given(st.integers(0, 10**13), st.integers(0, 10**13))

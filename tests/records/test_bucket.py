@@ -11,7 +11,7 @@ from tests.support.charges import charge
 from zae_limiter import CorruptRecordError, Limit
 from zae_limiter.core.bucket import Rule, level as balance
 from zae_limiter.records import bucket, charging, keys, level as level_record, reshaping
-from zae_limiter.records.algebra import TTL, Image, Write, applied, holds
+from zae_limiter.records.algebra import TTL, Image, Write, apply_write, holds
 from zae_limiter.records.settlement import Charge, settle
 
 NOW = 1_800_000_000_000
@@ -36,7 +36,7 @@ def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None
 def done(image: Image | None, write: Write | None) -> Image:
     assert write is not None
     assert holds(image, write.guards), "by who has seen the present image the guards hold"
-    after = applied(image, write)
+    after = apply_write(image, write)
     assert after is not None
     return after
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from zae_limiter import AuditEvent, CorruptRecordError, Entity, Limit, Namespace, OnUnavailable
 from zae_limiter.core.limit import MAX_AMOUNT
 from zae_limiter.records import audit, config, entity, keys, namespace, usage
-from zae_limiter.records.algebra import Image, Write, applied, holds
+from zae_limiter.records.algebra import Image, Write, apply_write, holds
 from zae_limiter.records.instants import iso
 from zae_limiter.records.version import SCHEMA_VERSION
 
@@ -54,7 +54,7 @@ def stored(*writes: Write) -> Image:
     image: Image | None = None
     for write in writes:
         assert holds(image, write.guards)
-        image = applied(image, write)
+        image = apply_write(image, write)
         image = None if image is None else json.loads(json.dumps(image))
     assert image is not None
     return image

@@ -14,7 +14,7 @@ from zae_limiter import Limit
 from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level, produced, wait_ms
 from zae_limiter.core.draw import halve
 from zae_limiter.records import bucket, charging, keys, reshaping, splitting
-from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, applied, holds
+from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
 from zae_limiter.records.level import Level, attribute, slots_for
 from zae_limiter.records.settlement import Charge, settle
 
@@ -84,7 +84,7 @@ def test_the_promised_moment_is_exact_over_any_shards(rule: Rule, choices: list[
 def shards_of(before: Level, image: Image, now_ms: int) -> tuple[Image, Image]:
     first, second = splitting.split(before, image, now_ms)
     assert holds(image, first.guards)
-    mine, other = applied(image, first), applied(None, second)
+    mine, other = apply_write(image, first), apply_write(None, second)
     assert mine is not None
     assert other is not None
     return bucket.inspect(first.key, mine), bucket.inspect(second.key, other)
@@ -92,7 +92,7 @@ def shards_of(before: Level, image: Image, now_ms: int) -> tuple[Image, Image]:
 
 def test_a_split_keeps_what_is_not_tokens() -> None:
     one = make([Limit.per_hour("rpm", 100), Limit.per_second("tpm", 7, burst=1001)], lifetime_ms=1000)
-    image = applied(None, charging.create(one, {"rpm": 3_000, "tpm": 1_000}, NOW))
+    image = apply_write(None, charging.create(one, {"rpm": 3_000, "tpm": 1_000}, NOW))
     assert image is not None
     assert TTL in image
     mine, other = shards_of(one, image, NOW)
@@ -109,7 +109,7 @@ def test_a_split_keeps_what_is_not_tokens() -> None:
 
 def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
-    image = applied(None, charging.create(one, {}, NOW))
+    image = apply_write(None, charging.create(one, {}, NOW))
     assert image is not None
     charged = Charge.of(one, image, NOW, {})
     stale = [
@@ -130,7 +130,7 @@ class Table:
 
     def __init__(self, one: Level) -> None:
         self.one = one
-        made = applied(None, charging.create(one, {}, NOW))
+        made = apply_write(None, charging.create(one, {}, NOW))
         assert made is not None
         self.images: dict[Key, Image] = {one.key: made}
 
@@ -138,7 +138,7 @@ class Table:
         if not all(holds(self.images.get(write.key), write.guards) for write in writes):
             return False
         for write in writes:
-            after = applied(self.images.get(write.key), write)
+            after = apply_write(self.images.get(write.key), write)
             assert after is not None
             self.images[write.key] = after
         return True
@@ -178,7 +178,7 @@ def test_a_split_that_races_with_charges_never_mints(seed: int) -> None:
 
 def test_debt_is_split_and_paid_by_both() -> None:
     one = make([Limit.per_second("rpm", 1, burst=10)])
-    image = applied(None, charging.create(one, {"rpm": 25_000}, NOW))
+    image = apply_write(None, charging.create(one, {"rpm": 25_000}, NOW))
     assert image is not None
     mine, other = shards_of(one, image, NOW)
     balances = bucket.stored_balances([(one.key, mine), (one.at(1, 2).key, other)], "rpm")
@@ -189,9 +189,9 @@ def test_debt_is_split_and_paid_by_both() -> None:
 def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
     """Else the new shard would grant while the old one still owes."""
     one = make([Limit.per_second("rpm", 1, burst=10)])
-    image = applied(None, charging.create(one, {"rpm": 11_000}, NOW))
+    image = apply_write(None, charging.create(one, {"rpm": 11_000}, NOW))
     assert image is not None
-    owed = applied(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW).write)
+    owed = apply_write(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW).write)
     first, _ = splitting.split(one, image, NOW)
     assert not holds(owed, first.guards)
 

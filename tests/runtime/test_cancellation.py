@@ -90,9 +90,15 @@ class CancelAt:
 
 
 async def cancel_everywhere(
-    opener: Opener, scenario: Callable[[RateLimiter, str], Coroutine[Any, Any, None]], spent: Callable[[bool], set[int]]
+    opener: Opener,
+    scenario: Callable[[RateLimiter, str], Coroutine[Any, Any, None]],
+    spent: Callable[[bool], set[int]],
+    resources: Sequence[str] = ("gpt-4",),
 ) -> int:
-    """Run the scenario afresh with a cancellation at each of its steps; returns how many steps there were."""
+    """Run the scenario afresh with a cancellation at each of its steps; returns how many steps there were.
+
+    What is spent is the same of each resource.
+    """
     step = 0
     while True:
         step += 1
@@ -109,8 +115,9 @@ async def cancel_everywhere(
         (result,) = await asyncio.gather(asyncio.create_task(drive()), return_exceptions=True)
         completed = result is None
         for entity in (who, f"org-{step}"):
-            left = (await limiter.available(entity, "gpt-4"))["rpm"]
-            assert 100 - left in spent(completed), f"step {step}, {entity}: {100 - left} spent, {result!r}"
+            left = {(await limiter.available(entity, resource))["rpm"] for resource in resources}
+            assert len(left) == 1, f"step {step}, {entity}: {left} left"
+            assert 100 - min(left) in spent(completed), f"step {step}, {entity}: {left} left, {result!r}"
         await limiter.close()
         if not driven.hit:
             assert completed
@@ -142,6 +149,44 @@ def test_cancelled_body(opener: Opener, run: Callable[[Coroutine[Any, Any, int]]
         return {5} if completed else {0, 5}  # cancelled in the settlement: the work was done, it is settled
 
     assert run(cancel_everywhere(opener, scenario, spent)) > 6
+
+
+def test_cancelled_acquire_of_several_resources(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, {"a": {"rpm": 3}, "b": {"rpm": 3}}):
+            pass
+
+    work = cancel_everywhere(opener, scenario, lambda completed: {3} if completed else {0}, ("a", "b"))
+    assert run(work) > 3
+
+
+def test_cancelled_body_and_settlement_of_several_resources(
+    opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]
+) -> None:
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, {"a": {"rpm": 3}, "b": {"rpm": 3}}) as lease:
+            await lease.adjust(rpm=2)
+            await lease.resource("b").adjust(rpm=2)
+            await asyncio.sleep(0)
+
+    work = cancel_everywhere(opener, scenario, lambda completed: {5} if completed else {0, 5}, ("a", "b"))
+    assert run(work) > 6
+
+
+def test_cancelled_refusal_of_several_resources(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
+    """The second resource has too little: what a store without free commits has taken of the first goes back."""
+
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        other = RateLimiter(Repository(opener()))
+        async with other.acquire(who, {"a": {"rpm": 60}, "b": {"rpm": 60}}):
+            pass
+        async with other.acquire(who, "b", {"rpm": 30}) as lease:
+            with pytest.raises(RateLimitExceeded):
+                await limiter.acquire(who, {"a": {"rpm": 30}, "b": {"rpm": 30}}).enter()
+            await lease.release(rpm=30)
+
+    work = cancel_everywhere(opener, scenario, lambda completed: {60} if completed else {0, 60}, ("a", "b"))
+    assert run(work) > 3
 
 
 def test_cancelled_consume_gives_everything_back(

@@ -133,6 +133,7 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "builder": lambda it: it.builder().url("memory://").build(),
     "namespace": lambda it: it.namespace,
     "capabilities": lambda it: it.capabilities,
+    "is_blocking": lambda it: it.is_blocking,
     "store": lambda it: it.store.capabilities,
     "clock_skew_ms": lambda it: it.clock_skew_ms,
     "invalidate_config_cache": lambda it: it.invalidate_config_cache(),
@@ -156,6 +157,10 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "acquire": lambda it: it.acquire("key", "gpt-4", {"rpm": 1}, RPM, "allow", 1.0, 1.0).__enter__(),
     "available": lambda it: it.available("key", "gpt-4", RPM),
     "time_until_available": lambda it: it.time_until_available("key", "gpt-4", {"rpm": 1}, RPM),
+    "check_availability": lambda it: (
+        it.check_availability("key", "gpt-4", {"rpm": 1}),
+        it.check_availability(["key"], "gpt-4"),
+    ),
     "get_status": lambda it: it.get_status("key", "gpt-4", RPM),
     "get_resource_capacity": lambda it: it.get_resource_capacity("gpt-4", "rpm", True),
     "is_available": lambda it: it.is_available(0.5),

@@ -170,7 +170,7 @@ def limit_option(*, required: bool = False) -> Decorator:
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
         "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00. Behind it ,soft or floors such as ,batch=0.3."
     )
-    return _parsed_option(
+    return _make_option(
         parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help
     )
 
@@ -186,21 +186,21 @@ def amount_option(*names: str, **settings: Any) -> Decorator:
             found[name] = amount
         return found
 
-    return _parsed_option(parse_amount, *names, multiple=True, metavar="NAME:AMOUNT", callback=collect, **settings)
+    return _make_option(parse_amount, *names, multiple=True, metavar="NAME:AMOUNT", callback=collect, **settings)
 
 
 def pairs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
     settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}
-    return _parsed_option(parse_pair, *names, callback=lambda ctx, param, pairs: dict(pairs) or None, **settings)
+    return _make_option(parse_pair, *names, callback=lambda ctx, param, pairs: dict(pairs) or None, **settings)
 
 
 def moment_option(*names: str, help: str) -> Decorator:
     """Return an option that takes a moment."""
-    return _parsed_option(lambda text: parse_moment(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
+    return _make_option(lambda text: parse_moment(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
 
 
-def _parsed_option(parse: Callable[[str], object], *names: str, **settings: Any) -> Decorator:
+def _make_option(parse: Callable[[str], object], *names: str, **settings: Any) -> Decorator:
     """Return an option that takes what ``parse`` makes of a text; its `ValueError` becomes a usage error."""
 
     def convert(text: str) -> object:

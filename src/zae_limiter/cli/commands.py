@@ -195,9 +195,9 @@ class Group(_WithStoreOptions, click.Group):
         """Yield the commands below this one, as they are typed."""
         for name in self.list_commands(ctx):
             yield name
-            found = self.get_command(ctx, name)
-            if isinstance(found, Group):
-                yield from (f"{name} {path}" for path in found._paths(ctx))
+            group = self.get_command(ctx, name)
+            if isinstance(group, Group):
+                yield from (f"{name} {path}" for path in group._paths(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the group's commands first."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
-    ``least`` is what a request has to leave of a limit, where it is not 0.
+    ``least`` is what a request has to leave of a limit, where it is not 0. A cost names the limits with the
+    ``qualifier`` behind their names, where it is for several resources.
     """
 
     entity_id: str
@@ -29,6 +30,7 @@ class Reading(NamedTuple):
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[ShardBalance, ...]]
     least: Mapping[str, int] = MappingProxyType({})
+    qualifier: str = ""
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -72,7 +74,9 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
 def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[StatusFields]:
     """Return the fields of `statuses`."""
     return [
-        reading.describe(limit, cost_milli.get(limit.name), now_ms) for reading in readings for limit in reading.limits
+        reading.describe(limit, cost_milli.get(limit.name + reading.qualifier), now_ms)
+        for reading in readings
+        for limit in reading.limits
     ]
 
 
@@ -84,7 +88,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     lacks = never = False
     for reading in readings:
         for limit in reading.limits:
-            need = cost_milli.get(limit.name)
+            need = cost_milli.get(limit.name + reading.qualifier)
             if need is None:
                 continue
             need += reading.least.get(limit.name, 0)
@@ -100,26 +104,31 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
 def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
     left = [
-        ({name: balance(balances, now_ms) for name, balances in reading.balances.items()}, reading.least)
+        ({name: balance(balances, now_ms) for name, balances in reading.balances.items()}, reading)
         for reading in readings
     ]
     answers = []
     for cost in costs:
-        needs = [(*pair, name, need) for pair in left for name, need in cost.items() if name in pair[0]]
-        fits = all(shard[name] >= need + least.get(name, 0) for shard, least, name, need in needs)
+        needs = [
+            (held, reading.least, name, need)
+            for held, reading in left
+            for name in held
+            if (need := cost.get(name + reading.qualifier)) is not None
+        ]
+        fits = all(held[name] >= need + least.get(name, 0) for held, least, name, need in needs)
         answers.append(fits)
         if fits:
-            for shard, _, name, need in needs:
-                shard[name] -= need
+            for held, _, name, need in needs:
+                held[name] -= need
     return answers
 
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
     waits = (
-        wait_ms(balances, cost_milli[name] + reading.least.get(name, 0), now_ms)
+        wait_ms(balances, need + reading.least.get(name, 0), now_ms)
         for reading in readings
         for name, balances in reading.balances.items()
-        if name in cost_milli
+        if (need := cost_milli.get(name + reading.qualifier)) is not None
     )
     return max(waits, default=0)

@@ -16,6 +16,8 @@ from .values import LimitStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .limit import Limit
+
 ORDERS = ("used", "left", "rate")
 MOST_RECORDS = 1_000_000
 """No survey looks at more."""
@@ -31,6 +33,77 @@ class LevelStatus(LimitStatus):
     def capacity(self) -> int:
         """The ceiling of the bucket."""
         return self.limit.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a request of an entity for a resource would be granted at an instant; nothing was taken.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        checked_at_ms: The instant, in milliseconds since the epoch.
+        statuses: Every limit of every level, the entity itself first; none where it is disabled.
+        bypassed: Whether a switch admits it at one of the levels without asking the limits.
+        disabled: Whether a switch refuses it.
+    """
+
+    entity_id: str
+    resource: str
+    checked_at_ms: int
+    statuses: tuple[LimitStatus, ...]
+    bypassed: bool = False
+    disabled: bool = False
+
+    def status(self, limit_name: str) -> LimitStatus | None:
+        """Return the status of a limit at the level that refuses, or has the least of it; None if there is none."""
+        found = [status for status in self.statuses if status.limit_name == limit_name]
+        return min(found, key=lambda status: (not status.exceeded, status.available), default=None)
+
+    @property
+    def limits(self) -> list[Limit]:
+        """The limits of the entity itself, or of those above it that it charges where it has none."""
+        first = self.statuses[0].entity_id if self.statuses else None
+        return [status.limit for status in self.statuses if status.entity_id == first]
+
+    @property
+    def available(self) -> dict[str, int]:
+        """The whole tokens that are left by limit: the least over all levels."""
+        left: dict[str, int] = {}
+        for status in self.statuses:
+            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+        return left
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """The tokens that were asked about, by limit."""
+        return {status.limit_name: status.requested for status in self.statuses}
+
+    @property
+    def allowed(self) -> bool:
+        """Whether an acquire would be granted."""
+        return not self.disabled and not any(status.exceeded for status in self.statuses)
+
+    @property
+    def exceeded(self) -> list[str]:
+        """The names of the limits that refuse, without repetition."""
+        return list(dict.fromkeys(status.limit_name for status in self.statuses if status.exceeded))
+
+    @property
+    def deficit(self) -> dict[str, int]:
+        """The tokens that are missing of the limits that refuse: the most over all levels."""
+        missing: dict[str, int] = {}
+        for status in self.statuses:
+            if status.exceeded:
+                missing[status.limit_name] = max(status.deficit, missing.get(status.limit_name, 0))
+        return missing
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """The seconds until all of it fits, if nobody else consumes; None if it never does or is disabled."""
+        waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
+        known = [wait for wait in waits if wait is not None]
+        return None if self.disabled or len(known) < len(waits) else max(known, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ..core import names
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, whole
@@ -23,9 +24,54 @@ def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]
     return checked
 
 
+MAX_RESOURCES = 16
+"""Most resources of one acquire."""
+
+
+def check_costs(resource: object, consume: object, also: object) -> dict[str, dict[str, int]]:
+    """Return ``{resource: {limit name: millitokens}}`` of an acquire of several resources, in their order.
+
+    ``resource`` maps resources to amounts, or it is the first one and ``also`` has the others. Raise `ValidationError`
+    if it is not that.
+    """
+    if isinstance(resource, Mapping):
+        if consume is not None:
+            raise ValidationError("consume", consume, "cannot be combined with a mapping of resources")
+        wanted = {**resource}
+    else:
+        wanted = {names.resource(resource): consume}
+    further = {} if also is None else also
+    if not isinstance(further, Mapping):
+        raise ValidationError("also", also, "must map resources to amounts, e.g. {'tools': {'rpm': 1}}")
+    for name in further:
+        if name in wanted:
+            raise ValidationError("also", name, "is named twice")
+    wanted |= further
+    if not 1 <= len(wanted) <= MAX_RESOURCES:
+        raise ValidationError("resource", list(wanted), f"must name 1 to {MAX_RESOURCES} resources")
+    several = len(wanted) > 1 or isinstance(resource, Mapping)
+    return {
+        names.resource(name): check_amounts(f"consume[{name!r}]" if several else "consume", amounts)
+        for name, amounts in wanted.items()
+    }
+
+
+def qualify(limit_name: str, resource: str) -> str:
+    """Return the name of a limit in a cost of several resources; no limit name has an ``@`` of its own."""
+    return f"{limit_name}@{resource}"
+
+
 def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
     """Raise `ValidationError` unless every name is a limit of the entity or of one above it."""
     for name in amounts:
         if name not in known:
+            limit_name, qualified, resource = name.partition("@")
+            if qualified:
+                field, known = (
+                    f"{field}[{resource!r}]",
+                    [each.partition("@")[0] for each in known if each.endswith(f"@{resource}")],
+                )
             limits = ", ".join(sorted(known))
-            raise ValidationError(f"{field}[{name!r}]", amounts[name] // MILLI, f"no such limit; there are {limits}")
+            raise ValidationError(
+                f"{field}[{limit_name!r}]", amounts[name] // MILLI, f"no such limit; there are {limits}"
+            )

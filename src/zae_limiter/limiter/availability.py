@@ -27,7 +27,7 @@ _HANGS = 0.1
 """The share of a deadline after which a failure has kept its caller waiting. One that comes at once costs nothing."""
 
 
-class Availability:
+class StoreAvailability:
     """What one limiter knows of its store's availability.
 
     A ``policy`` is that of the call or of the limiter; without one that of the system config applies, else block.

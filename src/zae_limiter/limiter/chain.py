@@ -1,4 +1,8 @@
-"""A chain: an entity and those above it that are charged with it, each with the shards of its bucket."""
+"""A chain: an entity and those above it that are charged with it, each with the shards of its bucket.
+
+Chains of several resources are joined to one that is charged as a whole. Its costs name the limits of all of them, as
+`qualify` does; what concerns one level is told in the plain names of that (`Chain.cost_at`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from ..core.decide import wait_for
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level
 from ..runtime.port import has_ended
+from .amounts import qualify
 from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
@@ -102,6 +107,8 @@ class Chain:
     valid_until_ms: int
     generation: int
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
+    joined: tuple[Chain, ...] = ()
+    """The chains of each resource, where this one is of several."""
     homes: tuple[LevelShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
     names: Collection[str] = field(init=False)
@@ -117,6 +124,8 @@ class Chain:
         else:
             self.homes = tuple([level.home for level in self.levels])
             self.names = {name for home in self.homes for name in home.level.slots}
+            if self.joined:
+                self.names = {qualify(name, home.level.resource) for home in self.homes for name in home.level.slots}
             self.sharded = any(home.level.shard_count > 1 for home in self.homes)
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
@@ -131,6 +140,13 @@ class Chain:
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""
         return replace(self, levels=levels)
+
+    def cost_at(self, level: Level, cost: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the part of a cost that is taken from the resource of a level, by plain limit names."""
+        if not self.joined:
+            return cost
+        end = qualify("", level.resource)
+        return {name.removesuffix(end): amount for name, amount in cost.items() if name.endswith(end)}
 
     @property
     def roots(self) -> tuple[Key, ...]:
@@ -151,18 +167,27 @@ class Chain:
 
     def readings(self, now_ms: int) -> list[Reading]:
         """Return the chain as last seen."""
-        return [level.reading(now_ms) for level in self.levels]
+        found = [level.reading(now_ms) for level in self.levels]
+        return _qualify(found) if self.joined else found
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
-        return [level.reading_for(cost, now_ms) for level in self.levels]
+        if not self.joined:
+            return [level.reading_for(cost, now_ms) for level in self.levels]
+        return _qualify([level.reading_for(self.cost_at(level.home.level, cost), now_ms) for level in self.levels])
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
-        return [bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes]
+        found = [bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes]
+        return _qualify(found) if self.joined else found
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
         for shard in self.shards():
             if shard.level.key in images:
                 shard.show(images[shard.level.key], now_ms)
+
+
+def _qualify(readings: list[Reading]) -> list[Reading]:
+    """Return readings for costs that name the limits of several resources."""
+    return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
 from ..core.config import CUSTOM
@@ -12,21 +13,25 @@ from ..core.names import MAX_DEPTH
 from ..core.values import Access
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slots_for
-from ..repository.configs import Policy, read_policy
+from ..repository.configs import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
 from .chain import Chain, LevelShard, LevelShards, Override
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..core.config import Resolved
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .coalescer import WriteCoalescer
 
-    Name: TypeAlias = tuple[str, str, Override | None]
+    Resource: TypeAlias = str | tuple[str, ...]
+    Name: TypeAlias = tuple[str, Resource, Override | None]
 
 
 class Chains:
@@ -46,7 +51,7 @@ class Chains:
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
 
-    def known(self, entity_id: str, resource: str, given: Override | None, now_ms: int) -> Chain | None:
+    def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> Chain | None:
         """Return the remembered chain, or None if it may be out of date."""
         try:
             chain = self.get((entity_id, resource, given))
@@ -58,19 +63,24 @@ class Chains:
         cache.hits += 1
         return chain
 
-    async def find(self, entity_id: str, resource: str, given: Override | None, deadline: Deadline) -> Chain:
+    async def find(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
         """Return the remembered chain, resolved anew if it may be out of date."""
         known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
         return known or await self.resolve(entity_id, resource, given, deadline)
 
-    async def resolve(self, entity_id: str, resource: str, given: Override | None, deadline: Deadline) -> Chain:
-        """Resolve level by level; each costs at most one read, which brings its bucket along.
+    async def resolve(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
+        """Resolve level by level; each costs at most one read, which brings its bucket along. Join several resources.
 
         On a store that suspends, those of an event loop who need the same chain at once come one after the other, in
         the order in which they came: the first of them reads, the others find what it has read.
         """
         names.entity_id(entity_id)
         if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
+            if isinstance(resource, tuple):
+                await self.prefetch([(entity_id, each) for each in resource], given, deadline)
+                return self._remember(
+                    join([await self.find(entity_id, each, given, deadline) for each in resource], {})
+                )
             names.resource(resource)
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
@@ -80,15 +90,37 @@ class Chains:
             name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
         )
 
+    async def prefetch(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
+        """Read the config and buckets of entities on resources, with those above them: one call for each level.
+
+        Only those are read whose chains are not known. It changes nothing but how many calls `find` needs.
+        """
+        now_ms = self._backend.clock.now_ms()
+        missing = {pair for pair in wanted if self.known(*pair, given, now_ms) is None}
+        if len(missing) < 2 or not self._cache.ttl_ms or self._backend.store.capabilities.instant:
+            return
+        ns = await self._backend.ns(deadline)
+        for _ in range(MAX_DEPTH):
+            buckets = [keys.bucket(ns, *pair) for pair in missing]
+            unseen = [key for key in buckets if self._last_seen.of(key).image is None]
+            missing, images = await read_policies(self._backend, ns, missing, unseen, deadline)
+            for key, image in images.items():
+                if image is not None:
+                    self._last_seen.of(key).show(bucket.inspect(key, image), self._backend.clock.now_ms())
+            if not missing:
+                return
+
     def _find(self, name: Name) -> Chain | None:
         return self.known(*name, self._backend.clock.now_ms())
 
-    def is_resolving(self, entity_id: str, resource: str, given: Override | None) -> bool:
+    def is_resolving(self, entity_id: str, resource: Resource, given: Override | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
         return self._flights.is_under_way((entity_id, resource, given))
 
     async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
         """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
+        if chain.joined:
+            return self._join_again(chain, [await self.follow(each, deadline) for each in chain.joined])
         newer: dict[str, int] = {}
         for level, seen in chain.shards():
             image = seen.image  # another thread may replace it
@@ -120,11 +152,27 @@ class Chains:
         return self._change(chain, [level._replace(home=home) for level, home in pairs])
 
     def _change(self, chain: Chain, levels: list[LevelShards]) -> Chain:
-        first = chain.homes[0].level
-        changed = chain.with_levels(tuple(levels))
-        if self._cache.ttl_ms:
-            self._known.put((first.entity_id, first.resource, chain.given), changed)
-        return changed
+        if chain.joined:
+            left = iter(levels)
+            return self._join_again(
+                chain, [self._change(each, list(islice(left, len(each.levels)))) for each in chain.joined]
+            )
+        return self._remember(chain.with_levels(tuple(levels)))
+
+    def _join_again(self, chain: Chain, chains: list[Chain]) -> Chain:
+        """Return a joined chain of what has become of its chains: itself where they are the same."""
+        if all(new is old for new, old in zip(chains, chain.joined, strict=True)):
+            return chain
+        return self._remember(join(chains, chain.coalescers))
+
+    def _remember(self, chain: Chain) -> Chain:
+        """Keep a chain for the next time, and return it."""
+        chains = chain.joined or (chain,)
+        firsts = [each.homes[0].level for each in chains]
+        entity_id, resources = firsts[0].entity_id, tuple([first.resource for first in firsts])
+        if self._cache.ttl_ms and all(first.entity_id == entity_id for first in firsts):
+            self._known.put((entity_id, resources if chain.joined else resources[0], chain.given), chain)
+        return chain
 
     async def _resolve(
         self,
@@ -235,6 +283,24 @@ class Chains:
 
 
 _NO_OVERRIDE = Override()
+
+
+def join(chains: Sequence[Chain], coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
+    """Return one chain of all levels of several: it is good as long as each of them is."""
+    generations = {chain.generation for chain in chains}
+    return Chain(
+        tuple([level for chain in chains for level in chain.levels]),
+        chains[0].given,
+        max(chain.since_ms for chain in chains),
+        min(chain.valid_until_ms for chain in chains),
+        generations.pop() if len(generations) == 1 else _OUTDATED,
+        coalescers,
+        tuple(chains),
+    )
+
+
+_OUTDATED = -1
+"""The generation of a chain that is good for one use only."""
 
 
 def _check_priority(given: Override | None, levels: list[LevelShards]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ..records.algebra import Committed, Conflict, Image, Key, applied
+from ..records.algebra import Committed, Conflict, Image, Key, apply_write
 from ..records.ledger import BucketChange
 from ..records.pressure import guard_unwritten
 from ..records.settlement import Charge
@@ -45,7 +45,7 @@ async def commit_transaction(
     outcome = await backend.commit_changes(changes, deadline)
     if isinstance(outcome, Conflict):
         return outcome
-    return Committed(tuple([applied(image, part.write) for part, image in zip(parts, before, strict=True)]))
+    return Committed(tuple([apply_write(image, part.write) for part, image in zip(parts, before, strict=True)]))
 
 
 async def commit_each(

@@ -71,9 +71,11 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         image = seen.image
         if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
-        grants = sum([level.charges(charge.cost) for charge in charges]) if len(charges) > 1 else 1
+        here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
+        if len(charges) > 1:
+            grants = sum([level.charges(chain.cost_at(level, charge.cost)) for charge in charges])
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
-        part = plan_part(home, image, cost, now_ms, contention, grants)
+        part = plan_part(home, image, here, now_ms, contention, grants)
         if part is None:
             break
         parts.append(part)

@@ -154,7 +154,7 @@ class Engine:
         """Read the buckets of the chain."""
         if chain.sharded:
             return await self._chains.read_all_shards(chain, deadline)
-        keys = [level.key for level, _ in chain.shards()]
+        keys = list(dict.fromkeys([level.key for level, _ in chain.shards()]))
         images = await self._store.read(keys, timeout=deadline.left())
         chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
         return chain
@@ -197,7 +197,7 @@ class Engine:
     async def _return_orphaned(self, grants: Sequence[Grant], deadline: Deadline) -> None:
         """Give back what was granted to callers that are gone, within as much time again; log what cannot be."""
         deadline = self._backend.deadline(deadline.seconds)
-        for grant in grants:
+        for grant in [part for granted in grants for part in granted.by_resource()]:
             try:
                 await self.settle(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
             except ZAELimiterError as error:
@@ -286,7 +286,8 @@ class Engine:
         for part in chosen.parts:
             level, seen = part.shard
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
-                seen.mark_contended(charging.contended_limits(level, seen.image, chosen.cost, now_ms))
+                names = chain.cost_at(level, chosen.cost) if chain.joined else chosen.cost
+                seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline

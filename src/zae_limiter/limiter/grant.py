@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ..core.bucket import MILLI, balance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..core.limit import Limit
     from ..records.algebra import Image
@@ -41,6 +41,20 @@ class Grant(NamedTuple):
             taken = [(part.shard, part.cost) for part in self.parts]
         for (shard, cost), image in zip(taken, self.images, strict=True):
             yield shard, cost, image
+
+    def by_resource(self) -> Iterator[Grant]:
+        """Iterate over the grants of the chains that were joined; over itself where it is of one resource."""
+        if not self.chain.joined:
+            yield self
+            return
+        shards: Sequence[LevelShard] = self.chain.homes if self.parts is None else [part.shard for part in self.parts]
+        for chain in self.chain.joined:
+            level = chain.homes[0].level
+            places = [place for place, shard in enumerate(shards) if shard.level.resource == level.resource]
+            cost, later = (self.chain.cost_at(level, amounts) for amounts in (self.cost, self.later))
+            images = tuple([self.images[place] for place in places])
+            parts = None if self.parts is None else tuple([self.parts[place] for place in places])
+            yield Grant(chain, cost, images, self.now_ms, later, parts, self.settled)
 
 
 GrantFields: TypeAlias = (

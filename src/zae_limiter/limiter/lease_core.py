@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..core.bucket import MILLI
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ZAELimiterError
+from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..core.limit import MAX_AMOUNT, Limit
-from ..core.values import LimitStatus, OnUnavailable
+from ..core.values import LimitStatus
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
@@ -31,25 +31,13 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from .availability import Availability
-    from .chain import Override
+    from .availability import StoreAvailability
     from .chains import Chains
     from .engine import Engine
+    from .options import AcquireOptions
     from .waiting import Lines
 
     T = TypeVar("T")
-
-
-class AcquireOptions(NamedTuple):
-    """What an acquire asks for besides tokens."""
-
-    given: Override | None
-    policy: OnUnavailable | None
-    max_wait_ms: int
-    timeout: float
-    atomic: bool
-    plain: bool
-    """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
 
 ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
@@ -62,7 +50,7 @@ protect(_CORRECTING)
 class Limiter(Protocol):
     """What a lease uses of the limiter that made it."""
 
-    _availability: Availability
+    _availability: StoreAvailability
     _backend: Backend
     _chains: Chains
     _engine: Engine
@@ -91,9 +79,16 @@ class LeaseCore:
     """The part of ``_delta`` that somebody has written or is writing."""
     _waited = 0.0
     """How many seconds its last acquire has stood in line."""
+    _others: Sequence[LeaseCore] = ()
+    """The leases of the other resources, where it is of several."""
 
     def __init__(
-        self, limiter: Limiter, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+        self,
+        limiter: Limiter,
+        entity_id: str,
+        resource: str | tuple[str, ...],
+        cost: dict[str, int],
+        options: AcquireOptions,
     ) -> None:
         self._limiter = limiter
         self._entity_id = entity_id
@@ -109,6 +104,23 @@ class LeaseCore:
             return granted
         self._granted = grant = new_grant(granted)
         return grant
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources of the lease, in the order in which the acquire has named them."""
+        return self._charged()
+
+    def _charged(self) -> tuple[str, ...]:
+        """Return the resources that its own tokens are from."""
+        return self._resource if isinstance(self._resource, tuple) else (self._resource,)
+
+    def _find_part(self, resource: str) -> Any:
+        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
+        for name, part in zip(self.resources, (self, *self._others), strict=True):
+            if name == resource:
+                return part
+        known = ", ".join(self.resources)
+        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -200,7 +212,7 @@ class LeaseCore:
     def log_fields(self, error: Exception | None = None) -> dict[str, object]:
         """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
         kind = {} if error is None else {"zae_error_type": type(error).__name__}
-        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._resource}
+        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._charged()[0]}
         return {**self._limiter._backend.log_fields(), **whose, **kind}
 
     def _grants(self) -> tuple[Grant, ...]:
@@ -209,7 +221,7 @@ class LeaseCore:
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says."""
         if self._limiter._availability.blocks(self._options.policy):
-            error.entity_id, error.resource = self._entity_id, self._resource
+            error.entity_id, error.resource = self._entity_id, self._charged()[0]
             error.stack_name = getattr(self._limiter._backend.store, "stack_name", None)
             raise error
         self.degraded = True
@@ -251,7 +263,8 @@ class LeaseCore:
             if outcome is not None:
                 seconds = max(0.0, observers.now() - started - self._waited)
                 waited = self._waited if waits else None
-                observers.tell_decision(Decision(self._entity_id, self._resource, outcome, seconds, waited))
+                for resource in self._charged():
+                    observers.tell_decision(Decision(self._entity_id, resource, outcome, seconds, waited))
 
     def _note_wait(self, seconds: float) -> None:
         self._waited += seconds
@@ -354,7 +367,8 @@ class LeaseCore:
             taken = add_up(grant.cost for grant in grants)
             estimated = {name: taken.get(name, 0) // MILLI for name in delta}
             correction = {name: amount // MILLI for name, amount in delta.items()}
-            limiter._observers.tell("on_settlement", Settlement(self._entity_id, self._resource, estimated, correction))
+            told = Settlement(self._entity_id, self._charged()[0], estimated, correction)
+            limiter._observers.tell("on_settlement", told)
         shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values())]
         await limiter._engine.finish(self._settle_each(shares))
 

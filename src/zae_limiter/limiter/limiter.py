@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core import names
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
-from ..core.limit import check_limits, seconds, whole
+from ..core.limit import seconds, whole
 from ..forks import after_fork
 from ..repository.backend import LimiterBackend
-from ..repository.configs import ConfigOperations, check_policy
+from ..repository.configs import ConfigOperations
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts, check_known
-from .availability import Availability
-from .chain import Override
+from .amounts import check_amounts, check_costs, check_known
+from .availability import StoreAvailability
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
 from .in_place import InPlace
+from .joint_lease import JointLease
 from .lease import Lease
-from .lease_core import AcquireOptions
 from .observers import Observers, observe_store
+from .options import OptionChecks
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -76,30 +75,29 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self.repository: Repository = self._open_repository(repository, aws)
         multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
         refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
-        self._backend = LimiterBackend(self.repository._backend)
+        self._backend = LimiterBackend(self.repository)
         self._clock = self._backend.clock
-        self._policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
         self._refusal_ttl_ms = int(refusal_ttl * 1000)
-        self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._check_atomic(atomic), plain=True)
+        self._options = OptionChecks(self._backend.store.capabilities, on_unavailable, self._timeout, atomic)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
-        self._availability = Availability(self._backend, self._chains, self._observers)
+        self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
         after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
         after_fork(self._lines.forget)
 
     def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
-        if not isinstance(given, Repository):
-            if isinstance(getattr(given, "_inner", None), Repository):
-                raise ValidationError("repository", given, "is blocking; pass a Repository to RateLimiter")
-            return self._repository_type(given, **aws)
-        if given._blocking != self._repository_type._blocking:
+        blocks = self._repository_type.is_blocking
+        if getattr(given, "is_blocking", blocks) != blocks:
+            reason = "is async; pass a SyncRepository to SyncRateLimiter"
             raise ValidationError(
-                "repository", given, "pass a SyncRepository to SyncRateLimiter and a Repository to RateLimiter"
+                "repository", given, reason if blocks else "is blocking; pass a Repository to RateLimiter"
             )
+        if not isinstance(given, Repository):
+            return self._repository_type(given, **aws)
         for field, value in aws.items():
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with a Repository")
@@ -113,7 +111,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     @observers.setter
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
-        self._backend.store = observe_store(self.repository._backend.store, self._observers)
+        self._backend.store = observe_store(self.repository.store, self._observers)
         self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
         store = self._backend.store
         self._in_place = None
@@ -125,17 +123,21 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def acquire(
         self,
         entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
+        resource: str | Mapping[str, Mapping[str, int]],
+        consume: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
         priority: str | None = None,
+        *,
+        also: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
+        Several resources are taken together, all or nothing: ``resource`` maps each of them to its amounts, and
+        ``consume`` is not given; or ``also`` has those besides ``resource``. `Lease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched.
@@ -151,45 +153,23 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
         """
+        if consume is None or also is not None:
+            costs = check_costs(resource, consume, also)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            if len(costs) > 1:
+                return JointLease(self, entity_id, costs, options)
+            ((name, cost),) = costs.items()
+            return Lease(self, entity_id, name, cost, options)
         cost = check_amounts("consume", consume)
-        options = self._usual
+        options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
-            options = self._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return Lease(self, entity_id, resource, cost, options)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+        return Lease(self, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
 
     def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""
         return self._backend.deadline(self._timeout)
-
-    def _check_options(
-        self,
-        limits: Sequence[Limit] | None,
-        on_unavailable: OnUnavailable | str | None,
-        max_wait: float | None,
-        timeout: float | None,
-        atomic: bool | None,
-        priority: str | None,
-    ) -> AcquireOptions:
-        """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
-        chosen = None if limits is None else check_limits(limits)
-        if priority is not None:
-            names.limit_name(priority, "priority")
-        return AcquireOptions(
-            None if chosen is None and priority is None else Override(chosen, priority),
-            self._policy if on_unavailable is None else check_policy(on_unavailable),
-            0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
-            self._timeout if timeout is None else seconds("timeout", timeout, zero=False),
-            self._usual.atomic if atomic is None else self._check_atomic(atomic),
-            plain=not max_wait and timeout is None and atomic is None,
-        )
-
-    def _check_atomic(self, atomic: bool) -> bool:
-        able = self._backend.store.capabilities
-        if atomic and not able.wide_commits:
-            reason = f"is not supported on {able.name}, where entities live in different slots"
-            raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
-        return atomic
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""

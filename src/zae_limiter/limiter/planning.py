@@ -53,9 +53,10 @@ def plan_across_shards(chain: Chain, cost: Mapping[str, int], now_ms: int) -> li
     """Take ``cost`` from whatever shards can give it; return None where all of them together cannot."""
     parts: list[Part] = []
     for level in chain.levels:
-        found = _take_from_one(level, cost, now_ms)
-        if found is None and level.may_combine(cost):
-            found = _take_from_several(level, cost, now_ms)
+        here = chain.cost_at(level.home.level, cost)
+        found = _take_from_one(level, here, now_ms)
+        if found is None and level.may_combine(here):
+            found = _take_from_several(level, here, now_ms)
         if found is None:
             return None
         parts += found

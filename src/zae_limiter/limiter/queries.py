@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
-from ..core.errors import CapacityExceeded, RateLimiterUnavailable
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ResourceDisabled, ValidationError
 from ..core.limit import Limit, check_limits
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
 from .chain import Override
+from .chains import join
 
 if TYPE_CHECKING:
-    from ..core.reports import LevelStatus, ResourceCapacity
+    from ..core.reports import Availability, LevelStatus, ResourceCapacity
+    from ..runtime.deadline import Deadline
     from .chain import Chain
     from .chains import Chains
     from .engine import Engine
@@ -83,6 +85,56 @@ class QueryOperations(Operations):
             for seen in statuses([reading], cost, now_ms)
         ]
 
+    @overload
+    async def check_availability(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability: ...
+
+    @overload
+    async def check_availability(
+        self,
+        entity_id: list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    @overload
+    async def check_availability(
+        self,
+        entity_id: str,
+        resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    async def check_availability(
+        self,
+        entity_id: str | list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability | list[Availability]:
+        """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
+
+        ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
+        ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
+        that order, reading all of them at once; a mapping says what is needed of each resource.
+        """
+        costs = _check_needs(resource, needed)
+        entities = [entity_id] if isinstance(entity_id, str) else list(entity_id)
+        given = None if limits is None else Override(check_limits(limits))
+        deadline = self._deadline()
+        found = await self._read_chains(
+            [(names.entity_id(who), what) for who in entities for what in costs], given, deadline
+        )
+        answers = [await self._check_chain(*pair, chain, costs[pair[1]], deadline) for pair, chain in found.items()]
+        return answers[0] if isinstance(entity_id, str) and isinstance(resource, str) else answers
+
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
@@ -125,10 +177,63 @@ class QueryOperations(Operations):
         given = None if limits is None else Override(check_limits(limits))
         deadline = self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
+        return await self._follow(chain, deadline, stores_limits=stores_limits)
+
+    async def _read_chains(
+        self, wanted: list[tuple[str, str]], given: Override | None, deadline: Deadline
+    ) -> dict[tuple[str, str], Chain | None]:
+        """Return chains with their buckets read, all that are not split in one call; None for one that is disabled."""
+        found: dict[tuple[str, str], Chain | None] = {}
+        await self._chains.prefetch(wanted, given, deadline)
+        for pair in wanted:
+            try:
+                found[pair] = await self._chains.find(*pair, given, deadline)
+            except ResourceDisabled:
+                found[pair] = None
+        whole = [chain for chain in found.values() if chain is not None and not chain.sharded]
+        if whole:
+            await self._engine.look(join(whole, {}), deadline)
+        for pair, chain in found.items():
+            if chain is not None and chain.sharded:
+                found[pair] = await self._engine.look(chain, deadline)
+        return found
+
+    async def _check_chain(
+        self, entity_id: str, resource: str, chain: Chain | None, cost: Mapping[str, int], deadline: Deadline
+    ) -> Availability:
+        """Return what a chain that was read has for a cost."""
+        from ..core.reports import Availability
+
+        try:
+            if chain is not None:
+                chain, now_ms = await self._follow(chain, deadline, stores_limits=True)
+                check_known("needed", cost, chain.names)
+                told = tuple(statuses(chain.readings(now_ms), cost, now_ms))
+                bypassed = any(home.level.bypassed for home in chain.homes)
+                return Availability(entity_id, resource, now_ms, told, bypassed)
+        except ResourceDisabled:  # since a moment ago
+            pass
+        return Availability(entity_id, resource, self._backend.clock.now_ms(), (), disabled=True)
+
+    async def _follow(self, chain: Chain, deadline: Deadline, *, stores_limits: bool) -> tuple[Chain, int]:
+        """Return a chain that was read under the config in force, with all of its shards, and the instant."""
         chain = await self._chains.follow(chain, deadline)
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())
-        if stores_limits and given is None:
+        if stores_limits and (chain.given is None or chain.given.limits is None):
             await self._engine.store_limits(chain, now_ms, deadline)
         return chain, now_ms
+
+
+def _check_needs(resource: object, needed: Mapping[str, int] | None) -> dict[str, dict[str, int]]:
+    """Return what is needed of each resource, in millitokens. Raise `ValidationError` for anything else."""
+    if isinstance(resource, Mapping):
+        if needed is not None:
+            raise ValidationError("needed", needed, "cannot be combined with a mapping of resources")
+        wanted = dict(resource)
+    else:
+        wanted = dict.fromkeys(resource if isinstance(resource, list | tuple) else [resource], needed)
+    return {
+        names.resource(name): {} if needs is None else check_amounts("needed", needs) for name, needs in wanted.items()
+    }

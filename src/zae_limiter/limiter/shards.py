@@ -132,7 +132,7 @@ async def split_busy_shards(
         level, image = shards.home.level, shards.home.seen.image
         if image is None or not pressure.is_high(level, image, now_ms):
             continue
-        if not splitting.is_worthwhile(level, image, cost):
+        if not splitting.is_worthwhile(level, image, chain.cost_at(level, cost)):
             continue
         if level.shard:
             root = await _find(backend, shards, 0, deadline)

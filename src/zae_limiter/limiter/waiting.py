@@ -35,8 +35,8 @@ class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
 
     scope: object
-    keys: tuple[Key, ...]
-    cost: Mapping[str, int]
+    costs: Mapping[Key, Mapping[str, int]]
+    """What it wants of each bucket."""
     signal: Signal
 
 
@@ -64,7 +64,7 @@ class Lines:
         now_ms = chain.instant(self._clock.now_ms())
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
-            ahead = [_sum_ahead(lines[key], before) if key in lines else {} for key in chain.roots]
+            ahead = [_sum_ahead(lines[key], key, before) if key in lines else {} for key in chain.roots]
         if any(ahead):
             wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
             served = []  # every level as it will be when those ahead have been served
@@ -88,7 +88,8 @@ class Lines:
         ``note_wait`` is called with the seconds of each time of waiting between the attempts.
         """
         deadline_ms = self._clock.now_ms() + max_wait_ms
-        ticket = Ticket(self._runtime.scope(), chain.roots, cost, self._runtime.new_signal())
+        costs = {level.key(0): chain.cost_at(level.home.level, cost) for level in chain.levels}
+        ticket = Ticket(self._runtime.scope(), costs, self._runtime.new_signal())
         try:
             first = self._join(ticket)
             woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
@@ -141,10 +142,10 @@ class Lines:
         with self._lock:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
-            for key in ticket.keys:
+            for key, cost in ticket.costs.items():
                 line = lines.setdefault(key, Line(deque(), Counter()))
                 line.tickets.append(ticket)
-                line.wanted.update(ticket.cost)
+                line.wanted.update(cost)
             return self._leads(ticket)
 
     def _lines_of(self, scope: object) -> dict[Key, Line]:
@@ -159,21 +160,21 @@ class Lines:
     def _leads(self, ticket: Ticket) -> bool:
         with self._lock:
             lines = self.waiting[ticket.scope]
-            return all(lines[key].tickets[0] is ticket for key in ticket.keys)
+            return all(lines[key].tickets[0] is ticket for key in ticket.costs)
 
     def _leave(self, ticket: Ticket) -> None:
         with self._lock:
             lines = self.waiting.get(ticket.scope, {})
-            for key in ticket.keys:
+            for key, cost in ticket.costs.items():
                 line = lines.get(key)
                 if line is None:  # the loop has been closed in the meantime
                     continue
                 if ticket in line.tickets:  # else it was interrupted before it stood here
                     line.tickets.remove(ticket)
-                    line.wanted.subtract(ticket.cost)
+                    line.wanted.subtract(cost)
                 if not line.tickets:
                     del lines[key]
-            fronts = (lines[key].tickets[0] for key in ticket.keys if key in lines)
+            fronts = (lines[key].tickets[0] for key in ticket.costs if key in lines)
             heirs = [front for front in fronts if self._leads(front)]
             if not lines:
                 self.waiting.pop(ticket.scope, None)
@@ -181,11 +182,11 @@ class Lines:
             heir.signal.set()
 
 
-def _sum_ahead(line: Line, before: Ticket | None) -> Mapping[str, int]:
-    """Return what those in a line want together: all of them, or those up to ``before``."""
+def _sum_ahead(line: Line, key: Key, before: Ticket | None) -> Mapping[str, int]:
+    """Return what those in the line of a bucket want of it together: all of them, or those up to ``before``."""
     if before is None:
         return dict(line.wanted)
-    return add_up(ticket.cost for ticket in takewhile(lambda each: each is not before, line.tickets))
+    return add_up(ticket.costs[key] for ticket in takewhile(lambda each: each is not before, line.tickets))
 
 
 def _choose_pause(seconds: float, overtaken: int, left: float) -> float:

@@ -152,7 +152,7 @@ def holds(image: Image | None, guards: Guards) -> bool:
     return True
 
 
-def applied(image: Image | None, write: Write) -> Image | None:
+def apply_write(image: Image | None, write: Write) -> Image | None:
     """Return the image after ``write``, whose guards are taken to hold; None if it deletes."""
     _, _, put, add, remove, expires_at_ms, delete, _ = write
     if delete:

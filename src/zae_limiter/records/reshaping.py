@@ -9,7 +9,7 @@ from ..core.draw import AnchoredLimit, draw
 from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
-from .algebra import NEVER, TTL, Image, Write, applied
+from .algebra import NEVER, TTL, Image, Write, apply_write
 from .bucket import full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
@@ -101,7 +101,7 @@ def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
     """Return the write with an expiry not before the bucket is full: an earlier one would forgive debt."""
     if not is_expiring(level, image):
         return write._replace(expires_at_ms=NEVER if TTL in image else None)
-    after = applied(image, write)
+    after = apply_write(image, write)
     assert after is not None  # it does not delete
     return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
 

@@ -247,7 +247,8 @@ class LimiterBackend(Backend):
 
     __slots__ = ("store",)
 
-    def __init__(self, shared: Backend) -> None:
+    def __init__(self, repository: Operations) -> None:
+        shared = repository._backend
         self.__dict__ = shared.__dict__
         self.store = shared.store
 

@@ -18,7 +18,7 @@ from .backend import MAX_PAGE, Operations
 from .cache import Defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..runtime.deadline import Deadline
     from .backend import Backend
@@ -78,6 +78,39 @@ async def read_policy(
     resolved = resolve(levels, defaults.resolved, meta.get("version", 0))
     cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
     return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
+
+
+async def read_policies(
+    backend: Backend, ns: str, wanted: Collection[tuple[str, str]], extra: Sequence[Key], deadline: Deadline
+) -> tuple[set[tuple[str, str]], dict[Key, Image | None]]:
+    """Read into the cache, in one call, what is not there of the config of entities on resources, with ``extra``.
+
+    Return whom they charge besides, on which resource, and the images of ``extra``.
+    """
+    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
+    records = [(keys.pk_entity(ns, who), resource, _entity_records(resource)) for who, resource in wanted]
+    missing = list(extra)
+    for pk, resource, sks in records:
+        own, defaults = cache.get(pk, resource, now_ms)
+        missing += [Key(pk, sk) for sk in sks if own is None or sk not in own[0]]
+        missing += [] if defaults else [keys.resource_config(ns, resource), keys.system_config(ns)]
+    missing = list(dict.fromkeys(missing))
+    images = dict(
+        zip(missing, await backend.store.read(missing, timeout=deadline.left()) if missing else [], strict=True)
+    )
+    above = set()
+    for pk, resource, sks in records:
+        own, defaults = cache.get(pk, resource, now_ms)
+        if defaults is None:
+            shared = [keys.resource_config(ns, resource), keys.system_config(ns)]
+            cache.put_defaults(resource, _decode_defaults(shared, [images[key] for key in shared], now_ms), generation)
+        known, oldest_ms = own or ({}, now_ms)
+        found = {sk: images[Key(pk, sk)] for sk in sks if Key(pk, sk) in images}
+        cache.put(pk, ({**known, **found}, oldest_ms), generation)
+        meta = found.get(sks[0], known.get(sks[0])) or {}
+        if meta.get("cascade") and meta.get("parent_id"):
+            above.add((meta["parent_id"], resource))
+    return above, {key: images[key] for key in extra}
 
 
 def _by_default(defaults: Defaults, valid_until_ms: int, extra: Image | None = None) -> Policy:

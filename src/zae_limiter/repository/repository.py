@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from .._version import __version__
 from ..core import names
@@ -51,7 +51,8 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         timeout: How many seconds a call may take in all; None for the store's default.
     """
 
-    _blocking = False
+    is_blocking: ClassVar[bool] = False
+    """Whether its methods block, instead of being awaited."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         if given is not None and not isinstance(given, str):
             return given
         region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
-        store = open_store(where, blocking=self._blocking, clock=clock, region=region, endpoint_url=endpoint_url)
+        store = open_store(where, blocking=self.is_blocking, clock=clock, region=region, endpoint_url=endpoint_url)
         if stack_options is not None:
             from ..aws.deployment import check_store
 

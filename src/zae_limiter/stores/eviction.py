@@ -26,7 +26,7 @@ class EvictionQueue:
     """Buckets by the instant from which each of them is full, or an earlier one."""
 
     def __init__(self, look: Callable[[str], Image | None]) -> None:
-        """``look`` returns what a bucket is now, or None where it is gone."""
+        """Start empty. ``look`` returns what a bucket is now, or None where it is gone."""
         self._look = look
         self._notes: list[tuple[int, str]] = []
 
@@ -70,7 +70,7 @@ class EvictionQueue:
 
 
 def full_at(image: Image) -> int:
-    """When nothing is lost by forgetting a bucket; one that cannot be read goes last, so that it is noticed."""
+    """Return when nothing is lost by forgetting a bucket; one that cannot be read goes last, so that it is noticed."""
     try:
         return bucket.full_at(image)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):

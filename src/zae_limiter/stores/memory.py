@@ -23,7 +23,7 @@ from ..core.errors import RateLimiterUnavailable
 from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import BackendCapabilities
 from ..forks import protect
-from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
+from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, apply_write, holds, is_live
 from ..records.keys import USAGE_PREFIX
 from ..records.usage import USAGE_RETENTION_DAYS
 from .eviction import EvictionQueue, full_at
@@ -85,7 +85,7 @@ class MemoryStore:
         return self.lock
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """The current images, in the order of the keys."""
+        """Return the current images, in the order of the keys."""
         now_ms = self.clock.now_ms()
         with self._enter():
             if self._unbooked.windows:
@@ -101,7 +101,7 @@ class MemoryStore:
             before = {write.key: self._live(name_of(write.key), now_ms) for write in writes}
             if not all(holds(before[write.key], write.guards) for write in writes):
                 return Conflict(before)
-            after = [applied(before[write.key], write) for write in writes]  # all of them, as it may raise
+            after = [apply_write(before[write.key], write) for write in writes]  # all of them, as it may raise
             images = tuple([self._put(write, before[write.key], new) for write, new in zip(writes, after, strict=True)])
             self._make_room({name_of(write.key) for write in writes}, now_ms)
             return Committed(images)
@@ -127,7 +127,7 @@ class MemoryStore:
             self._make_room((name,), now_ms)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """One page of a range."""
+        """Return one page of a range."""
         now_ms = self.clock.now_ms()
         with self._enter():
             for entity in (query.pk,) if query.gsi is None else self._unbooked.entities():
@@ -137,7 +137,7 @@ class MemoryStore:
         return page_of(rows, query)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def __len__(self) -> int:
         """Return how many records are held, those of usage included that are made when somebody asks."""
@@ -205,7 +205,7 @@ class MemoryStore:
         """Take what forgotten buckets of an entity have used into its usage records."""
         for write in self._unbooked.book(entity):
             old = self._live(name_of(write.key), now_ms)
-            self._put(write, old, applied(old, write))
+            self._put(write, old, apply_write(old, write))
 
     def _drop_usage(self, written: Set[Name] | tuple[Name, ...]) -> None:
         """Forget usage, the oldest windows first, until there is no more than may be."""

@@ -26,7 +26,7 @@ from ..core.errors import CorruptRecordError, IncompatibleSchemaError, RateLimit
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
-from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, applied, holds, is_live
+from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, apply_write, holds, is_live
 from ..records.usage import USAGE_RETENTION_DAYS
 from .ranges import INDEXES, cursor_of, index_entry
 
@@ -320,7 +320,7 @@ def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | N
     """Apply a write to a record and return the new image."""
     if write.is_check:
         return old
-    new = applied(old, write)
+    new = apply_write(old, write)
     if new is None:
         db.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
         return None

@@ -55,19 +55,19 @@ class Unbooked:
 
     def oldest_end(self) -> str:
         """Return the end of the hour in which the entity that came first has used something."""
-        (_, packed), *_ = _listed(next(iter(self._states.values())))
+        (_, packed), *_ = _as_list(next(iter(self._states.values())))
         return _end_of_hour(self._packer.unpack(packed)[HOUR_END])
 
     def drop_oldest(self) -> int:
         """Forget what the entity that came first has used; returns how many usage records it would have made."""
         _, held = self._states.popitem(last=False)
-        dropped = len(_listed(held)) * len(WINDOWS)
+        dropped = len(_as_list(held)) * len(WINDOWS)
         self.windows -= dropped
         return dropped
 
     def book(self, entity: str) -> list[Write]:
         """Return the writes that take in what an entity has used, and forget it here."""
-        states = _listed(self._states.pop(owner_of_entity(entity), []))
+        states = _as_list(self._states.pop(owner_of_entity(entity), []))
         self.windows -= len(states) * len(WINDOWS)
         writes: list[Write] = []
         for name, packed in states:
@@ -81,7 +81,7 @@ class Unbooked:
         return list(self._states)
 
 
-def _listed(held: State | list[State]) -> list[State]:
+def _as_list(held: State | list[State]) -> list[State]:
     return held if isinstance(held, list) else [held]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from ..core.errors import ValidationError
-from ..limiter.amounts import check_amounts
+from ..limiter.amounts import check_amounts, check_costs
+from ..limiter.joint_lease import SyncJointLease
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
 from ..repository.backend import DEFAULT_NAMESPACE
@@ -20,8 +21,18 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..core.limit import Limit
-    from ..core.reports import BackendStats, CacheStats, LevelStatus, ResourceCapacity, StackOptions, Status, Survey
+    from ..core.reports import (
+        Availability,
+        BackendStats,
+        CacheStats,
+        LevelStatus,
+        ResourceCapacity,
+        StackOptions,
+        Status,
+        Survey,
+    )
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
+    from ..limiter.options import OptionChecks
     from ..manifest.states import Change, Manifest, Plan, Stored
     from ..observer import Observer
     from ..stores.port import Store
@@ -30,7 +41,7 @@ if TYPE_CHECKING:
 class BlockingRepository(Repository):
     """A repository whose coroutines never suspend."""
 
-    _blocking = True
+    is_blocking = True
 
     def _runtime(self) -> BlockingRuntime:
         return BlockingRuntime()
@@ -40,6 +51,11 @@ class BlockingRateLimiter(RateLimiter):
     """A limiter whose coroutines never suspend."""
 
     _repository_type = BlockingRepository
+
+    @property
+    def options(self) -> OptionChecks:
+        """The checks of the options of an acquire."""
+        return self._options
 
 
 class SyncRepository(SyncOperations):
@@ -60,6 +76,8 @@ class SyncRepository(SyncOperations):
         timeout: How many seconds a call may take in all; None for the store's default.
     """
 
+    is_blocking: ClassVar[bool] = True
+    """Whether its methods block, instead of being awaited."""
     _inner: BlockingRepository
 
     def __init__(
@@ -92,9 +110,9 @@ class SyncRepository(SyncOperations):
     @classmethod
     def _of(cls, inner: BlockingRepository) -> SyncRepository:
         """Return the blocking form of a repository that is open."""
-        made = cls.__new__(cls)
-        made._inner = inner
-        return made
+        repository = cls.__new__(cls)
+        repository._inner = inner
+        return repository
 
     @classmethod
     def builder(cls) -> SyncRepositoryBuilder:
@@ -294,6 +312,7 @@ class SyncRateLimiter(SyncOperations):
             atomic=atomic,
             observer=observer,
         )
+        self._options = self._inner.options
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -307,17 +326,21 @@ class SyncRateLimiter(SyncOperations):
     def acquire(
         self,
         entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
+        resource: str | Mapping[str, Mapping[str, int]],
+        consume: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
         max_wait: float | None = None,
         timeout: float | None = None,
         atomic: bool | None = None,
         priority: str | None = None,
+        *,
+        also: Mapping[str, Mapping[str, int]] | None = None,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
+        Several resources are taken together, all or nothing: ``resource`` maps each of them to its amounts, and
+        ``consume`` is not given; or ``also`` has those besides ``resource``. `SyncLease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched.
@@ -332,12 +355,19 @@ class SyncRateLimiter(SyncOperations):
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
         """
+        if consume is None or also is not None:
+            costs = check_costs(resource, consume, also)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            if len(costs) > 1:
+                return SyncJointLease(self._inner, entity_id, costs, options)
+            ((name, cost),) = costs.items()
+            return SyncLease(self._inner, entity_id, name, cost, options)
         cost = check_amounts("consume", consume)
-        options = self._inner._usual
+        options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
-            options = self._inner._check_options(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return SyncLease(self._inner, entity_id, resource, cost, options)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+        return SyncLease(self._inner, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
@@ -369,6 +399,48 @@ class SyncRateLimiter(SyncOperations):
         name that ``retry_after_seconds`` waits for; one of each limit if None.
         """
         return run(self._inner.get_status(entity_id, resource, limits, needed))
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> list[Availability]: ...
+
+    def check_availability(
+        self,
+        entity_id: str | list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+    ) -> Availability | list[Availability]:
+        """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
+
+        ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
+        ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
+        that order, reading all of them at once; a mapping says what is needed of each resource.
+        """
+        return run(self._inner.check_availability(entity_id, resource, needed, limits))  # type: ignore[return-value]  # one of the two
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
         """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""

@@ -78,11 +78,11 @@ class Request(ABC):
     @property
     @abstractmethod
     def user(self) -> str | None:
-        """Who has been authenticated, if anybody."""
+        """The name of the user that the app has authenticated; None where there is none."""
 
     @property
     def origin(self) -> str | None:
-        """Where it comes from, as text: the peer, or what the trusted proxies say."""
+        """The origin as text: the peer, or what the trusted proxies say."""
         if self._origin is _UNKNOWN:
             self._origin = self.proxies.origin(self.peer, self.lines)
         return self._origin

@@ -22,7 +22,7 @@ from zae_limiter.records.algebra import (
     Image,
     Key,
     Write,
-    applied,
+    apply_write,
     holds,
     is_live,
 )
@@ -118,7 +118,7 @@ def test_an_expired_record_is_replaced_in_a_second_call(store: DynamoStore, writ
     pass_time(store, 10)
     write = write._replace(key=key)
     assert calls(store, lambda: outcome(store, write)) == {"UpdateItem": 1, "PutItem": 1}
-    assert run(store.read([key])) == [applied(None, write)]
+    assert run(store.read([key])) == [apply_write(None, write)]
 
 
 def test_what_a_transaction_asks(store: DynamoStore) -> None:
@@ -201,7 +201,7 @@ def test_every_write_does_what_the_algebra_says(
     write = write._replace(key=key, expires_at_ms=write.expires_at_ms and now_ms + write.expires_at_ms)
     if live is None and not (write.put or write.add or write.expires_at_ms):
         return  # a record without a single attribute is not worth a rule
-    expected = (live if write.is_check else applied(live, write)) if holds(live, write.guards) else live
+    expected = (live if write.is_check else apply_write(live, write)) if holds(live, write.guards) else live
     company = [Write(other, (), {"n": 1})] if beside else []
     found = outcome(store, *company, write)
     assert isinstance(found, Committed) is holds(live, write.guards)

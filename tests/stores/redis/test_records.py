@@ -24,7 +24,7 @@ from zae_limiter.records.algebra import (
     Key,
     Query,
     Write,
-    applied,
+    apply_write,
     holds,
     is_live,
 )
@@ -113,7 +113,7 @@ def test_every_write_does_what_the_algebra_says(
                 run(store.read([key]))
     live = image if is_live(image, now_ms) else None
     write = write._replace(key=key, expires_at_ms=write.expires_at_ms and now_ms + write.expires_at_ms)
-    expected = (live if write.is_check else applied(live, write)) if holds(live, write.guards) else live
+    expected = (live if write.is_check else apply_write(live, write)) if holds(live, write.guards) else live
     company = [Write(other, (), {"n": 1})] if beside else []
     found = run(store.commit([*company, write]))
     assert isinstance(found, Committed) is holds(live, write.guards)

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from tests.stores.redis.support import Driven, bucket_key
 from tests.support.redis.server import Server
 from zae_limiter import CorruptRecordError, Limit, SyncRateLimiter
-from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write, applied
+from zae_limiter.records.algebra import ABSENT, TTL, Committed, Conflict, Image, Key, Write, apply_write
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.redis import images, resp
 from zae_limiter.stores.redis.images import encode
@@ -311,7 +311,7 @@ def _swap(seen: Image, write: Write) -> Image | None:
     after = None
     if swap is not None:
         name, arguments, after = swap
-        assert after == applied(seen, write)
+        assert after == apply_write(seen, write)
         ((key, digest, kept, tail, expires),) = Reader().feed(b"*5\r\n" + name + arguments)
         assert key.decode() == f"zae:{KEY.pk}:{KEY.sk}"
         assert _text(seen).encode()[: int(kept)] + tail == _text(after).encode()

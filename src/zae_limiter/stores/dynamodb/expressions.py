@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ...records.algebra import ABSENT, NEVER, TTL, Image, Write, applied, expiry_seconds, holds
+from ...records.algebra import ABSENT, NEVER, TTL, Image, Write, apply_write, expiry_seconds, holds
 from .values import PK, encode_all, encode_item, encode_key
 
 
@@ -70,7 +70,7 @@ def write_request(table: str, write: Write, form: Form, now_s: int) -> dict[str,
     """Return the request for a write in a form, for a single call or as an item of a transaction."""
     request: dict[str, Any] = {"TableName": table}
     if form is Form.CREATE:
-        request["Item"] = encode_item(write.key, applied(None, write) or {})
+        request["Item"] = encode_item(write.key, apply_write(None, write) or {})
         write = Write(write.key, (ABSENT,))
     else:
         request["Key"] = encode_key(write.key)
@@ -109,7 +109,7 @@ def _separate(write: Write) -> Write:
         remove = tuple(dict.fromkeys(remove))
     both = put.keys() & add.keys() if put and add else ()
     if both:
-        sums = applied(None, Write(write.key, (), put, {name: add[name] for name in both}))
+        sums = apply_write(None, Write(write.key, (), put, {name: add[name] for name in both}))
         put, add = sums or {}, {name: amount for name, amount in add.items() if name not in both}
     elif not write.remove:
         return write

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError
-from ...records.algebra import NEVER, TTL, Image, Key, Write, applied, expiry_seconds, holds
+from ...records.algebra import NEVER, TTL, Image, Key, Write, apply_write, expiry_seconds, holds
 from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
@@ -202,7 +202,7 @@ def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | N
         return _store_text(_decode(write.key, text), text, 0)
     image = _decode_changes(write.key, text, seen)
     try:
-        same = image == (applied(seen, write) if committed else seen)
+        same = image == (apply_write(seen, write) if committed else seen)
     except CorruptRecordError:
         same = False
     return _store_text(image, text, max(0, seen.full_commits - committed) if same else FULL_COMMITS)

@@ -36,6 +36,7 @@ from . import (
     lifecycle,
     policies,
     ranges,
+    resources,
     settlements,
     tenants,
     values,
@@ -61,6 +62,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *lawful.CHECKS,
     *accounts.CHECKS,
     *policies.CHECKS,
+    *resources.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

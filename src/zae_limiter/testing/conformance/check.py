@@ -40,11 +40,11 @@ class Check:
         """Prove the claim inside a running harness, and close whatever the check has opened."""
         opened: list[Store] = []
 
-        def noted(clock: Clock, blocking: bool) -> Store:
+        def open_store(clock: Clock, blocking: bool) -> Store:
             opened.append(harness.store(clock))
             return opened[-1]
 
-        inner = Harness(noted, blocking=harness.blocking)
+        inner = Harness(open_store, blocking=harness.blocking)
         inner.clock = harness.clock
         try:
             await self._prove(inner)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...records.algebra import Key, Page, Query, Write
 from .check import check, checks_of
 from .expect import same, true
-from .room import commit, keys, partition, put, walk, walked
+from .room import commit, keys, partition, put, walk, walk_sort_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,10 @@ async def _each(harness: Harness) -> list[tuple[Store, Query]]:
 async def in_order(harness: Harness) -> None:
     """A range comes in the order of its sort keys, or in the opposite one, with whole records and their keys."""
     for store, query in await _each(harness):
-        same(await walked(store, query), list(SORTS), f"in the order of code points ({query.gsi})")
-        same(await walked(store, query._replace(descending=True)), list(SORTS[::-1]), f"descending ({query.gsi})")
+        same(await walk_sort_keys(store, query), list(SORTS), f"in the order of code points ({query.gsi})")
+        same(
+            await walk_sort_keys(store, query._replace(descending=True)), list(SORTS[::-1]), f"descending ({query.gsi})"
+        )
         for key, image in await walk(store, query):
             same(await store.read([key]), [image], f"a range shows the record of its key ({query.gsi})")
 
@@ -60,8 +62,12 @@ async def by_prefix(harness: Harness) -> None:
     """A prefix is matched to the letter and at the start only."""
     for store, query in await _each(harness):
         for prefix, wanted in (("A#1", SORTS[:3]), ("A#", SORTS[:4]), ("a", SORTS[6:7]), ("😀", SORTS[9:]), ("#", ())):
-            same(await walked(store, query._replace(prefix=prefix)), list(wanted), f"prefix {prefix!r} ({query.gsi})")
-            backwards = await walked(store, query._replace(prefix=prefix, descending=True, limit=2))
+            same(
+                await walk_sort_keys(store, query._replace(prefix=prefix)),
+                list(wanted),
+                f"prefix {prefix!r} ({query.gsi})",
+            )
+            backwards = await walk_sort_keys(store, query._replace(prefix=prefix, descending=True, limit=2))
             same(backwards, list(wanted[::-1]), f"prefix {prefix!r} descending ({query.gsi})")
 
 
@@ -74,7 +80,7 @@ async def prefix_is_no_pattern(harness: Harness) -> None:
         sorts = ("%#1", "*#1", "?#1", "[a]#1", "\\%#1", "_#1", "a#1")
         await _fill(store, pk, sorts, index)
         for sort in sorts:
-            same(await walked(store, Query(pk, sort[:-2], index)), [sort], f"prefix {sort[:-2]!r} ({index})")
+            same(await walk_sort_keys(store, Query(pk, sort[:-2], index)), [sort], f"prefix {sort[:-2]!r} ({index})")
 
 
 @check
@@ -90,10 +96,10 @@ async def by_bounds(harness: Harness) -> None:
             ("😀", None, SORTS[9:]),
         ):
             bounded = query._replace(start=start, end=end)
-            same(await walked(store, bounded), list(wanted), f"from {start!r} to {end!r} ({query.gsi})")
-            backwards = await walked(store, bounded._replace(descending=True, limit=2))
+            same(await walk_sort_keys(store, bounded), list(wanted), f"from {start!r} to {end!r} ({query.gsi})")
+            backwards = await walk_sort_keys(store, bounded._replace(descending=True, limit=2))
             same(backwards, list(wanted[::-1]), f"from {end!r} down to {start!r} ({query.gsi})")
-        narrowed = await walked(store, query._replace(prefix="A#", start="A#10", end="B#1"))
+        narrowed = await walk_sort_keys(store, query._replace(prefix="A#", start="A#10", end="B#1"))
         same(narrowed, ["A#10", "A#2"], f"prefix and bounds together ({query.gsi})")
 
 
@@ -103,8 +109,8 @@ async def page_by_page(harness: Harness) -> None:
     for store, query in await _each(harness):
         for size in (1, 2, 3, 5, 10, 11):
             paged = query._replace(limit=size)
-            same(await walked(store, paged), list(SORTS), f"in pages of {size} ({query.gsi})")
-            backwards = await walked(store, paged._replace(descending=True))
+            same(await walk_sort_keys(store, paged), list(SORTS), f"in pages of {size} ({query.gsi})")
+            backwards = await walk_sort_keys(store, paged._replace(descending=True))
             same(backwards, list(SORTS[::-1]), f"descending in pages of {size} ({query.gsi})")
 
 
@@ -122,7 +128,11 @@ async def equal_sort_keys(harness: Harness) -> None:
             for descending in (False, True):
                 found = await walk(store, Query(pk, "same", index, size, descending=descending))
                 same(sorted(key for key, _ in found), wanted, f"each once, in pages of {size} ({index})")
-        same((await walked(store, Query(pk, gsi=index, limit=2)))[-1], "zlast", f"and the rest after them ({index})")
+        same(
+            (await walk_sort_keys(store, Query(pk, gsi=index, limit=2)))[-1],
+            "zlast",
+            f"and the rest after them ({index})",
+        )
 
 
 @check
@@ -134,7 +144,7 @@ async def cursor_for_anybody(harness: Harness) -> None:
         await _fill(one, pk, SORTS, index)
         page = await one.query(Query(pk, gsi=index, limit=4))
         true(isinstance(page.cursor, str), "there are more, so there is a cursor")
-        rest = await walked(other, Query(pk, gsi=index, limit=4, after=page.cursor))
+        rest = await walk_sort_keys(other, Query(pk, gsi=index, limit=4, after=page.cursor))
         same(rest, list(SORTS[len(page.items) :]), f"another client goes on ({index})")
 
 
@@ -150,7 +160,7 @@ async def cursor_of_the_deleted(harness: Harness) -> None:
         await commit(store, *(Write(key, delete=True) for key in seen))
         newcomer = Key(pk, "A#0") if index is None else Key(f"{pk}/new", "#META")
         await put(store, newcomer, **({} if index is None else _index(index, pk, "A#0")))
-        rest = await walked(store, Query(pk, gsi=index, limit=3, after=page.cursor))
+        rest = await walk_sort_keys(store, Query(pk, gsi=index, limit=3, after=page.cursor))
         same(rest, list(SORTS[len(seen) :]), f"what comes after the cursor ({index})")
 
 
@@ -176,7 +186,7 @@ async def indexes_are_apart(harness: Harness) -> None:
     every = {name: value for index in INDEXES for name, value in _index(index, pks[index], f"in {index}").items()}
     await put(store, key, **every)
     for index in INDEXES:
-        same(await walked(store, Query(pks[index], gsi=index)), [f"in {index}"], f"it is in {index}")
+        same(await walk_sort_keys(store, Query(pks[index], gsi=index)), [f"in {index}"], f"it is in {index}")
         for other in INDEXES:
             if other != index:
                 same(await walk(store, Query(pks[index], gsi=other)), [], f"{other} does not know keys of {index}")
@@ -191,7 +201,7 @@ async def moving(harness: Harness) -> None:
         one, other = partition(), partition()
         await put(store, key, n=1, **_index(index, one, "a"))
         await commit(store, Write(key, (), _index(index, one, "b"), {"n": 1}))
-        same(await walked(store, Query(one, gsi=index)), ["b"], f"another sort key ({index})")
+        same(await walk_sort_keys(store, Query(one, gsi=index)), ["b"], f"another sort key ({index})")
         await commit(store, Write(key, (), _index(index, other, "b")))
         same(await walk(store, Query(one, gsi=index)), [], f"it has left the old partition ({index})")
         image = {"n": 2, **_index(index, other, "b")}

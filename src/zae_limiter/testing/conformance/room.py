@@ -84,7 +84,7 @@ async def walk(store: Store, query: Query) -> list[tuple[Key, Image]]:
     raise AssertionError("the cursors of a range lead to its end")
 
 
-async def walked(store: Store, query: Query) -> list[str]:
+async def walk_sort_keys(store: Store, query: Query) -> list[str]:
     """Return the sort keys of a range (of the table or of the index), page by page to the end."""
     attribute = None if query.gsi is None else f"{query.gsi}SK"
     return [key.sk if attribute is None else image[attribute] for key, image in await walk(store, query)]

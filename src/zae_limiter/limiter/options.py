@@ -1,0 +1,70 @@
+"""The options of an acquire: those of its limiter, and those that a call states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core import names
+from ..core.errors import ValidationError
+from ..core.limit import check_limits, seconds
+from ..repository.configs import check_policy
+from .chain import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.limit import Limit
+    from ..core.values import BackendCapabilities, OnUnavailable
+
+
+class AcquireOptions(NamedTuple):
+    """What an acquire asks for besides tokens."""
+
+    given: Override | None
+    policy: OnUnavailable | None
+    max_wait_ms: int
+    timeout: float
+    atomic: bool
+    plain: bool
+    """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
+
+
+class OptionChecks:
+    """Turns the arguments of acquires of one limiter into options. ``usual`` are those of a call that states none."""
+
+    def __init__(
+        self, able: BackendCapabilities, on_unavailable: OnUnavailable | str | None, timeout: float, atomic: bool
+    ) -> None:
+        policy = None if on_unavailable is None else check_policy(on_unavailable)
+        self._able = able
+        self.usual = AcquireOptions(None, policy, 0, timeout, self._check_atomic(atomic), plain=True)
+
+    def check(
+        self,
+        limits: Sequence[Limit] | None,
+        on_unavailable: OnUnavailable | str | None,
+        max_wait: float | None,
+        timeout: float | None,
+        atomic: bool | None,
+        priority: str | None,
+    ) -> AcquireOptions:
+        """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
+        usual = self.usual
+        chosen = None if limits is None else check_limits(limits)
+        if priority is not None:
+            names.limit_name(priority, "priority")
+        return AcquireOptions(
+            None if chosen is None and priority is None else Override(chosen, priority),
+            usual.policy if on_unavailable is None else check_policy(on_unavailable),
+            0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
+            usual.timeout if timeout is None else seconds("timeout", timeout, zero=False),
+            usual.atomic if atomic is None else self._check_atomic(atomic),
+            plain=not max_wait and timeout is None and atomic is None,
+        )
+
+    def _check_atomic(self, atomic: bool) -> bool:
+        able = self._able
+        if atomic and not able.wide_commits:
+            reason = f"is not supported on {able.name}, where entities live in different slots"
+            raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
+        return atomic
