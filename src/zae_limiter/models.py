@@ -4,8 +4,10 @@ from .core.limit import Limit as Limit
 from .core.reports import (
     Availability as Availability,
     BackendStats as BackendStats,
+    BucketOperationResult as BucketOperationResult,
     BucketState as BucketState,
     CacheStats as CacheStats,
+    Credit as Credit,
     EntityCapacity as EntityCapacity,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
