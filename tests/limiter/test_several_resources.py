@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.limiter import test_shards
 from tests.support.backends import Backend
 from zae_limiter import (
     CapacityExceeded,
@@ -477,3 +478,39 @@ def test_statuses_are_those_of_single_acquires() -> None:
         with limiter.acquire("key", costs) as lease:
             told.append(lease.resource("tools").statuses)
     assert told[0] == told[1]
+
+
+# Split buckets.
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_split_bucket_among_them_is_one_bucket(*, blocking: bool) -> None:
+    """Every token of it is sold, also to a request that no shard holds alone, and comes back; nothing else is taken."""
+    harness = test_shards.opened(blocking=blocking)
+
+    async def tell() -> None:
+        limiter = harness.limiter()
+        for resource, capacity in (("gpt-4", 64), ("tools", 100)):
+            await limiter.set_resource_defaults(resource, [test_shards.still(capacity)])
+        await take(limiter, {"gpt-4": {"rpm": 4}, "tools": {"rpm": 4}})
+        await test_shards.split(limiter, times=2)
+        for client in (limiter, harness.limiter()):
+            async with client.acquire("key", {"tools": {"rpm": 1}, "gpt-4": {"rpm": 50}}) as lease:
+                assert lease.resource("gpt-4").available == {"rpm": 10}
+                await lease.resource("gpt-4").release(rpm=50)
+            assert await client.available("key", "gpt-4") == {"rpm": 60}
+            with pytest.raises(RateLimitExceeded) as refused:
+                await take(client, {"tools": {"rpm": 1}, "gpt-4": {"rpm": 61}})
+            assert {each.resource for each in refused.value.violations} == {"gpt-4"}
+        sold = 0
+        try:
+            while True:
+                await take(limiter, {"tools": {"rpm": 1}, "gpt-4": {"rpm": 1}})
+                sold += 1
+        except RateLimitExceeded:
+            pass
+        assert sold == 60
+        left = await limiter.check_availability("key", ["gpt-4", "tools"])
+        assert [each.available["rpm"] for each in left] == [0, 100 - 4 - 2 - 60]
+
+    harness.run(tell())

@@ -76,12 +76,8 @@ class Chains:
         """
         names.entity_id(entity_id)
         if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
-            if isinstance(resource, tuple):
-                await self.prefetch([(entity_id, each) for each in resource], given, deadline)
-                return self._remember(
-                    join([await self.find(entity_id, each, given, deadline) for each in resource], {})
-                )
-            names.resource(resource)
+            for each in resource if isinstance(resource, tuple) else (resource,):
+                names.resource(each)
         name = (entity_id, resource, given)
         if self._backend.store.capabilities.instant:
             return await self._resolve(*name, {}, deadline)
@@ -177,11 +173,14 @@ class Chains:
     async def _resolve(
         self,
         entity_id: str,
-        resource: str,
+        resource: Resource,
         given: Override | None,
         versions: dict[str, int],
         deadline: Deadline,
     ) -> Chain:
+        if isinstance(resource, tuple):
+            await self.prefetch([(entity_id, each) for each in resource], given, deadline)
+            return self._remember(join([await self.find(entity_id, each, given, deadline) for each in resource], {}))
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
