@@ -78,13 +78,21 @@ class Chains:
         if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
-        name = (entity_id, resource, given)
+        if isinstance(resource, tuple):
+            work = partial(self._resolve_several, entity_id, resource, given, deadline)
+        else:
+            work = partial(self._resolve, entity_id, resource, given, {}, deadline)
         if self._backend.store.capabilities.instant:
-            return await self._resolve(*name, {}, deadline)
+            return await work()
+        name = (entity_id, resource, given)
         late = f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
-        return await self._flights.run(
-            name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
-        )
+        return await self._flights.run(name, partial(self._find, name), work, deadline, late)
+
+    async def _resolve_several(
+        self, entity_id: str, resources: tuple[str, ...], given: Override | None, deadline: Deadline
+    ) -> Chain:
+        await self.prefetch([(entity_id, each) for each in resources], given, deadline)
+        return self._remember(join([await self.find(entity_id, each, given, deadline) for each in resources], {}))
 
     async def prefetch(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
         """Read the config and buckets of entities on resources, with those above them: one call for each level.
@@ -173,14 +181,11 @@ class Chains:
     async def _resolve(
         self,
         entity_id: str,
-        resource: Resource,
+        resource: str,
         given: Override | None,
         versions: dict[str, int],
         deadline: Deadline,
     ) -> Chain:
-        if isinstance(resource, tuple):
-            await self.prefetch([(entity_id, each) for each in resource], given, deadline)
-            return self._remember(join([await self.find(entity_id, each, given, deadline) for each in resource], {}))
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
