@@ -299,9 +299,12 @@ MUTATIONS = [
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
     Mutation("limiter.chain.Chain.cost_at", "name.removesuffix(end)", "name", TOGETHER),
-    Mutation("limiter.grant.Grant.by_resource", "== level.resource", "!= level.resource", APART),
+    Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
     Mutation(
-        "limiter.grant.Grant.by_resource", "for amounts in (self.cost, self.later)", "for amounts in ({}, {})", APART
+        "limiter.grant.Grant.split_by_resource",
+        "for amounts in (self.cost, self.later)",
+        "for amounts in ({}, {})",
+        APART,
     ),
     Mutation(
         "limiter.committing._undo",

@@ -84,13 +84,13 @@ def acquire(
         unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
         shell.show(data, answer, *shell.warnings, unchecked)
         return
-    rows = _rows(lease.consumed, left)
+    rows = _list_rows(lease.consumed, left)
     for name, part in parts.items():
-        rows += _rows(part.consumed, part.available, f"{name}:")
+        rows += _list_rows(part.consumed, part.available, f"{name}:")
     shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *shell.warnings)
 
 
-def _rows(consumed: Mapping[str, int], left: Mapping[str, int], prefix: str = "") -> list[tuple[object, ...]]:
+def _list_rows(consumed: Mapping[str, int], left: Mapping[str, int], prefix: str = "") -> list[tuple[object, ...]]:
     return [(f"{prefix}{name}", amount, left.get(name)) for name, amount in consumed.items()]
 
 
