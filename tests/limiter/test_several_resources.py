@@ -199,6 +199,18 @@ async def test_limits_that_are_given_and_priorities_are_for_all_of_them(harness:
         await take(limiter, costs, limits=limits, priority="free")
 
 
+async def test_a_priority_counts_where_there_is_a_floor_for_it(harness: Harness) -> None:
+    limiter = await prepare(harness)
+    await limiter.set_resource_defaults("gpt-4", [Limit.per_minute("rpm", 10, floors={"batch": 0.5})])
+    await take(limiter, {"tools": {"rpm": 3}, "gpt-4": {"rpm": 5}}, priority="batch")
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}}, priority="batch")
+    assert [each.floor for each in refused.value.statuses if each.entity_id == "key"] == [0, 5]
+    await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}})
+    with pytest.raises(ValidationError, match="priority"):
+        await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}}, priority="free")
+
+
 async def test_all_of_it_is_waited_for(harness: Harness) -> None:
     limiter = await prepare(harness)
     await take(limiter, {"gpt-4": {"rpm": 10}, "tools": {"rpm": 3}})
