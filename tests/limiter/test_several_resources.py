@@ -279,6 +279,23 @@ async def test_bad_input_is_refused_before_anything_is_asked(harness: Harness) -
         limiter.acquire("key", {"a": {"rpm": 1}, "b": {"rpm": 1}}).resource("c")
 
 
+async def test_as_many_as_there_may_be_over_an_hour(harness: Harness) -> None:
+    """Sixteen resources at two levels, with the usage of the hour before that has to be booked."""
+    limiter = await prepare(harness)
+    await limiter.set_system_defaults([Limit.per_day("t", 10)])
+    costs = {f"r{number}": {"t": number % 3} for number in range(16)}
+    await take(limiter, costs)
+    harness.clock.advance(3_600)
+    await take(limiter, costs)
+    found = await limiter.check_availability(["key", "org"], list(costs))
+    left = {each.resource: each.available["t"] for each in found}
+    assert all(9 - 2 * cost["t"] <= left[name] <= 10 - cost["t"] for name, cost in costs.items())
+    if limiter.repository.capabilities.usage_retention_days:
+        for name in ("r2", "r3"):
+            usage, _ = await limiter.get_usage_snapshots("key", name, "hourly")
+            assert sum(each.counters.get("t", 0) for each in usage) == 2 * costs[name]["t"]
+
+
 async def test_a_limit_that_one_of_them_does_not_have(harness: Harness) -> None:
     limiter = await prepare(harness)
     with pytest.raises(ValidationError, match=r"consume\['tools'\]\['tpm'\] = 5: no such limit; there are rpm"):
