@@ -224,6 +224,20 @@ def test_acquire_takes_and_tells_what_is_left(terminal: Terminal) -> None:
     assert refund["available"]["tpm"] == 500
 
 
+def test_acquire_of_several_resources(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:10/day", "-l", "tpm:1000/day")
+    text = terminal.text("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "tools:rpm:2", "--also", "tools:tpm:5")
+    assert text.startswith("Granted to key on gpt-4, tools.\n")
+    assert ["rpm", "1", "9"] in words(text)
+    assert ["tools:rpm", "2", "8"] in words(text)
+    answer = terminal.json("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "tools:rpm:2")
+    assert answer["also"] == {"tools": {"consumed": {"rpm": 2}, "available": {"rpm": 6, "tpm": 995}}}
+    assert terminal.run("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "tools:rpm:7").exit_code == 3
+    assert terminal.json("available", "key", "gpt-4")["available"]["rpm"] == 8, "nothing was taken"
+    for wrong in (["tools"], ["tools:rpm"], ["tools:rpm:x"], ["tools:rpm:1", "--also", "tools:rpm:1"], ["gpt-4:rpm:1"]):
+        assert terminal.run("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", *wrong).exit_code == 2
+
+
 def test_acquire_refused_never_and_bad_input(terminal: Terminal) -> None:
     limits = ("-l", "rpm:2/day")
     terminal.text("acquire", "key", "gpt-4", "-c", "rpm:2", *limits)

@@ -128,6 +128,9 @@ UNSEEN = "settlements.a_draw_that_met_more_than_was_seen"
 SPENT = "leases.give_back_leaves_what_others_took"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
+TOGETHER = "resources.several_resources_are_taken_together_or_not_at_all"
+TOGETHER_AT_ONCE = "resources.as_many_of_several_resources_as_there_are"
+APART = "resources.each_of_several_resources_is_settled_on_its_own"
 USAGE = "accounts.usage_is_what_was_consumed"
 TURN = "accounts.usage_at_the_turn_of_an_hour"
 LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
@@ -293,6 +296,17 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
     Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", TOGETHER),
+    Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
+    Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
+    Mutation("limiter.chain.Chain.cost_at", "name.removesuffix(end)", "name", TOGETHER),
+    Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
+    Mutation(
+        "limiter.grant.Grant.split_by_resource",
+        "for amounts in (self.cost, self.later)",
+        "for amounts in ({}, {})",
+        APART,
+    ),
     Mutation(
         "limiter.committing._undo",
         "shard, back, charge",

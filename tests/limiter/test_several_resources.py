@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.limiter import test_shards
 from tests.support.backends import Backend
 from zae_limiter import (
     CapacityExceeded,
@@ -198,6 +199,18 @@ async def test_limits_that_are_given_and_priorities_are_for_all_of_them(harness:
         await take(limiter, costs, limits=limits, priority="free")
 
 
+async def test_a_priority_counts_where_there_is_a_floor_for_it(harness: Harness) -> None:
+    limiter = await prepare(harness)
+    await limiter.set_resource_defaults("gpt-4", [Limit.per_minute("rpm", 10, floors={"batch": 0.5})])
+    await take(limiter, {"tools": {"rpm": 3}, "gpt-4": {"rpm": 5}}, priority="batch")
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}}, priority="batch")
+    assert [each.floor for each in refused.value.statuses if each.entity_id == "key"] == [0, 5]
+    await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}})
+    with pytest.raises(ValidationError, match="priority"):
+        await take(limiter, {"tools": {"rpm": 0}, "gpt-4": {"rpm": 1}}, priority="free")
+
+
 async def test_all_of_it_is_waited_for(harness: Harness) -> None:
     limiter = await prepare(harness)
     await take(limiter, {"gpt-4": {"rpm": 10}, "tools": {"rpm": 3}})
@@ -264,6 +277,23 @@ async def test_bad_input_is_refused_before_anything_is_asked(harness: Harness) -
     assert not store.calls.total()
     with pytest.raises(ValidationError, match="is not a resource of this lease; there are a, b"):
         limiter.acquire("key", {"a": {"rpm": 1}, "b": {"rpm": 1}}).resource("c")
+
+
+async def test_as_many_as_there_may_be_over_an_hour(harness: Harness) -> None:
+    """Sixteen resources at two levels, with the usage of the hour before that has to be booked."""
+    limiter = await prepare(harness)
+    await limiter.set_system_defaults([Limit.per_day("t", 10)])
+    costs = {f"r{number}": {"t": number % 3} for number in range(16)}
+    await take(limiter, costs)
+    harness.clock.advance(3_600)
+    await take(limiter, costs)
+    found = await limiter.check_availability(["key", "org"], list(costs))
+    left = {each.resource: each.available["t"] for each in found}
+    assert all(9 - 2 * cost["t"] <= left[name] <= 10 - cost["t"] for name, cost in costs.items())
+    if limiter.repository.capabilities.usage_retention_days:
+        for name in ("r2", "r3"):
+            usage, _ = await limiter.get_usage_snapshots("key", name, "hourly")
+            assert sum(each.counters.get("t", 0) for each in usage) == 2 * costs[name]["t"]
 
 
 async def test_a_limit_that_one_of_them_does_not_have(harness: Harness) -> None:
@@ -477,3 +507,39 @@ def test_statuses_are_those_of_single_acquires() -> None:
         with limiter.acquire("key", costs) as lease:
             told.append(lease.resource("tools").statuses)
     assert told[0] == told[1]
+
+
+# Split buckets.
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_split_bucket_among_them_is_one_bucket(*, blocking: bool) -> None:
+    """Every token of it is sold, also to a request that no shard holds alone, and comes back; nothing else is taken."""
+    harness = test_shards.opened(blocking=blocking)
+
+    async def tell() -> None:
+        limiter = harness.limiter()
+        for resource, capacity in (("gpt-4", 64), ("tools", 100)):
+            await limiter.set_resource_defaults(resource, [test_shards.still(capacity)])
+        await take(limiter, {"gpt-4": {"rpm": 4}, "tools": {"rpm": 4}})
+        await test_shards.split(limiter, times=2)
+        for client in (limiter, harness.limiter()):
+            async with client.acquire("key", {"tools": {"rpm": 1}, "gpt-4": {"rpm": 50}}) as lease:
+                assert lease.resource("gpt-4").available == {"rpm": 10}
+                await lease.resource("gpt-4").release(rpm=50)
+            assert await client.available("key", "gpt-4") == {"rpm": 60}
+            with pytest.raises(RateLimitExceeded) as refused:
+                await take(client, {"tools": {"rpm": 1}, "gpt-4": {"rpm": 61}})
+            assert {each.resource for each in refused.value.violations} == {"gpt-4"}
+        sold = 0
+        try:
+            while True:
+                await take(limiter, {"tools": {"rpm": 1}, "gpt-4": {"rpm": 1}})
+                sold += 1
+        except RateLimitExceeded:
+            pass
+        assert sold == 60
+        left = await limiter.check_availability("key", ["gpt-4", "tools"])
+        assert [each.available["rpm"] for each in left] == [0, 100 - 4 - 2 - 60]
+
+    harness.run(tell())

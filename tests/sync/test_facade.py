@@ -157,10 +157,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "acquire": lambda it: it.acquire("key", "gpt-4", {"rpm": 1}, RPM, "allow", 1.0, 1.0).__enter__(),
     "available": lambda it: it.available("key", "gpt-4", RPM),
     "time_until_available": lambda it: it.time_until_available("key", "gpt-4", {"rpm": 1}, RPM),
-    "check_availability": lambda it: (
-        it.check_availability("key", "gpt-4", {"rpm": 1}),
-        it.check_availability(["key"], "gpt-4"),
-    ),
+    "check_availability": lambda it: it.check_availability(["key", "other"], "gpt-4", {"rpm": 1}, RPM),
     "get_status": lambda it: it.get_status("key", "gpt-4", RPM),
     "get_resource_capacity": lambda it: it.get_resource_capacity("gpt-4", "rpm", True),
     "is_available": lambda it: it.is_available(0.5),

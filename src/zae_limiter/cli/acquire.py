@@ -13,7 +13,7 @@ from ..core.errors import spell_duration
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import LevelStatus
-from .arguments import amount_option, limit_option, spell_rate
+from .arguments import amount_option, costs_option, limit_option, spell_rate
 from .commands import Command, Shell
 from .grid import Cell, Grid
 from .output import print_text
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("entity_id")
 @click.argument("resource")
 @amount_option("--consume", "-c", "cost", required=True, help="What the call costs; may be repeated.")
+@costs_option("--also", help="What it costs of another resource, all or nothing; may be repeated.")
 @limit_option()
 @click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
 @amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
@@ -39,6 +40,7 @@ def acquire(
     entity_id: str,
     resource: str,
     cost: dict[str, int],
+    also: dict[str, dict[str, int]],
     limits: list[Limit],
     max_wait: float | None,
     adjustment: dict[str, int],
@@ -54,16 +56,19 @@ def acquire(
     Examples:
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500 --adjust tpm:+1500
+      zae-limiter acquire key-1 gpt-4 -c rpm:1 --also tools:rpm:1 --also search:rpm:2
       zae-limiter acquire key-1 gpt-4 -c rpm:1 --max-wait 10 && ./call-the-model
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
     """
     limiter = shell.limiter()
-    with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait) as lease:
+    with limiter.acquire(
+        entity_id, resource, cost, limits or None, on_unavailable, max_wait, also=also or None
+    ) as lease:
         if adjustment:
             lease.adjust(adjustment)
-    left = lease.available
-    if adjustment and not lease.degraded:
-        left = limiter.available(entity_id, resource, limits or None)
+    is_settled = bool(adjustment) and not lease.degraded
+    left = limiter.available(entity_id, resource, limits or None) if is_settled else lease.available
+    parts = {name: lease.resource(name) for name in also}
     data = {
         "granted": True,
         "degraded": lease.degraded,
@@ -71,16 +76,22 @@ def acquire(
         "resource": resource,
         "consumed": lease.consumed,
         "available": left,
+        "also": {name: {"consumed": part.consumed, "available": part.available} for name, part in parts.items()},
         "warnings": shell.warnings,
     }
-    answer = f"Granted to {entity_id} on {resource}."
-    rows = [(name, amount, left.get(name)) for name, amount in lease.consumed.items()]
+    answer = f"Granted to {entity_id} on {', '.join(lease.resources)}."
     if lease.degraded:
         unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
         shell.show(data, answer, *shell.warnings, unchecked)
-    else:
-        table = Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green"))
-        shell.show(data, table, *shell.warnings)
+        return
+    rows = _list_rows(lease.consumed, left)
+    for name, part in parts.items():
+        rows += _list_rows(part.consumed, part.available, f"{name}:")
+    shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *shell.warnings)
+
+
+def _list_rows(consumed: Mapping[str, int], left: Mapping[str, int], prefix: str = "") -> list[tuple[object, ...]]:
+    return [(f"{prefix}{name}", amount, left.get(name)) for name, amount in consumed.items()]
 
 
 @click.command(cls=Command)

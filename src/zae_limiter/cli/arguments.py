@@ -189,6 +189,29 @@ def amount_option(*names: str, **settings: Any) -> Decorator:
     return _make_option(parse_amount, *names, multiple=True, metavar="NAME:AMOUNT", callback=collect, **settings)
 
 
+def costs_option(*names: str, help: str) -> Decorator:
+    """Return an option that collects ``RESOURCE:NAME:AMOUNT`` in a dict of amounts by resource."""
+
+    def parse(text: str) -> tuple[str, tuple[str, int]]:
+        resource, _, amount = text.partition(":")
+        try:
+            return resource, parse_amount(amount)
+        except ValueError:
+            raise ValueError(f"{text!r} is not an amount of a resource; write RESOURCE:NAME:NUMBER") from None
+
+    def collect(
+        ctx: click.Context, param: click.Parameter, costs: Sequence[tuple[str, tuple[str, int]]]
+    ) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for resource, (name, amount) in costs:
+            if name in found.setdefault(resource, {}):
+                raise click.BadParameter(f"{resource}:{name} is passed twice.", ctx, param)
+            found[resource][name] = amount
+        return found
+
+    return _make_option(parse, *names, multiple=True, metavar="RESOURCE:NAME:AMOUNT", callback=collect, help=help)
+
+
 def pairs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
     settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}

@@ -121,16 +121,16 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
     answers = []
     for cost in costs:
         needs = [
-            (held, reading.least, name, need)
-            for held, reading in left
-            for name in held
+            (shard, reading.least, name, need)
+            for shard, reading in left
+            for name in shard
             if (need := cost.get(name + reading.qualifier)) is not None
         ]
-        fits = all(held[name] >= need + least.get(name, 0) for held, least, name, need in needs)
+        fits = all(shard[name] >= need + least.get(name, 0) for shard, least, name, need in needs)
         answers.append(fits)
         if fits:
-            for held, _, name, need in needs:
-                held[name] -= need
+            for shard, _, name, need in needs:
+                shard[name] -= need
     return answers
 
 

@@ -76,19 +76,37 @@ class Chains:
         """
         names.entity_id(entity_id)
         if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
-            if isinstance(resource, tuple):
-                await self.prefetch([(entity_id, each) for each in resource], given, deadline)
-                return self._remember(
-                    join([await self.find(entity_id, each, given, deadline) for each in resource], {})
-                )
-            names.resource(resource)
-        name = (entity_id, resource, given)
+            for each in resource if isinstance(resource, tuple) else (resource,):
+                names.resource(each)
+        if isinstance(resource, tuple):
+            work = partial(self._resolve_several, entity_id, resource, given, deadline)
+        else:
+            work = partial(self._resolve, entity_id, resource, given, {}, deadline)
         if self._backend.store.capabilities.instant:
-            return await self._resolve(*name, {}, deadline)
+            return await work()
+        name = (entity_id, resource, given)
         late = f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
-        return await self._flights.run(
-            name, partial(self._find, name), partial(self._resolve, *name, {}, deadline), deadline, late
-        )
+        return await self._flights.run(name, partial(self._find, name), work, deadline, late)
+
+    async def _resolve_several(
+        self, entity_id: str, resources: tuple[str, ...], given: Override | None, deadline: Deadline
+    ) -> Chain:
+        """Join the chains of several resources. The priority has to be known on one of them at least."""
+        await self.prefetch([(entity_id, each) for each in resources], given, deadline)
+        chains: list[Chain] = []
+        unknown: list[ValidationError] = []
+        for each in resources:
+            try:
+                chains.append(await self.find(entity_id, each, given, deadline))
+            except ValidationError as error:
+                if given is None or error.field != "priority":
+                    raise
+                unknown.append(error)
+                plain = None if given.limits is None else Override(given.limits)
+                chains.append(await self.find(entity_id, each, plain, deadline))
+        if len(unknown) == len(resources):
+            raise unknown.pop(0)
+        return self._remember(join(chains, given, {}))
 
     async def prefetch(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
         """Read the config and buckets of entities on resources, with those above them: one call for each level.
@@ -163,7 +181,7 @@ class Chains:
         """Return a joined chain of what has become of its chains: itself where they are the same."""
         if all(new is old for new, old in zip(chains, chain.joined, strict=True)):
             return chain
-        return self._remember(join(chains, chain.coalescers))
+        return self._remember(join(chains, chain.given, chain.coalescers))
 
     def _remember(self, chain: Chain) -> Chain:
         """Keep a chain for the next time, and return it."""
@@ -285,12 +303,12 @@ class Chains:
 _NO_OVERRIDE = Override()
 
 
-def join(chains: Sequence[Chain], coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
+def join(chains: Sequence[Chain], given: Override | None, coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
     """Return one chain of all levels of several: it is good as long as each of them is."""
     generations = {chain.generation for chain in chains}
     return Chain(
         tuple([level for chain in chains for level in chain.levels]),
-        chains[0].given,
+        given,
         max(chain.since_ms for chain in chains),
         min(chain.valid_until_ms for chain in chains),
         generations.pop() if len(generations) == 1 else _OUTDATED,

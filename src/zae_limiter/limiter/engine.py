@@ -197,7 +197,7 @@ class Engine:
     async def _return_orphaned(self, grants: Sequence[Grant], deadline: Deadline) -> None:
         """Give back what was granted to callers that are gone, within as much time again; log what cannot be."""
         deadline = self._backend.deadline(deadline.seconds)
-        for grant in [part for granted in grants for part in granted.by_resource()]:
+        for grant in [part for granted in grants for part in granted.split_by_resource()]:
             try:
                 await self.settle(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
             except ZAELimiterError as error:

@@ -44,7 +44,7 @@ class Grant(NamedTuple):
         for (shard, cost, part), image in zip(taken, self.images, strict=True):
             yield shard, cost, image, part
 
-    def by_resource(self) -> Iterator[Grant]:
+    def split_by_resource(self) -> Iterator[Grant]:
         """Iterate over the grants of the chains that were joined; over itself where it is of one resource."""
         if not self.chain.joined:
             yield self

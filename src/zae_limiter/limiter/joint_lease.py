@@ -6,8 +6,9 @@ adjusted and settled as any lease is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
 
 from ..core.errors import LeaseExpiredError, ZAELimiterError
 from .amounts import qualify
@@ -38,7 +39,7 @@ class JointLeaseCore(LeaseCore):
 
     def for_entity(self, entity_id: str) -> Self:
         """Return a new lease like this one for another entity: same resources, costs and options, not entered."""
-        costs = {resource: part._cost for resource, part in zip(self.resources, self._parts(), strict=True)}
+        costs = {resource: part._cost for resource, part in zip(self.resources, self._parts, strict=True)}
         return type(self)(self._limiter, entity_id, costs, self._options)
 
     def try_enter(self) -> bool:
@@ -49,18 +50,20 @@ class JointLeaseCore(LeaseCore):
 
     def try_exit(self, *, final: bool = True) -> bool:
         """End the lease if there is nothing to write. Return False, with the lease still open, if `exit` is needed."""
-        if any(part._open and part._delta is not None for part in self._parts()):
+        if any(part._open and part._delta is not None for part in self._parts):
             return False
         # The first one last: should a correction of another thread come in between, the lease is still open.
-        return all(LeaseCore.try_exit(part, final=final) for part in reversed(self._parts()))
+        return all(LeaseCore.try_exit(part, final=final) for part in reversed(self._parts))
 
+    @property
     def _parts(self) -> list[LeaseCore]:
+        """The leases of each resource."""
         return [self, *self._others]
 
     async def _enter(self) -> None:
-        lease, parts = self._lease, self._parts()
+        lease, parts = self._lease, self._parts
         await lease._enter()
-        grants = [None] * len(parts) if lease._grant is None else lease._grant.by_resource()
+        grants = [None] * len(parts) if lease._grant is None else lease._grant.split_by_resource()
         for part, grant in zip(parts, grants, strict=True):
             part._granted, part.degraded = grant, lease.degraded
             part._delta = dict(part._cost) if lease.degraded else None
@@ -68,27 +71,27 @@ class JointLeaseCore(LeaseCore):
 
     async def _check(self) -> None:
         await self._lease._check()
+        self.degraded = self._lease.degraded
 
     async def _charge(self, times: int) -> None:
-        await self._limiter._engine.finish(self._charge_each(times))
-
-    async def _charge_each(self, times: int) -> None:
-        for part in self._parts():
-            await LeaseCore._charge(part, times)
+        charges = [partial(LeaseCore._charge, part, times) for part in self._parts]
+        await self._limiter._engine.finish(_do_each(charges))
 
     async def _exit(self, failed: bool, final: bool = True) -> None:
-        """Settle all resources, or give all of them back, to the end also if one fails or the caller is cancelled."""
-        await self._limiter._engine.finish(self._exit_each(failed, final))
+        exits = [partial(LeaseCore._exit, part, failed, final) for part in self._parts if part._open]
+        await self._limiter._engine.finish(_do_each(exits))
 
-    async def _exit_each(self, failed: bool, final: bool) -> None:
-        lost: list[ZAELimiterError] = []
-        for part in [part for part in self._parts() if part._open]:
-            try:
-                await LeaseCore._exit(part, failed, final)
-            except ZAELimiterError as error:
-                lost.append(error)
-        if lost:
-            raise lost.pop(0)
+
+async def _do_each(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Do one after the other, all of them even if one fails; then raise the first failure, if there was any."""
+    failures: list[ZAELimiterError] = []
+    for work in works:
+        try:
+            await work()
+        except ZAELimiterError as error:
+            failures.append(error)
+    if failures:
+        raise failures.pop(0)
 
 
 class JointLease(JointLeaseCore, Lease):

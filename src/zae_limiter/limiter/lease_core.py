@@ -108,10 +108,11 @@ class LeaseCore:
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources of the lease, in the order in which the acquire has named them."""
-        return self._charged()
+        return self._own_resources
 
-    def _charged(self) -> tuple[str, ...]:
-        """Return the resources that its own tokens are from."""
+    @property
+    def _own_resources(self) -> tuple[str, ...]:
+        """The resources that its own tokens are from."""
         return self._resource if isinstance(self._resource, tuple) else (self._resource,)
 
     def _find_part(self, resource: str) -> Any:
@@ -216,7 +217,7 @@ class LeaseCore:
     def log_fields(self, error: Exception | None = None) -> dict[str, object]:
         """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
         kind = {} if error is None else {"zae_error_type": type(error).__name__}
-        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._charged()[0]}
+        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._own_resources[0]}
         return {**self._limiter._backend.log_fields(), **whose, **kind}
 
     def _grants(self) -> tuple[Grant, ...]:
@@ -225,7 +226,7 @@ class LeaseCore:
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says."""
         if self._limiter._availability.blocks(self._options.policy):
-            error.entity_id, error.resource = self._entity_id, self._charged()[0]
+            error.entity_id, error.resource = self._entity_id, self._own_resources[0]
             error.stack_name = getattr(self._limiter._backend.store, "stack_name", None)
             raise error
         self.degraded = True
@@ -267,7 +268,7 @@ class LeaseCore:
             if outcome is not None:
                 seconds = max(0.0, observers.now() - started - self._waited)
                 waited = self._waited if waits else None
-                for resource in self._charged():
+                for resource in self._own_resources:
                     observers.tell_decision(Decision(self._entity_id, resource, outcome, seconds, waited))
 
     def _note_wait(self, seconds: float) -> None:
@@ -371,7 +372,7 @@ class LeaseCore:
             taken = add_up(grant.cost for grant in grants)
             estimated = {name: taken.get(name, 0) // MILLI for name in delta}
             correction = {name: amount // MILLI for name, amount in delta.items()}
-            told = Settlement(self._entity_id, self._charged()[0], estimated, correction)
+            told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
             limiter._observers.tell("on_settlement", told)
         shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values())]
         await limiter._engine.finish(self._settle_each(shares))

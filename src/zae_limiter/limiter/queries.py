@@ -192,7 +192,7 @@ class QueryOperations(Operations):
                 found[pair] = None
         whole = [chain for chain in found.values() if chain is not None and not chain.sharded]
         if whole:
-            await self._engine.look(join(whole, {}), deadline)
+            await self._engine.look(join(whole, given, {}), deadline)
         for pair, chain in found.items():
             if chain is not None and chain.sharded:
                 found[pair] = await self._engine.look(chain, deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ from ...core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
 from ...core.limit import Limit
 from .check import check, checks_of
 from .expect import raises, same, true
-from .room import new_limiter
+from .room import at_once, beside, new_limiter
 
 if TYPE_CHECKING:
+    from ...limiter.limiter import RateLimiter
     from ..harness import Harness
 
 CAPACITIES = {"gpt-4": 20, "tools": 6, "search": 9}
@@ -73,6 +75,35 @@ async def each_of_several_resources_is_settled_on_its_own(harness: Harness) -> N
     await limiter.disable_resource("tools")
     with raises(ResourceDisabled, "one of them is off"):
         await limiter.acquire("key", {"gpt-4": {"t": 1}, "tools": {"t": 0}}).enter()
+
+
+@check
+async def as_many_of_several_resources_as_there_are(harness: Harness) -> None:
+    """Of many who come at once, over several clients, as many are granted as the scarcer resource has, and no more.
+
+    Where commits are not free, what one has taken for a moment may refuse another, and may come back in part.
+    """
+    limiter = await new_limiter(harness)
+    await limiter.set_resource_defaults("gpt-4", [Limit.per_day("t", 10)])
+    await limiter.set_resource_defaults("tools", [Limit.per_day("t", 7)])
+    clients = [limiter, beside(harness, limiter), beside(harness, limiter)]
+    left = await at_once(harness, [partial(_ask, clients[max(0, number - 20) % 3]) for number in range(30)])
+    granted = sorted(each for each in left if each is not None)
+    true(1 <= len(granted) <= 7, f"{len(granted)} were granted of seven")
+    found = await limiter.check_availability("key", ["gpt-4", "tools"])
+    sold = [10 - found[0].available["t"], 7 - found[1].available["t"]]
+    true(min(sold) >= len(granted), "no token is sold twice")
+    if limiter.repository.capabilities.free_atomic_commit:
+        same(granted, [(number + 3, number) for number in range(7)], "each of seven saw what its own write had left")
+        same(sold, [7, 7], "nothing was taken of those who were refused")
+
+
+async def _ask(limiter: RateLimiter) -> tuple[int, int] | None:
+    try:
+        async with limiter.acquire("key", {"gpt-4": {"t": 1}, "tools": {"t": 1}}) as lease:
+            return lease.available["t"], lease.resource("tools").available["t"]
+    except RateLimitExceeded:
+        return None
 
 
 CHECKS = checks_of(globals())
