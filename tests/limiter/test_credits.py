@@ -392,6 +392,28 @@ async def test_a_damaged_credit_is_noticed(harness: Harness) -> None:
     assert await granted(harness.limiter(), {"tpm": 101})
 
 
+async def test_a_bucket_with_credit_for_ever_has_no_expiry(harness: Harness) -> None:
+    """Until it is spent."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_second("tpm", 100)])
+    await take(limiter, {"tpm": 1})
+    await limiter.top_up("key", "gpt-4", {"tpm": 5})
+    ns = await limiter._backend.ns(limiter._backend.deadline())
+    found = []
+    for tokens in (1, 1, 100, 1):
+        await take(limiter, {"tpm": tokens})
+        (image,) = await harness.store().read([keys.bucket(ns, "key", "gpt-4")])
+        assert image is not None
+        found.append("ttl" in image)
+        harness.clock.advance(0 if tokens == 1 else 1)
+    assert found == [False, False, False, False]
+    assert await granted(limiter, {"tpm": 101})
+    assert await granted(limiter, {"tpm": 0})
+    (image,) = await harness.store().read([keys.bucket(ns, "key", "gpt-4")])
+    assert image is not None
+    assert "ttl" in image
+
+
 async def test_one_who_waits_is_served_from_credits() -> None:
     """At the promised moment, which is before the credit expires."""
     harness = one_memory(blocking=True)
