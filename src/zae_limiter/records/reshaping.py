@@ -11,7 +11,7 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import full_at, latest_instant, stored_names, stored_rule, whole_rule
+from .bucket import full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
 from .lots import held_lots, lots_of
@@ -131,14 +131,9 @@ def move_anchor(key: Key, image: Image, shard: int, now_ms: int) -> Write:
     guards = tuple((attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image)
     put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image)}
     add: dict[str, int] = {}
-    for name in stored_names(image):
-        if name == INFRASTRUCTURE_LIMIT:  # each shard has a whole one
-            pressure_rule = whole_rule(image, name)
-            add |= (
-                {} if pressure_rule is None else {attribute(name, "tk"): between(pressure_rule, image[ANCHOR], anchor)}
-            )
-        else:
-            add |= _move_limit(image, name, stored_rule(image, name, shard), anchor)
+    for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
+        add |= _move_limit(image, name, stored_rule(image, name, shard), anchor)
+    add |= pressure.moved_counters(image, anchor)
     return Write(key, guards, put, add, drop_expired(image, put, now_ms), seen=image)
 
 
