@@ -224,6 +224,18 @@ async def test_the_whole_reset_is_made_once_too(harness: Harness) -> None:
     assert len(await limiter.get_audit_events("key")) == 1
 
 
+async def test_a_top_up_during_a_reset_is_not_lost(harness: Harness) -> None:
+    """But for a cluster, where a deletion cannot be guarded beside the audit log."""
+    store = Meddler(harness.store())
+    limiter, other = harness.limiter(store), harness.limiter()
+    await other.set_system_defaults([TPM])
+    await take(limiter, {"tpm": 60})
+    store.before_commit = lambda: other.top_up("key", "gpt-4", {"tpm": 50})
+    await limiter.reset_bucket("key", "gpt-4")
+    kept = 50 if store.capabilities.wide_commits else 0
+    assert await other.available("key", "gpt-4") == {"tpm": 100 + kept}
+
+
 async def test_only_a_whole_reset_repairs(harness: Harness) -> None:
     limiter = harness.limiter()
     await limiter.set_system_defaults([TPM])
