@@ -123,6 +123,12 @@ async def test_the_number_of_lots_is_bounded(harness: Harness) -> None:
     assert await granted(limiter, {"tpm": 102})  # the first lot is empty
     await limiter.top_up("key", "gpt-4", {"tpm": 1})
     assert await limiter.available("key", "gpt-4") == {"tpm": 16}
+    for amount in (10**12, 10**12):
+        await limiter.top_up("other", "gpt-4", {"tpm": amount})
+    with pytest.raises(
+        ValidationError, match="a lot holds at most 2251799813685 tokens, and this one has 2000000000000"
+    ):
+        await limiter.top_up("other", "gpt-4", {"tpm": 10**12})
     harness.clock.advance(100)
     await limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at=moment(harness, 60))
     (state,) = await limiter.get_buckets("key", "gpt-4")
