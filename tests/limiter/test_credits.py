@@ -532,3 +532,17 @@ async def test_the_stream_of_a_table_counts_nothing_twice() -> None:
         used.append(measure_change(change).get("tpm", 0) // 1000)
         before = after
     assert used == [90, 0, 30, 0, 110]
+
+
+async def test_numbers_of_an_idle_bucket_stay_small(harness: Harness) -> None:
+    """Each top-up moves the anchor: what an idle limit would have made meanwhile is not carried along."""
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [Limit.per_second("tpm", 10**9), Limit.per_day("rpd", 5)], "gpt-4")
+    await take(limiter, {"tpm": 1, "rpd": 5})
+    for _ in range(5):
+        harness.clock.advance(10**7)
+        await limiter.top_up("key", "gpt-4", {"tpm": 1})
+        await limiter.reset_bucket("key", "gpt-4", ["rpd"])
+    states = {state.limit_name: state for state in await limiter.get_buckets("key", "gpt-4")}
+    assert states["tpm"].tokens_milli <= states["tpm"].capacity_milli + 10**9
+    assert await limiter.available("key", "gpt-4") == {"tpm": 10**9 + 5, "rpd": 5}

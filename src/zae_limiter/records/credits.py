@@ -114,7 +114,7 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
         tk, cr = attribute(name, "tk"), attribute(name, "cr")
         # Others may spend a whole capacity until this is written: what they give back later must not count twice.
         guards.append((tk, ">=", image[tk] - rule.capacity))
-        del add[tk]
+        add.pop(tk, None)
         put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
         gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
         add[cr] += gains[name] + rule.capacity
