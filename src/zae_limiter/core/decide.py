@@ -42,6 +42,9 @@ class Reading(NamedTuple):
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
         wait = wait_ms(balances, (cost_milli or 0) + least, now_ms)
         held = balance(balances, now_ms)
+        calendar = balances[0].rule.calendar
+        if calendar is not None:
+            limit = limit.begin_window(calendar.phase_ms)
         return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms)
 
 

@@ -39,7 +39,8 @@ class BucketState:
 
     ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
     ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
-    windows it has, and ``refill_period_ms`` is 1: one of them.
+    windows it has, and ``refill_period_ms`` is 1: one of them. Of a quota whose window begins with its first use,
+    ``window_start_ms`` is when that was.
     """
 
     entity_id: str
@@ -52,6 +53,7 @@ class BucketState:
     refill_period_ms: int
     total_consumed_milli: int = 0
     calendar: str | None = None
+    window_start_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

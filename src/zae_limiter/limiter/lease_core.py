@@ -119,10 +119,11 @@ class LeaseCore:
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every level right after this acquire, by the write that granted it."""
-        asked = {} if self._grant is None else _tokens(self._grant.cost)
+        asked, now_ms = ({}, 0) if self._grant is None else (_tokens(self._grant.cost), self._grant.now_ms)
         return tuple(
-            LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked.get(limit.name, 0), False, 0.0)
+            LimitStatus(*whose, limit, left, asked.get(limit.name, 0), False, 0.0, instant_ms=now_ms)
             for level, limit, left in self.left()
+            for whose in [(level.entity_id, level.resource, limit.name)]
         )
 
     def left(self) -> list[tuple[Level, Limit, int]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.names import FIRST_USE
 from ..core.validation import ValidationError
 from . import fields
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
 Report = Callable[["Place", str, str], None]
 """Notes a problem: its place, the keys below the limit, and what is wrong."""
@@ -98,10 +101,12 @@ class _LimitReader:
 
     def _read_calendar(self) -> Calendar | None:
         """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
-        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on", "cron") if field in self._given}
+        given = {field: self._given[field][1] for field in _CALENDAR if field in self._given}
         values: dict[str, Any] = {field: node.value for field, node in given.items()}
         if "at" in given:
             values["at"] = given["at"].text  # YAML takes 10:30 for a number
+        if "reset_after" in given:
+            values["reset_after"] = self._check("reset_after", None, _parse_length)
         every = values.get("every", "day")
         if isinstance(every, str) and _SPAN.match(every):
             return self._read_period(f"{every}@", values.keys() - {"every"})
@@ -155,6 +160,15 @@ def _check_seconds(node: Node) -> int:
     return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
 
 
+def _parse_length(node: Node) -> timedelta:
+    found = _SPAN.match(node.value) if isinstance(node.value, str) else None
+    if found is None and isinstance(node.value, str):
+        raise ValidationError("reset_after", node.value, "must be a length such as 5h, or seconds")
+    if found is None:
+        return timedelta(seconds=_check_seconds(node))
+    return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
+
+
 def _parse_period(node: Node) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is not None:
@@ -182,14 +196,17 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+_SIZES = {unit: size for size, unit in _LENGTHS}
 _SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
 
 
 def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     every, _, rest = calendar.text.partition("@")
-    if calendar.unit == "period":
+    if calendar.period_ms:
         size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
         every = f"{calendar.period_ms // size}{unit}"
+    if calendar.unit == FIRST_USE:
+        return {"quota": limit.refill_amount, "reset_after": every} | _write_rollover(limit)
     window = {"cron": calendar.cron} if calendar.cron else {"every": every}
     zone, *options = rest.split(",")
     given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
@@ -198,4 +215,8 @@ def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     made: dict[str, Any] = {"quota": limit.refill_amount, **window}
     if zone not in ("", "UTC"):
         made["tz"] = zone
-    return made | given | ({"rollover": limit.rollover} if limit.rollover else {})
+    return made | given | _write_rollover(limit)
+
+
+def _write_rollover(limit: Limit) -> dict[str, Any]:
+    return {"rollover": limit.rollover} if limit.rollover else {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, between, first_instant, refill_ms
 from ..core.draw import AnchoredLimit, draw
+from ..core.names import FIRST_USE
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
@@ -45,6 +46,7 @@ class Contention(NamedTuple):
 
 ALONE = Contention()
 _FAR = 2**62
+_NONE: frozenset[str] = frozenset()
 
 
 class AnchoredLimits(NamedTuple):
@@ -61,6 +63,8 @@ class AnchoredLimits(NamedTuple):
     """The last instant at which the bucket can be charged without being anchored anew."""
     window: tuple[int, int]
     """The first instant at which ``by_name`` is true, and the last: the window that the quotas are in."""
+    idle: frozenset[str] = frozenset()
+    """The limits of which a window begins with the next use, which moves the bucket."""
 
 
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
@@ -75,7 +79,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     slots = level.slots_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
-    until_ms, window = _FAR, (-_FAR, _FAR)
+    until_ms, window, idle = _FAR, (-_FAR, _FAR), _NONE
     for name, slot in slots.items():
         for attr, value in slot.shape:
             if image.get(attr) != value:
@@ -86,9 +90,10 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         if calendar is not None:
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
+            idle = idle | {name} if calendar.is_idle(now_ms) else idle
         by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
         until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
-    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window)
+    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, idle)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
@@ -124,6 +129,8 @@ def new_bucket(
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
+        if calendar is not None and name in cost and calendar.unit == FIRST_USE:
+            put[slot.ws] = now_ms
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms

@@ -39,8 +39,10 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        old = stored_rule(image, name, level.shard)
-        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor):
+        old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
+        if calendar is not None and name in cost and calendar.is_idle(now_ms):
+            current, put[slot.ws] = slot.begin(now_ms), now_ms
+        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
@@ -52,8 +54,8 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    rates = tuple(slot.ca for slot in level.slots.values() if slot.rule.calendar is None and slot.ca in image)
-    remove = rates if level.parent_id is not None else ("parent_id", *rates)
+    gone = tuple(attr for slot in level.slots.values() for attr in slot.unused if attr in image)
+    remove = gone if level.parent_id is not None else ("parent_id", *gone)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 
