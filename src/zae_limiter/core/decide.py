@@ -13,6 +13,7 @@ from .values import LimitStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .borders import Scheduled
     from .bucket import ShardBalance
     from .errors import StatusFields
     from .limit import Limit
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
-    ``least`` is what a request has to leave of a limit, where it is not 0.
+    ``least`` is what a request has to leave of a limit, where it is not 0. ``scheduled`` are those with a schedule.
     """
 
     entity_id: str
@@ -29,6 +30,22 @@ class Reading(NamedTuple):
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[ShardBalance, ...]]
     least: Mapping[str, int] = MappingProxyType({})
+    scheduled: Mapping[str, Scheduled] = MappingProxyType({})
+
+    def wait_ms(self, name: str, cost_milli: int, now_ms: int) -> int | None:
+        """Return the milliseconds until a limit can take a cost; None if it has a schedule and never can."""
+        if name in self.scheduled and self.least.get(name, 0) >= 0:
+            from .borders import wait_across
+
+            return wait_across(self.scheduled[name], self.balances[name], cost_milli, now_ms)
+        return wait_ms(self.balances[name], cost_milli + self.least.get(name, 0), now_ms)
+
+    def never_fits(self, limit: Limit, cost_milli: int, now_ms: int) -> bool:
+        """Return whether a limit that lacks tokens for a cost can never take it."""
+        need = cost_milli + self.least.get(limit.name, 0)
+        if limit.name not in self.scheduled or need <= limit.capacity * MILLI:
+            return need > limit.capacity * MILLI
+        return self.wait_ms(limit.name, cost_milli, now_ms) is None
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -40,12 +57,15 @@ class Reading(NamedTuple):
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
-        wait = wait_ms(balances, (cost_milli or 0) + least, now_ms)
+        wait = self.wait_ms(limit.name, cost_milli or 0, now_ms)
         held = balance(balances, now_ms)
         calendar = balances[0].rule.calendar
         if calendar is not None:
             limit = limit.begin_window(calendar.phase_ms)
-        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms)
+        fields = describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait or 0, least, now_ms)
+        if fields[6] and limit.name in self.scheduled:  # it may fit under other numbers
+            return (*fields[:7], None if wait is None else wait / MILLI, *fields[8:])
+        return fields
 
 
 def describe_limit(
@@ -90,10 +110,10 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need = cost_milli.get(limit.name)
             if need is None:
                 continue
-            need += reading.least.get(limit.name, 0)
-            if balance(reading.balances[limit.name], now_ms) < need:
+            needed = need + reading.least.get(limit.name, 0)
+            if balance(reading.balances[limit.name], now_ms) < needed:
                 lacks = True
-                never = never or need > limit.capacity * MILLI
+                never = never or reading.never_fits(limit, need, now_ms)
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded
@@ -120,9 +140,9 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
     waits = (
-        wait_ms(balances, cost_milli[name] + reading.least.get(name, 0), now_ms)
+        reading.wait_ms(name, cost_milli[name], now_ms) or 0
         for reading in readings
-        for name, balances in reading.balances.items()
+        for name in reading.balances
         if name in cost_milli
     )
     return max(waits, default=0)

@@ -36,6 +36,7 @@ from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.borders import Carried
     from ..core.reports import BucketState
     from .level import Level
 
@@ -63,7 +64,7 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
     least = {name: slot.least for name, slot in level.slots.items() if slot.least}
-    return Reading(level.entity_id, level.resource, level.limits, balances, least)
+    return Reading(level.entity_id, level.resource, level.limits, balances, least, level.scheduled)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
@@ -71,7 +72,12 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
     for name, slot in slots.items():
         old = None if image is None else stored_rule(image, name, level.shard)
         if image is None or old is None:
-            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms)
+            held = 2**60 if name in level.scheduled else slot.rule.capacity  # as `core.borders.NEVER_USED`
+            yield name, ShardBalance(slot.rule, held, now_ms)
+        elif name in level.scheduled and image[ANCHOR] < level.in_force[0]:
+            instant = latest_instant(image, now_ms)
+            change = carry_over(level, image, name, old, slot.rule, instant)
+            yield name, ShardBalance(slot.rule, min(change.ceiling, image[slot.tk] + change.produced), instant)
         elif old == slot.rule:
             yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR])
         else:
@@ -79,6 +85,14 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(slot.rule, held, instant)
+
+
+def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+    """Return the way of a limit with a schedule from the tokens in a bucket to its level under the limits in force."""
+    from ..core.borders import carry
+
+    newest_ms, place = latest_instant(image, 0), (level.shard, image.get(SHARDS, 1))
+    return carry(level.scheduled[name], old, new, image[ANCHOR], newest_ms, now_ms, place)
 
 
 def latest_instant(image: Image, now_ms: int) -> int:

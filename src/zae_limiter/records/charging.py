@@ -70,7 +70,8 @@ class AnchoredLimits(NamedTuple):
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
     """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
-    None where the bucket has to be moved first: it has other limits, another config version or no ledger.
+    None where the bucket has to be moved first: it has other limits, another config version or no ledger, or was not
+    written since its limits are in force.
     """
     config_version = image[CONFIG_VERSION]
     if level.version is not None and config_version != level.version:
@@ -79,6 +80,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     slots = level.slots_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
+    if level.scheduled and anchor_ms < level.in_force[0]:
+        return None
     until_ms, window, idle = _FAR, (-_FAR, _FAR), _NONE
     for name, slot in slots.items():
         for attr, value in slot.shape:

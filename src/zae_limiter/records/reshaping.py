@@ -10,13 +10,14 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.borders import Carried
     from ..core.bucket import Rule
 
 Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
@@ -42,7 +43,10 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[slot.ws] = slot.begin(now_ms), now_ms
-        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor):
+        change = None
+        if old is not None and name in level.scheduled:
+            change = carry_over(level, image, name, old, slot.rule, now_ms)
+        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, change):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         rule = stored_rule(image, name, level.shard)
@@ -61,9 +65,19 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
 
 
 def _reshape_limit(
-    draft: Draft, image: Image, old: Rule | None, slot: Slot, cost: int | None, now_ms: int, anchor: int
+    draft: Draft,
+    image: Image,
+    old: Rule | None,
+    slot: Slot,
+    cost: int | None,
+    now_ms: int,
+    anchor: int,
+    change: Carried | None = None,
 ) -> bool:
-    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits."""
+    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits.
+
+    ``change`` is how a limit with a schedule has come to its level.
+    """
     guards, put, add = draft
     need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
@@ -73,12 +87,15 @@ def _reshape_limit(
         return cost is None or need + slot.least <= rule.capacity
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+    cut = max(0, old.capacity - rule.capacity)
+    if change is not None:
+        limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
     since = limit.since(now_ms)
     guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
     if guard is None:
         return False
     guards.append(guard)
-    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + cut)
     add[slot.hi] = 1
     return True
 

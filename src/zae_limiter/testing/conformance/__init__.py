@@ -36,6 +36,7 @@ from . import (
     lifecycle,
     policies,
     ranges,
+    schedules,
     settlements,
     tenants,
     values,
@@ -63,6 +64,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *accounts.CHECKS,
     *policies.CHECKS,
     *windows.CHECKS,
+    *schedules.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)
