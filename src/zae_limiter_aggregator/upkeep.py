@@ -11,6 +11,7 @@ from zae_limiter.core.bucket import MILLI
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
+from zae_limiter.core.validation import MissingCronsim
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
@@ -39,11 +40,11 @@ class UpkeepResult(NamedTuple):
 async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
     """Maintain one record of a bucket, given its changes. Most need nothing.
 
-    One with a quota of a time zone that is not known here is left to its clients.
+    One with a quota of a time zone that is not known here, or by a cron expression, is left to its clients.
     """
     try:
         return await _maintain(store, changes)
-    except ValidationError:
+    except (ValidationError, MissingCronsim):
         return UpkeepResult()
 
 

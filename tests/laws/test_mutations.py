@@ -98,6 +98,14 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 
 KINDS = "policies.all_kinds_in_one_bucket"
 WINDOW = "policies.a_quota_is_back_when_its_window_begins"
+CRON = "windows.a_quota_by_cron"
+FIRST_USE = "windows.a_window_begins_with_its_first_use"
+SESSIONS = "windows.windows_of_first_use_in_the_books"
+SWALLOWED = "windows.idle_windows_swallow_nothing"
+AFTER = "windows.what_comes_back_after_a_window"
+SCHEDULES = "schedules.schedules_in_the_books"
+ACROSS = "schedules.a_wait_across_a_border"
+LATER = "schedules.not_yet_and_never_with_a_schedule"
 FLOOR = "policies.a_floor_is_left_to_others"
 CREDIT = "credits.credits_are_spent_after_the_allowance"
 CREDITS_SHARED = "credits.several_clients_share_credits"
@@ -146,7 +154,7 @@ SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(tk, "between", (low, high))'
-BIG = "need > limit.capacity * MILLI"
+BIG = "needed > limit.capacity * MILLI"
 
 MUTATIONS = [
     # Windows of a calendar, floors and soft limits.
@@ -154,12 +162,36 @@ MUTATIONS = [
     Mutation("core.calendar.Calendar.index", "found -= 1", "break", WINDOW),
     Mutation("core.calendar.Calendar.index", "<= instant_ms", "< instant_ms", WINDOW),
     Mutation("core.calendar.Calendar.start", "_start(self, index)", "_start(self, index) + 1", WINDOW),
-    Mutation("core.calendar._find_start", "calendar.at_minutes // 60", "1", WINDOW),
+    Mutation("core.calendar._find_start", ", calendar.at_minutes", ", 60", WINDOW),
+    Mutation("core.cron.Cron.local_time", "self.minutes[slot]", "self.minutes[0]", CRON),
+    Mutation("core.cron.Cron.local_time", "divmod(number, len(self.minutes))", "number, 0", CRON),
+    Mutation("core.cron._find_days", "and simulated.match_day(day)", "", CRON),
+    Mutation("core.calendar._find_instant", "(0, 1)", "(1, 1)", CRON),
+    Mutation("core.calendar._find_instant", "first <= second", "first", CRON),
+    Mutation("core.calendar.Calendar.index", "- (self.phase_ms or 0)", "", FIRST_USE),
+    Mutation("core.calendar.Calendar.is_idle", "instant_ms >= self", "instant_ms > self", FIRST_USE),
+    Mutation("records.reshaping.reshape", "current, put[slot.ws] = slot.begin(now_ms), now_ms", "pass", SESSIONS),
+    Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
+    Mutation("records.charging.new_bucket", "put[slot.ws] = now_ms", "pass", AFTER),
+    Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
+    Mutation("records.settlement.SettlementDraft.owe", "now_ms=as_of_ms", "now_ms=0", SWALLOWED),
+    # Schedules.
+    Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
+    Mutation("core.borders.carry", "made = between(rule, start, border)", "made = 0", SCHEDULES),
+    Mutation("core.borders.carry", "border <= now_ms", "False", SCHEDULES),
+    Mutation("core.borders.wait_across", "fits_ms < (FOR_EVER if border is None else border)", "True", ACROSS),
+    Mutation("core.borders._cross", "min(rule.capacity, level)", "rule.capacity", LATER),
+    Mutation("core.borders._cross", "NEVER_USED if", "rule.capacity if", LATER),
+    Mutation("core.schedule._decisive", "entries[: entries.index(active) + 1]", "entries[:1]", SCHEDULES),
+    Mutation("core.schedule.ScheduleEntry.matches", "find_zone(self.tz)", 'find_zone("UTC")', SCHEDULES),
+    Mutation("records.charging.anchored_limits", "level.scheduled and", "False and", SCHEDULES),
     Mutation("core.bucket.produced", "rule.calendar.index(instant_ms)", "instant_ms // 86_400_000", WINDOW),
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),
     Mutation("core.draw.draw_all", "need + least", "need", FLOOR, "memory"),
-    Mutation("core.decide.Reading.describe", "(cost_milli or 0) + least", "(cost_milli or 0)", FLOOR),
+    Mutation(
+        "core.decide.Reading.wait_ms", "wait_ms(balances, cost_milli + least", "wait_ms(balances, cost_milli", FLOOR
+    ),
     Mutation("core.limit.Limit.floor", '.get(priority or "", 0.0)', '.get("batch", 0.0)', FLOOR),
     # Credits.
     Mutation("core.credit.divide", "max(0, min(cost, level))", "min(cost, level)", CREDIT),
@@ -274,8 +306,8 @@ MUTATIONS = [
         "records.settlement.SettlementDraft.__init__", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW
     ),
     Mutation("records.settlement.settle", 'draft.add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
-    Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
+    Mutation("records.reshaping._reshape_limit", "since - after + cut", "since - after", CUT),
+    Mutation("records.reshaping._reshape_limit", "since - after + cut", "cut", RAISED),
     Mutation(
         "core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", "leases.unestimated_use_is_not_swallowed"
     ),
@@ -322,7 +354,7 @@ MUTATIONS = [
     Mutation("limiter.in_place._describe", "- 1) + 1", "- 1) + 2", PROMISE, "memory"),
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", "reading.wait_ms(limit, need, now_ms) >= FOR_EVER", "False", NEVER),
-    Mutation("core.decide.Reading.wait_ms", "need_milli > limit", "need_milli >= limit", NEVER),
+    Mutation("core.decide.Reading.wait_ms", "cost_milli + least > limit", "cost_milli + least >= limit", NEVER),
     Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),

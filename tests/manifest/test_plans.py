@@ -16,6 +16,7 @@ from zae_limiter import (
     ManifestError,
     PlanOutdatedError,
     RateLimiterUnavailable,
+    ScheduleEntry,
     SyncRepository,
     ValidationError,
 )
@@ -38,7 +39,7 @@ FULL = """
         parent: project
         cascade: true
         limits: {rpm: 5}
-        resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, every: week, on: sunday}}}}
+        resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, cron: 0 9 * * 0}}}}
       project: {parent: acme}
       acme: {name: Acme}
 """
@@ -309,12 +310,24 @@ CALENDARS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(dict, every=st.just("month"), on=st.integers(1, 31), tz=st.just("Europe/Berlin")),
     st.builds(dict, every=st.just("year"), on=st.sampled_from(["01-01", "02-29", "12-31"])),
     st.builds(dict, every=st.integers(1, 10**8).map(lambda length: f"{length}ms@")),
+    st.builds(dict, every=st.integers(1, 10**8).map(lambda length: f"{length}ms@first-use")),
+    st.builds(
+        dict, cron=st.sampled_from(["0 9 * * 1-5", "*/5,7 * L * MON#2"]), tz=st.sampled_from(["UTC", "Asia/Kolkata"])
+    ),
 )
 POLICIES = st.fixed_dictionaries(
     {"soft": st.booleans(), "floors": st.dictionaries(st.sampled_from(["batch", "soft", "at", "on"]), st.just(0.25))}
 )
+SCHEDULES: st.SearchStrategy[list[ScheduleEntry]] = st.lists(
+    st.sampled_from(
+        [
+            ScheduleEntry("* 9-17 * * 1-5", "Europe/Berlin", scale=0.5),
+            ScheduleEntry("0,30 * L * MON#2", capacity=7),
+        ]
+    )
+)
 AMOUNTS = st.integers(1, 10**12)
-LIMITS = st.one_of(
+UNSCHEDULED = st.one_of(
     st.builds(
         lambda capacity, amount, period, more: Limit.custom("x", capacity, amount, period, **more),
         AMOUNTS,
@@ -330,6 +343,7 @@ LIMITS = st.one_of(
         POLICIES,
     ),
 )
+LIMITS = st.builds(Limit.with_schedule, UNSCHEDULED, SCHEDULES)
 IDS = st.one_of(
     st.sampled_from(
         ["null", "true", "1", "0x1F", "10:30", "~", "a b", "é", "'q'", '"q"', "a: b", "- a", "&a", "<<", "."]

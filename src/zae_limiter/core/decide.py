@@ -13,6 +13,7 @@ from .values import LimitStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .borders import Scheduled
     from .bucket import ShardBalance
     from .errors import StatusFields
     from .limit import Limit
@@ -22,7 +23,7 @@ class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
     ``least`` is what a request has to leave of a limit, where it is not 0. A cost names the limits with the
-    ``qualifier`` behind their names, where it is for several resources.
+    ``qualifier`` behind their names, where it is for several resources. ``scheduled`` are those with a schedule.
     """
 
     entity_id: str
@@ -31,6 +32,18 @@ class Reading(NamedTuple):
     balances: Mapping[str, tuple[ShardBalance, ...]]
     least: Mapping[str, int] = MappingProxyType({})
     qualifier: str = ""
+    scheduled: Mapping[str, Scheduled] = MappingProxyType({})
+
+    def wait_ms(self, limit: Limit, cost_milli: int, now_ms: int) -> int:
+        """Return the milliseconds until a limit can take a cost; `FOR_EVER` if it never can."""
+        balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
+        if limit.name in self.scheduled and least >= 0:
+            from .borders import wait_across
+
+            return wait_across(self.scheduled[limit.name], balances, cost_milli, now_ms)
+        if cost_milli + least > limit.capacity * MILLI and not any(shard.credits for shard in balances):
+            return FOR_EVER
+        return wait_ms(balances, cost_milli + least, now_ms)
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -42,16 +55,12 @@ class Reading(NamedTuple):
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
-        wait = self.wait_ms(limit, (cost_milli or 0) + least, now_ms)
+        wait = self.wait_ms(limit, cost_milli or 0, now_ms)
         held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
+        calendar = balances[0].rule.calendar
+        if calendar is not None:
+            limit = limit.begin_window(calendar.phase_ms)
         return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms, credit)
-
-    def wait_ms(self, limit: Limit, need_milli: int, now_ms: int) -> int:
-        """Return the milliseconds until a limit holds ``need_milli``; `FOR_EVER` if it never does."""
-        balances = self.balances[limit.name]
-        if need_milli > limit.capacity * MILLI and not any(shard.credits for shard in balances):
-            return FOR_EVER
-        return wait_ms(balances, need_milli, now_ms)
 
 
 def describe_limit(
@@ -102,10 +111,10 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need = cost_milli.get(limit.name + reading.qualifier)
             if need is None:
                 continue
-            need += reading.least.get(limit.name, 0)
-            if balance(reading.balances[limit.name], now_ms) < need:
+            needed = need + reading.least.get(limit.name, 0)
+            if balance(reading.balances[limit.name], now_ms) < needed:
                 lacks = True
-                never = never or (need > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
+                never = never or (needed > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded
@@ -137,9 +146,9 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
     waits = (
-        wait_ms(balances, need + reading.least.get(name, 0), now_ms)
+        reading.wait_ms(limit, need, now_ms)
         for reading in readings
-        for name, balances in reading.balances.items()
-        if (need := cost_milli.get(name + reading.qualifier)) is not None
+        for limit in reading.limits
+        if (need := cost_milli.get(limit.name + reading.qualifier)) is not None
     )
     return max(waits, default=0)

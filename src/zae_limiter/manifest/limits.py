@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.names import FIRST_USE
+from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
 from . import fields
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
 Report = Callable[["Place", str, str], None]
 """Notes a problem: its place, the keys below the limit, and what is wrong."""
@@ -27,8 +31,10 @@ def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Repor
     """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
     if "quota" in given:
-        return reader.read_quota(name)
-    return reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+        limit = reader.read_quota(name)
+    else:
+        limit = reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+    return reader.add_schedule(limit) if "schedule" in given else limit
 
 
 def find_table(given: Iterable[str]) -> Mapping[str, Any]:
@@ -78,6 +84,36 @@ class _LimitReader:
             return None
         return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, soft, floors)
 
+    def add_schedule(self, limit: Limit | None) -> Limit | None:
+        """Return a limit with its schedule, None if it is None or an entry is wrong."""
+        node = self._given["schedule"][1]
+        if not isinstance(node.value, list):
+            self._fail(node.place, "schedule", "must be a list of entries with cron and scale, or other numbers")
+            return None
+        entries = [self._read_entry(number, each) for number, each in enumerate(node.value)]
+        if limit is None or self._failed:
+            return None
+        try:
+            return limit.with_schedule([entry for entry in entries if entry is not None])
+        except ValidationError as error:
+            self._fail(node.place, "schedule", error.reason)
+            return None
+
+    def _read_entry(self, number: int, node: Node) -> ScheduleEntry | None:
+        path = f"schedule[{number}]"
+        if not isinstance(node.value, dict) or "cron" not in node.value:
+            self._fail(node.place, path, "must be a mapping with cron and scale, or other numbers")
+            return None
+        for key in node.value.keys() - fields.ENTRY.keys():
+            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(fields.ENTRY)}")
+        try:
+            values = {key: each.value for key, (_, each) in node.value.items() if key in fields.ENTRY}
+            return ScheduleEntry(**values)
+        except ValidationError as error:
+            known = node.value.get(error.field)
+            self._fail(node.place if known is None else known[1].place, f"{path}.{error.field}", error.reason)
+            return None
+
     def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...]]:
         return self._check("soft", False, _check_flag), self._read_floors()
 
@@ -98,10 +134,12 @@ class _LimitReader:
 
     def _read_calendar(self) -> Calendar | None:
         """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
-        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on") if field in self._given}
+        given = {field: self._given[field][1] for field in _CALENDAR if field in self._given}
         values: dict[str, Any] = {field: node.value for field, node in given.items()}
         if "at" in given:
             values["at"] = given["at"].text  # YAML takes 10:30 for a number
+        if "reset_after" in given:
+            values["reset_after"] = self._check("reset_after", None, _parse_length)
         every = values.get("every", "day")
         if isinstance(every, str) and _SPAN.match(every):
             return self._read_period(f"{every}@", values.keys() - {"every"})
@@ -155,6 +193,15 @@ def _check_seconds(node: Node) -> int:
     return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
 
 
+def _parse_length(node: Node) -> timedelta:
+    found = _SPAN.match(node.value) if isinstance(node.value, str) else None
+    if found is None and isinstance(node.value, str):
+        raise ValidationError("reset_after", node.value, "must be a length such as 5h, or seconds")
+    if found is None:
+        return timedelta(seconds=_check_seconds(node))
+    return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
+
+
 def _parse_period(node: Node) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is not None:
@@ -172,6 +219,8 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
+    if limit.schedule:
+        policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
     if limit.calendar is not None:
         return _write_quota(limit, limit.calendar) | policy
     burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
@@ -182,19 +231,27 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+_SIZES = {unit: size for size, unit in _LENGTHS}
 _SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
 
 
 def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     every, _, rest = calendar.text.partition("@")
-    if calendar.unit == "period":
+    if calendar.period_ms:
         size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
         every = f"{calendar.period_ms // size}{unit}"
+    if calendar.unit == FIRST_USE:
+        return {"quota": limit.refill_amount, "reset_after": every} | _write_rollover(limit)
+    window = {"cron": calendar.cron} if calendar.cron else {"every": every}
     zone, *options = rest.split(",")
     given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
     if given.get("on", "").isdecimal():
         given["on"] = int(given["on"])
-    made: dict[str, Any] = {"quota": limit.refill_amount, "every": every}
+    made: dict[str, Any] = {"quota": limit.refill_amount, **window}
     if zone not in ("", "UTC"):
         made["tz"] = zone
-    return made | given | ({"rollover": limit.rollover} if limit.rollover else {})
+    return made | given | _write_rollover(limit)
+
+
+def _write_rollover(limit: Limit) -> dict[str, Any]:
+    return {"rollover": limit.rollover} if limit.rollover else {}

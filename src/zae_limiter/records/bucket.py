@@ -7,6 +7,7 @@
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     b_{limit}_ca          the calendar of a quota, of which rp counts the windows
+    b_{limit}_ws          when the window of a quota has begun with its first use, ms; changes only with the anchor
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
@@ -28,6 +29,7 @@ from ..core.bucket import FOR_EVER, Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
 from .level import (
@@ -49,6 +51,7 @@ from .lots import credits_by_limit, last_expiry, parse_lot
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.borders import Carried
     from ..core.reports import BucketState
     from .level import Level
 
@@ -78,7 +81,7 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
     least = {name: slot.least for name, slot in level.slots.items() if slot.least}
-    return Reading(level.entity_id, level.resource, level.limits, balances, least)
+    return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
@@ -88,7 +91,13 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms, lots)
+            held = 2**60 if name in level.scheduled else slot.rule.capacity  # as `core.borders.NEVER_USED`
+            yield name, ShardBalance(slot.rule, held, now_ms, lots)
+        elif name in level.scheduled and image[ANCHOR] < level.in_force[0]:
+            instant = latest_instant(image, now_ms)
+            change = carry_over(level, image, name, old, slot.rule, instant)
+            held = min(change.ceiling, image[slot.tk] + change.produced)
+            yield name, ShardBalance(slot.rule, held, instant, lots)
         elif old == slot.rule:
             yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR], lots)
         else:
@@ -96,6 +105,14 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(slot.rule, held, instant, lots)
+
+
+def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+    """Return the way of a limit with a schedule from the tokens in a bucket to its level under the limits in force."""
+    from ..core.borders import carry
+
+    newest_ms, place = latest_instant(image, 0), (level.shard, image.get(SHARDS, 1))
+    return carry(level.scheduled[name], old, new, image[ANCHOR], newest_ms, now_ms, place)
 
 
 def latest_instant(image: Image, now_ms: int) -> int:
@@ -135,11 +152,12 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             levels = (shard.without_credits().level(now_ms) for shard in balances)
             tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
-            windows = None if whole.calendar is None else whole.calendar.text
+            calendar = whole.calendar
+            text, start = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
             whose = (owner.entity_id, owner.resource, name)
             lots = sorted(lot for shard in balances for lot in shard.credits if lot[0] > now_ms and lot[1])
             left = tuple(Credit(held, None if expires == FOR_EVER else expires) for expires, held in lots)
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows, left))
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, text, start, left))
     return found
 
 
@@ -160,8 +178,8 @@ def full_at(image: Image) -> int:
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
     anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
-    for tk, cp, ra, rp, ca in _limit_attributes(tuple(image)):
-        calendar = parse_calendar(image[ca]) if ca in image else None
+    for tk, cp, ra, rp, ca, ws in _limit_attributes(tuple(image)):
+        calendar = parse_calendar(image[ca]).begin(image.get(ws)) if ca in image else None
         latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
     return latest if CREDITS not in image else max(latest, last_expiry(image))
 
@@ -169,7 +187,8 @@ def full_at(image: Image) -> int:
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp", "ca")) for name in stored_names(attrs)]
+    fields = ("tk", "cp", "ra", "rp", "ca", "ws")
+    found = [tuple(attribute(name, field) for field in fields) for name in stored_names(attrs)]
     return [each for each in found if set(each[:4]) <= set(attrs)]
 
 
@@ -201,6 +220,8 @@ def _is_calendar(value: object) -> bool:
         return isinstance(value, str) and parse_calendar(value) is not None
     except ValidationError:
         return False
+    except MissingCronsim:  # whoever needs its windows is told; its numbers are sound without
+        return True
 
 
 @lru_cache(maxsize=1024)
@@ -213,7 +234,7 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
-    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ws"))}
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if CREDITS in attrs:
         lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]
@@ -243,8 +264,9 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
-    calendar = image.get(attribute(name, "ca"))
-    return Rule(capacity, amount, period, 0, None if calendar is None else parse_calendar(calendar))
+    text = image.get(attribute(name, "ca"))
+    calendar = None if text is None else parse_calendar(text).begin(image.get(attribute(name, "ws")))
+    return Rule(capacity, amount, period, 0, calendar)
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

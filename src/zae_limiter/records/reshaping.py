@@ -11,7 +11,7 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, apply_write
-from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
 from .lots import held_lots, lots_of
@@ -19,6 +19,7 @@ from .lots import held_lots, lots_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.borders import Carried
     from ..core.bucket import Rule
     from ..core.credit import HeldLots
     from .algebra import Key
@@ -51,9 +52,14 @@ def reshape(
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        old = stored_rule(image, name, level.shard)
+        old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
+        if calendar is not None and name in cost and calendar.is_idle(now_ms):
+            current, put[slot.ws] = slot.begin(now_ms), now_ms
+        change = None
+        if old is not None and name in level.scheduled:
+            change = carry_over(level, image, name, old, slot.rule, now_ms)
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
-        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor, lots):
+        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
@@ -61,8 +67,8 @@ def reshape(
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    rates = tuple(slot.ca for slot in level.slots.values() if slot.rule.calendar is None and slot.ca in image)
-    remove = rates if level.parent_id is not None else ("parent_id", *rates)
+    gone = tuple(attr for slot in level.slots.values() for attr in slot.unused if attr in image)
+    remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
@@ -77,10 +83,12 @@ def _reshape_limit(
     now_ms: int,
     anchor: int,
     lots: HeldLots = (),
+    change: Carried | None = None,
 ) -> bool:
     """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits.
 
-    What the allowance does not have is taken from ``lots``.
+    What the allowance does not have is taken from ``lots``. ``change`` is how a limit with a schedule has come to its
+    level.
     """
     guards, put, add = draft
     need, rule = cost or 0, slot.rule
@@ -93,6 +101,9 @@ def _reshape_limit(
         return _take_beyond_new(draft, slot, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+    cut = max(0, old.capacity - rule.capacity)
+    if change is not None:
+        limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
     since = limit.since(now_ms)
     if cost is not None and lots and not suffices(limit, image[slot.tk], need, now_ms):
         drawn = draw_with_credits(limit, image[slot.tk], lots, need, now_ms, put, add, after)
@@ -104,7 +115,7 @@ def _reshape_limit(
         if guard is None:
             return False
         guards.append(guard)
-    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + cut)
     add[slot.hi] = 1
     return True
 

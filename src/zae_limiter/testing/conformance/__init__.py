@@ -38,9 +38,11 @@ from . import (
     policies,
     ranges,
     resources,
+    schedules,
     settlements,
     tenants,
     values,
+    windows,
     writes,
 )
 from .check import Check, deviating
@@ -65,6 +67,8 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *policies.CHECKS,
     *resources.CHECKS,
     *credits.CHECKS,
+    *windows.CHECKS,
+    *schedules.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

@@ -132,6 +132,10 @@ async def a_floor_is_left_to_others(harness: Harness) -> None:
     true(not await _grants(limiter, {"rpm": 1}, "batch"), "and no further")
     true(not await _grants(limiter, {"rpm": 31}), "others have what is there")
     true(await _grants(limiter, {"rpm": 10}), "and no less")
+    with raises(RateLimitExceeded, "11 are missing") as refused:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, priority="batch"):
+            pass
+    same(refused.error.retry_after_seconds, 5.5, "the promised moment counts the floor")
     harness.clock.advance_ms(5_499)
     true(not await _grants(limiter, {"rpm": 1}, "batch"), "one millisecond early")
     harness.clock.advance_ms(1)
