@@ -134,6 +134,16 @@ def cut_return() -> None:
         lease.adjust(tpm=-130)
 
 
+def exceeded_soft_limit() -> None:
+    shaky, limits = Shaky(), [Limit.per_day("rpm", 1, soft=True)]
+    for _ in range(3):
+        with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, limits):
+            pass
+    shaky.clock.advance(60)
+    with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, limits) as lease:
+        lease.adjust(rpm=1)
+
+
 def lost_response() -> None:
     store = FaultyStore(MemoryStore())
     site = Site("wsgi", limiter_for("wsgi", store), rules=[RULE])
@@ -193,6 +203,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
     "cut return": (cut_return, ["lease.return_cut"]),
+    "exceeded soft limit": (exceeded_soft_limit, ["limit.overdrawn", "limit.overdrawn"]),
     "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
     "ignored header": (ignored_header, ["web.header_ignored"]),
     "failing observer": (failing_observer, ["observer.failed"]),

@@ -14,6 +14,7 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
+| ``limit.overdrawn`` | INFO | a soft limit was exceeded; once a minute | namespace, backend, resource, limit |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
@@ -58,6 +59,7 @@ BREAKER_CLOSED = Event("breaker.closed", INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", WARNING)
 RETURN_LOST = Event("lease.return_lost", WARNING)
 RETURN_CUT = Event("lease.return_cut", WARNING)
+OVERDRAWN = Event("limit.overdrawn", INFO)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)

@@ -51,6 +51,8 @@ class Decision(NamedTuple):
     """How long deciding took, without the time in line."""
     waited: float | None
     """How many seconds it stood in line for tokens; None without ``max_wait``."""
+    overdrawn: tuple[str, ...] = ()
+    """The soft limits, and those of a bypassed level, of which it took more than there was."""
 
 
 class Settlement(NamedTuple):

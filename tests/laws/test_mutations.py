@@ -99,6 +99,8 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 KINDS = "policies.all_kinds_in_one_bucket"
 WINDOW = "policies.a_quota_is_back_when_its_window_begins"
 FLOOR = "policies.a_floor_is_left_to_others"
+OVERDRAWN = "policies.what_a_soft_limit_is_overdrawn_by_is_counted"
+RETURNED = "policies.what_was_given_back_is_not_overdrawn"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
 EXACT = "lawful.law_2_refill_is_exact"
@@ -141,6 +143,14 @@ BIG = "need > limit.capacity * MILLI"
 
 MUTATIONS = [
     # Windows of a calendar, floors and soft limits.
+    Mutation("core.draw._overdraw", "cost - max(0, held)", "cost", OVERDRAWN),
+    Mutation("core.draw._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
+    Mutation("core.draw._overdraw", '(tk, "=", tokens)', '(tk, "<=", tokens)', OVERDRAWN, "distant"),
+    Mutation("core.draw._overdraw", '(tk, "<=", -since)', '(tk, "<=", room)', RETURNED, "distant"),
+    Mutation("core.draw.owe", "< cost - since", "< -since", OVERDRAWN),
+    Mutation("records.settlement.Charge.with_overdrawn", "-after.level", "taken", OVERDRAWN),
+    Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
+    Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
     Mutation("core.calendar.Calendar.index", "found -= 1", "break", WINDOW),
     Mutation("core.calendar.Calendar.index", "<= instant_ms", "< instant_ms", WINDOW),

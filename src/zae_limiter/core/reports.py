@@ -39,7 +39,8 @@ class BucketState:
 
     ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
     ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
-    windows it has, and ``refill_period_ms`` is 1: one of them.
+    windows it has, and ``refill_period_ms`` is 1: one of them. ``total_overdrawn_milli`` is the part of
+    ``total_consumed_milli`` that was beyond a soft or bypassed limit.
     """
 
     entity_id: str
@@ -52,6 +53,7 @@ class BucketState:
     refill_period_ms: int
     total_consumed_milli: int = 0
     calendar: str | None = None
+    total_overdrawn_milli: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class UsageSnapshot:
         window_type: ``hourly``, ``daily`` or ``monthly``.
         counters: The consumed tokens by limit.
         total_events: The number of grants and settlements.
+        overdrawn: The part of the consumed tokens that was beyond a soft or bypassed limit, by limit.
     """
 
     entity_id: str
@@ -75,6 +78,7 @@ class UsageSnapshot:
     window_type: str
     counters: Mapping[str, int]
     total_events: int
+    overdrawn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class UsageSummary:
         average: The average per snapshot by limit.
         min_window_start: The start of the first window, as RFC 3339.
         max_window_start: The start of the last one.
+        overdrawn: The part of the total that was beyond a soft or bypassed limit, by limit.
     """
 
     snapshot_count: int
@@ -94,6 +99,7 @@ class UsageSummary:
     average: Mapping[str, float]
     min_window_start: str | None
     max_window_start: str | None
+    overdrawn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,6 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
         if image is not None and back:
             seen.show(image, now_ms)
-            charge = Charge.of(level, image, now_ms, {})
+            charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.cost, {})
             undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants))
     await settling.settle(undone)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
 
@@ -47,13 +48,16 @@ T = TypeVar("T")
 class Engine:
     """Charges chains and settles leases."""
 
-    def __init__(self, backend: Backend, chains: Chains, refusal_ttl_ms: int, *, merges: bool = True) -> None:
+    def __init__(
+        self, backend: Backend, chains: Chains, refusal_ttl_ms: int, announcer: Announcer, *, merges: bool = True
+    ) -> None:
         self._backend = backend
         self._store = backend.store
         self._clock = backend.clock
         self._runtime = backend.runtime
         self._chains = chains
         self._refusal_ttl_ms = refusal_ttl_ms
+        self._announcer = announcer
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         blocks = isinstance(backend.runtime, BlockingRuntime)
@@ -139,11 +143,11 @@ class Engine:
         now_ms = chain.instant(self._clock.now_ms())
         await self.store_limits(chain, now_ms, deadline)
         images = tuple([seen.image for _, seen in chain.homes])
-        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, False))
+        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None))
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        settling = Settling(self._backend, self._chains, grant.chain, deadline)
+        settling = Settling(self._backend, self._chains, grant.chain, deadline, self._announcer)
         await settling.settle(settlement_parts(grant, delta))
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -257,7 +261,7 @@ class Engine:
         backend, parts = self._backend, chosen.parts
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
             return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)
-        settling = Settling(backend, self._chains, chain, deadline)
+        settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
     def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
@@ -271,7 +275,9 @@ class Engine:
             if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
-        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, False))
+            if level.slots.soft:
+                self._announcer.announce(level, part.write, now_ms)
+        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, None))
         if len(charges) == 1:
             charges[0].grant = grant
         else:

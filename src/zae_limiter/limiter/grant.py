@@ -31,8 +31,8 @@ class Grant(NamedTuple):
     """Tokens that others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
     """The tokens taken from each shard, if not all were taken from the home shards."""
-    settled: bool = False
-    """Whether a part of it was settled before: then its place among other charges is not known any more."""
+    settled: Mapping[str, int] | None = None
+    """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None]]:
         """Iterate over what was taken where, and the bucket right after it."""
@@ -44,11 +44,20 @@ class Grant(NamedTuple):
 
 
 GrantFields: TypeAlias = (
-    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, bool]"
+    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, "
+    "Mapping[str, int] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
+
+
+def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
+    """Return the limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
+    chain, asked = granted[0], granted[1]
+    if not any(home.level.slots.soft for home in chain.homes):
+        return ()
+    return tuple(sorted({limit.name for _, limit, left in read_left(granted) if left < 0 < asked.get(limit.name, 0)}))
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

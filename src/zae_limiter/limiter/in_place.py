@@ -102,8 +102,8 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            if not cost.keys() <= limits.keys():
-                return None
+            if not cost.keys() <= limits.keys() or level.slots.soft:
+                return None  # a soft limit that is overdrawn, or the refusal of another one
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)
         if after is not image:
@@ -117,7 +117,7 @@ class InPlace:
         self._images[pk] = seen.image = after
         seen.seen_ms = now_ms
         seen.refused = False
-        return chain, cost, (after,), now_ms, NOTHING, None, False
+        return chain, cost, (after,), now_ms, NOTHING, None, None
 
     def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
@@ -140,7 +140,7 @@ class InPlace:
         for name, need in cost.items():
             slot = level.slots[name]
             capacity, amount, period, _, calendar = slot.rule
-            if need + slot.least > capacity:
+            if need > capacity or need + slot.least > capacity:
                 return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
@@ -148,7 +148,7 @@ class InPlace:
             image[TTL] = expiry_seconds(expires_ms)
         self._store.insert_bucket(level.key, image, now_ms, full_ms)
         seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return chain, cost, (image,), now_ms, NOTHING, None, False
+        return chain, cost, (image,), now_ms, NOTHING, None, None
 
 
 def _renewal(level: Level, image: Image) -> int:

@@ -23,7 +23,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, GrantFields, new_grant, read_left
+from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_left
 from .observers import Observers, classify
 from .planning import add_up
 
@@ -132,8 +132,7 @@ class LeaseCore:
     @property
     def overdrawn(self) -> tuple[str, ...]:
         """The limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
-        asked = {} if self._grant is None else self._grant.cost
-        return tuple(sorted({limit.name for _, limit, left in self.left() if left < 0 < asked.get(limit.name, 0)}))
+        return () if self._granted is None else find_overdrawn(self._granted)
 
     @property
     def bypassed(self) -> bool:
@@ -240,9 +239,11 @@ class LeaseCore:
         observers = self._limiter._observers
         started, self._waited = observers.now(), 0.0
         outcome: Outcome | None = None
+        overdrawn: tuple[str, ...] = ()
         try:
             result = await deciding
             outcome = None if result is None else "granted"
+            overdrawn = find_overdrawn(result) if isinstance(result, Grant) else ()
             return result
         except ZAELimiterError as error:
             outcome = classify(error, blocks=self._limiter._availability.blocks(self._options.policy))
@@ -251,7 +252,8 @@ class LeaseCore:
             if outcome is not None:
                 seconds = max(0.0, observers.now() - started - self._waited)
                 waited = self._waited if waits else None
-                observers.tell_decision(Decision(self._entity_id, self._resource, outcome, seconds, waited))
+                told = Decision(self._entity_id, self._resource, outcome, seconds, waited, overdrawn)
+                observers.tell_decision(told)
 
     def _note_wait(self, seconds: float) -> None:
         self._waited += seconds
@@ -398,7 +400,8 @@ def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
     later = {name: -max(0, amount) for name, amount in share.items()}
-    return grant._replace(cost=add_up([grant.cost, share]), later=add_up([grant.later, later]), settled=True)
+    cost = add_up([grant.cost, share])
+    return grant._replace(cost=cost, later=add_up([grant.later, later]), settled=add_up([grant.settled or {}, share]))
 
 
 def _apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:

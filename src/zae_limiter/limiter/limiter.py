@@ -16,6 +16,7 @@ from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_known
+from .announcing import Announcer
 from .availability import Availability
 from .chain import Override
 from .chains import Chains
@@ -85,6 +86,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._check_atomic(atomic), plain=True)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
+        self._announcer = Announcer(self._backend)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
         self._availability = Availability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
@@ -114,7 +116,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
         self._backend.store = observe_store(self.repository._backend.store, self._observers)
-        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
+        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer)
         store = self._backend.store
         self._in_place = None
         if self._speculative and isinstance(store, UpdatesInPlace):

@@ -127,16 +127,21 @@ def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> 
 
 
 def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """Take as much from each shard as it has, the fullest first, until nothing is missing."""
-    named = {name: need for name, need in cost.items() if name in level.home.level.slots}
+    """Take as much from each shard as it has, the fullest first, until nothing is missing.
+
+    All of soft limits is taken from the first one.
+    """
+    slots = level.home.level.slots
+    named = {name: need for name, need in cost.items() if name in slots and not slots[name].ov}
+    soft = {name: need for name, need in cost.items() if name in slots and slots[name].ov}
     missing = {name: need for name, need in named.items() if need}
     shards = _balances(level, named, now_ms)
     if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
         return None
-    parts = []
+    parts: list[Part] = []
     for shard, held in sorted(shards, key=lambda row: -sum(row[1].values())):
         taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
-        part = _plan_seen(shard, taken, now_ms) if taken else None
+        part = _plan_seen(shard, taken if parts else taken | soft, now_ms) if taken else None
         if part is None:
             continue
         parts.append(part)

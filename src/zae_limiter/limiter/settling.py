@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..records import bucket, ledger, settlement
+from ..records import bucket, ledger, settlement, usage
 from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
+    from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
     from .grant import Grant
@@ -72,6 +73,12 @@ class SettlementPart(NamedTuple):
         )
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
         return SettlementPart(mine, kept, charges[0], more_kept, self.changes), given_part
+
+    def used(self) -> dict[str, int]:
+        """Return what the settlement adds to the usage where there is no bucket to count it."""
+        off = self.charge.returned_overdraft(self.delta)
+        beyond = {usage.overdrawn(name): off.get(attribute(name, "ov"), 0) for name in self.delta}
+        return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
 
     def settle(self, image: Image, now_ms: int) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
@@ -126,11 +133,14 @@ class SettlementInFlight:
 class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
-    def __init__(self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline) -> None:
+    def __init__(
+        self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline, announcer: Announcer
+    ) -> None:
         self._backend = backend
         self._chains = chains
         self._chain = chain
         self._deadline = deadline
+        self._announcer = announcer
 
     async def settle(self, parts: Sequence[SettlementPart]) -> None:
         """Settle all parts; side by side where one commit of them all would cost more."""
@@ -192,6 +202,8 @@ class Settling:
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
+            if part.shard.level.slots.soft:
+                self._announcer.announce(part.shard.level, each.write, now_ms)
             if image is None:
                 continue
             part.keep_returns(each.credited, image)
@@ -251,7 +263,7 @@ class Settling:
                 write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
                 change = ledger.BucketChange(write, ())
             elif charged.usage_days:
-                change = ledger.usage_without_bucket(charged, delta, part.changes, now_ms)
+                change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
             else:
                 return
             outcome = await self._backend.commit_changes([change], self._deadline)
@@ -291,6 +303,7 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
             if image is not None:  # else nothing was taken, and there was no bucket
                 level = level.at(level.shard, image.get(SHARDS, 1))
                 charge = Charge.of(level, image, grant.now_ms, grant.later)
-                charge = charge._replace(orders={}) if grant.settled else charge
+                charge = charge._replace(orders={}) if grant.settled is not None else charge
+                charge = charge.with_overdrawn(level, cost, grant.settled or _NOTHING)
             parts.append(SettlementPart(LevelShard(level, shard.seen), here, charge))
     return parts

@@ -3,6 +3,7 @@
     rf                    the anchor, ms; moves with limits, config version and shards, and when numbers get large
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
+    b_{limit}_ov          net consumption ever of a soft limit beyond what it held, millitokens; missing: none
     b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
@@ -11,7 +12,7 @@
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
-    he, ev, bk, b_{limit}_uc   the usage that is not in the usage records yet (`records.ledger`)
+    he, ev, bk, b_{limit}_uc|ob   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
@@ -114,10 +115,12 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
         if whole is not None:
             balances = stored_balances(shards, name)
             tokens = balances[0].tokens if len(shards) == 1 else sum(shard.level(now_ms) for shard in balances)
-            consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
+            consumed, beyond = (
+                sum(image.get(attribute(name, field), 0) for _, image in shards) for field in ("tc", "ov")
+            )
             windows = None if whole.calendar is None else whole.calendar.text
             whose = (owner.entity_id, owner.resource, name)
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows))
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows, beyond))
     return found
 
 
@@ -180,7 +183,7 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
-    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob"))}
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}

@@ -86,7 +86,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         if calendar is not None:
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
-        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+        attributes = (slot.tk, slot.tc, slot.hi)
+        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, attributes, slot.least, now_ms, slot.ov)
         until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
     return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window)
 
@@ -122,6 +123,8 @@ def new_bucket(
             outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
+        if slot.ov and taken > capacity:
+            put[slot.ov] = taken - capacity
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
     if level.usage_days:

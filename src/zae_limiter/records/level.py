@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import Rule
 from ..core.draw import SOFT
@@ -34,7 +34,8 @@ MIGRATED_FROM = "migrated_from"
 class Slot(NamedTuple):
     """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
 
-    ``ca`` names the attribute that only a quota has. ``least`` is what a draw has to leave.
+    ``ca`` names the attribute that only a quota has. ``least`` is what a draw has to leave. ``ov`` names the count of
+    what was overdrawn; "" for a limit that can refuse.
     """
 
     rule: Rule
@@ -45,9 +46,17 @@ class Slot(NamedTuple):
     ca: str
     shape: tuple[tuple[str, int | str], ...]
     least: int = 0
+    ov: str = ""
 
 
-Slots: TypeAlias = dict[str, Slot]
+class Slots(dict[str, Slot]):
+    """The slots of the limits of a level, by name; ``soft`` if one of them never refuses."""
+
+    __slots__ = ("soft",)
+
+    def __init__(self, slots: Mapping[str, Slot]) -> None:
+        super().__init__(slots)
+        self.soft = any(slot.ov for slot in slots.values())
 
 
 class Level(NamedTuple):
@@ -121,7 +130,7 @@ def attribute(limit_name: str, field: str) -> str:
 @lru_cache(maxsize=1024)
 def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> Slots:
     """Return the slots of some limits by name: one object for all levels that have the same."""
-    slots = {}
+    slots: dict[str, Slot] = {}
     for limit in limits:
         rule = Rule.of(limit)
         tk, tc, cr, hi, ca, *numbers = (attribute(limit.name, field) for field in _FIELDS)
@@ -129,15 +138,17 @@ def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: 
         if rule.calendar is not None:
             shape.append((ca, rule.calendar.text))
         least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least)
-    return slots
+        ov = attribute(limit.name, "ov") if least == SOFT else ""
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least, ov)
+    return Slots(slots)
 
 
 @lru_cache(maxsize=1024)
 def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> Slots:
-    return {
+    shares = {
         name: slot._replace(
             rule=slot.rule.share(shard, count), least=slot.least if slot.least <= 0 else (slot.least + shard) // count
         )
         for name, slot in slots_for(limits, priority, bypassed).items()
     }
+    return Slots(shares)

@@ -68,9 +68,11 @@ def _reshape_limit(
     put.update(slot.shape)
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
+        if slot.ov and need > rule.capacity:
+            add[slot.ov] = need - rule.capacity
         return cost is None or need + slot.least <= rule.capacity
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
-    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms, slot.ov)
     since = limit.since(now_ms)
     guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
     if guard is None:

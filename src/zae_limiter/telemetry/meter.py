@@ -99,12 +99,14 @@ class Meter(Observer):
         self._to.tally.drop_leaving()
 
     def on_decision(self, decision: Decision) -> None:
-        """Count a decision, and record the time it took and the time in line."""
+        """Count a decision and the limits that it overdrew, and record the time it took and the time in line."""
         attributes = self._attributes(decision, {"zae_limiter.outcome": decision.outcome})
         self._to.decisions.add(1, attributes)
         self._to.duration.record(decision.seconds, attributes)
         if decision.waited is not None:
             self._to.wait.record(decision.waited, attributes)
+        for limit in decision.overdrawn:
+            self._to.overdrawn.add(1, self._attributes(decision, {"zae_limiter.limit": limit}))
 
     def on_settlement(self, settlement: Settlement) -> None:
         """Record how far each estimate was off. A histogram takes nothing below zero: the direction is an attribute."""

@@ -155,6 +155,80 @@ async def a_soft_limit_only_counts(harness: Harness) -> None:
     same(await limiter.available("key", "gpt-4"), {"rpm": 57, "tph": -5_700}, "all of it is counted")
 
 
+class SoftBooks:
+    """A soft limit as simply as it can be said, in millitokens: what is there, and what was taken beyond it."""
+
+    def __init__(self, limit: Limit, now_ms: int) -> None:
+        self.limit = limit
+        self.left = self.capacity = limit.capacity * 1000
+        self.total_over = 0
+        self._as_of = self._made(now_ms)
+
+    def _made(self, now_ms: int) -> int:
+        ticks = now_ms if self.limit.calendar is None else self.limit.calendar.index(now_ms)
+        period = self.limit.refill_period_seconds if self.limit.calendar is None else 1
+        amount = self.limit.refill_amount * (1 if self.limit.calendar is None else 1000)
+        return ticks * amount // period
+
+    def take(self, tokens: int, now_ms: int) -> int:
+        """Take tokens, and return how many millitokens of them were not there."""
+        self.left = min(self.capacity, self.left + self._made(now_ms) - self._as_of)
+        self._as_of = self._made(now_ms)
+        beyond = max(0, tokens * 1000 - max(0, self.left))
+        self.left -= tokens * 1000
+        self.total_over += beyond
+        return beyond
+
+    def give_back(self, tokens: int, beyond: int) -> None:
+        """Give tokens back of a taking that was so far ``beyond``: what was not there goes first."""
+        self.left += tokens * 1000
+        self.total_over -= min(tokens * 1000, beyond)
+
+
+@check
+async def what_a_soft_limit_is_overdrawn_by_is_counted(harness: Harness) -> None:
+    """To the millitoken, by two clients: what fits, what does not, and what was partly there; settled either way."""
+    limits = (Limit.per_hour("tph", 3_601, soft=True), Limit.quota("tpd", 700, soft=True), RATE)
+    clients, chance = [harness.limiter() for _ in range(2)], Random(11)
+    await clients[0].set_system_defaults(limits)
+    now_ms = harness.clock.now_ms()
+    books = [SoftBooks(limit, now_ms) for limit in limits[:2]]
+    for _ in range(60):
+        harness.clock.advance_ms(chance.choice((0, 0, 700, 45_000, 600_001, 9 * HOUR_MS)))
+        now_ms, client = harness.clock.now_ms(), chance.choice(clients)
+        cost = {"tph": chance.randrange(2_000), "tpd": chance.choice((1, 50, 300, 900))}
+        more = {name: chance.choice((0, 0, 400, 5_000, -(tokens // 2), -tokens)) for name, tokens in cost.items()}
+        async with client.acquire("key", "gpt-4", cost) as lease:
+            beyond = {each.limit.name: each.take(cost[each.limit.name], now_ms) for each in books}
+            same(lease.overdrawn, tuple(sorted(name for name, milli in beyond.items() if milli)), "what was exceeded")
+            await lease.adjust(more)
+        for each in books:
+            name = each.limit.name
+            if more[name] > 0:
+                each.take(more[name], now_ms)
+            else:
+                each.give_back(-more[name], beyond[name])
+        counted = {state.limit_name: state.total_overdrawn_milli for state in await client.get_buckets("key")}
+        same(counted, {"rpm": 0, **{each.limit.name: each.total_over for each in books}}, "what was overdrawn")
+    if client.repository.capabilities.usage_retention_days:
+        summary = await clients[0].get_usage_summary("key", "gpt-4", "hourly")
+        expected = {each.limit.name: each.total_over // 1000 for each in books if each.total_over}
+        same(summary.overdrawn, expected, "usage counts it apart")
+
+
+@check
+async def what_was_given_back_is_not_overdrawn(harness: Harness) -> None:
+    """Also by a client that has last seen less than nothing."""
+    clients = [harness.limiter() for _ in range(2)]
+    await clients[0].set_system_defaults([SOFT])
+    async with clients[0].acquire("key", "gpt-4", {"tph": 490}) as lease:
+        true(await _grants(clients[1], {"tph": 30}), "20 of these are not there")
+        await lease.release(tph=400)
+    true(await _grants(clients[1], {"tph": 100}), "these are")
+    (state,) = await clients[0].get_buckets("key")
+    same(state.total_overdrawn_milli, 20_000, "what was overdrawn")
+
+
 @check
 async def switches_decide_first(harness: Harness) -> None:
     """Disabled refuses, bypassed admits and counts; the most specific decides."""
