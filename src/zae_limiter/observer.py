@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .core.alerts import Alert
+
 Outcome: TypeAlias = Literal[
     "granted", "refused", "never", "disabled", "unavailable_allowed", "unavailable_blocked", "failed"
 ]
@@ -92,6 +94,10 @@ class Observer(Protocol):
 
     def on_settlement(self, settlement: Settlement) -> None:
         """Hear that a lease was adjusted or released from, by how much."""
+        return
+
+    def on_alert(self, alert: Alert) -> None:
+        """Hear that a write of this process has crossed a threshold of a limit (``Limit.alerts``)."""
         return
 
     def on_store_call(self, call: StoreCall) -> None:

@@ -49,11 +49,11 @@ async def commit_transaction(
 
 
 async def commit_each(
-    backend: Backend, settling: Settling, parts: Sequence[Part], now_ms: int, deadline: Deadline
+    backend: Backend, settling: Settling, parts: list[Part], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
     """Commit side by side; a part that only lost a race tries again, and if one does not fit the others go back.
 
-    The writes leave a part of the time for that.
+    The writes leave a part of the time for that. ``parts`` become what was written in the end.
     """
     writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
@@ -74,6 +74,8 @@ async def commit_each(
                     raise outcome
             again = [plan_again(part, lost[part.write.key], now_ms) for part in left if part.write.key in lost]
             left = [part for part in again if part is not None]
+            newer = {part.write.key: part for part in left}
+            parts[:] = [newer.get(part.write.key, part) for part in parts]
             if not left or len(left) < len(again):
                 break
     except BaseException:
@@ -95,6 +97,7 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
         if image is not None and back:
             seen.show(image, now_ms)
+            await settling.announce(level, part.alerts)
             charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.cost, {})
             undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants))
     await settling.settle(undone)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
+    from .planning import Part
 
 T = TypeVar("T")
 
@@ -238,7 +239,7 @@ class Engine:
             if self._atomic or len(chosen.parts) == 1:
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
-                    writes += part.accruals
+                    writes += self._announcer.with_events(part) if part.alerts else part.accruals
                 outcome = await self._store.commit(writes, timeout=deadline.left())
             else:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
@@ -246,9 +247,9 @@ class Engine:
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 self._learn_loss(chain, outcome, chosen, now_ms)
                 continue
-            self._learn(chain, chosen, outcome, now_ms)
-            if self._splits:
-                chain = await self._spread_load(chain, chosen, now_ms, deadline)
+            for part in self._learn(chain, chosen, outcome, now_ms):
+                await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
+            chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             if len(chosen.charges) == len(pending):
                 return
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
@@ -264,9 +265,13 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
-        """Keep the images after a commit, and give those their grants who were served by it."""
+    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+        """Keep the images after a commit, and give those their grants who were served by it.
+
+        Return the parts that have crossed thresholds.
+        """
         charges, cost, parts, wide = chosen
+        crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
@@ -276,12 +281,15 @@ class Engine:
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
             if level.slots.soft:
-                self._announcer.announce(level, part.write, now_ms)
+                self._announcer.announce_overdraft(level, part.write, now_ms)
+            if part.alerts:
+                crossing.append(part)
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, None))
         if len(charges) == 1:
             charges[0].grant = grant
         else:
             chosen.share(grant)
+        return crossing
 
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment.

@@ -1,6 +1,7 @@
 """Taking from a store inside the process: decided and committed in one step under its lock, without a coroutine.
 
-What does not fit into that step (several levels, limits that have changed, a new hour, waiting) is left to `Engine`.
+What does not fit into that step (several levels, thresholds, limits that have changed, a new hour, waiting) is left to
+`Engine`.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class InPlace:
         if image is not None:
             limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
             seen.show(image, now_ms)
-            if limits is not None:
+            if limits is not None and not level.slots.watched:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
                 seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
@@ -134,7 +135,7 @@ class InPlace:
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
         level, seen = chain.homes[0]
-        if level.shard_count > 1 or not cost.keys() <= level.slots.keys():
+        if level.shard_count > 1 or level.slots.watched or not cost.keys() <= level.slots.keys():
             return None
         full_ms = now_ms
         for name, need in cost.items():

@@ -30,8 +30,9 @@ from .queries import QueryOperations
 from .waiting import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import StackOptions
     from ..core.values import OnUnavailable
@@ -51,7 +52,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
-    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`.
+    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
+    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
     Entity and config operations work here as on the repository.
     """
 
@@ -72,6 +74,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         timeout: float | None = None,
         atomic: bool = False,
         observer: Observer | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
     ) -> None:
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
@@ -86,7 +89,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._usual = AcquireOptions(None, self._policy, 0, self._timeout, self._check_atomic(atomic), plain=True)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
-        self._announcer = Announcer(self._backend)
+        if on_alert is not None and not callable(on_alert):
+            raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
+        self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
         self._availability = Availability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import HOUR_END, SHARDS
+from ..records.watching import watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ..core.alerts import Alert
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
     from .chain import Chain, LevelShard, LevelShards
@@ -27,13 +29,17 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books.
+
+    ``alerts`` are the thresholds that it crosses.
+    """
 
     shard: LevelShard
     cost: Mapping[str, int]
     write: Write
     accruals: tuple[Write, ...]
     grants: int
+    alerts: tuple[Alert, ...] = ()
 
 
 class Outdated(Exception):
@@ -93,7 +99,10 @@ def plan_part(
     write: Write | None
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
-        return None if write is None else Part(shard, cost, write, (), grants)
+        if write is None:
+            return None
+        write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+        return Part(shard, cost, write, (), grants, alerts)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms:
         write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
@@ -103,10 +112,11 @@ def plan_part(
         write = reshaping.reshape(level, image, cost, now_ms, grants)
     if write is None:
         return None
+    write, alerts = watch(level, image, write, now_ms) if level.slots.watched else (write, ())
     accruals: tuple[Write, ...] = ()
     if now_ms >= image.get(HOUR_END, 0):
         write, accruals = with_usage(level, image, write, now_ms)
-    return Part(shard, cost, write, accruals, grants)
+    return Part(shard, cost, write, accruals, grants, alerts)
 
 
 def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:

@@ -11,6 +11,7 @@ from ..records import bucket, ledger, settlement, usage
 from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
+from ..records.watching import watch
 from ..repository.last_seen import Return
 from ..runtime.retries import tries
 from .chain import LevelShard
@@ -19,7 +20,9 @@ from .planning import add_up, serials
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ..core.alerts import Alert
     from ..records.algebra import Image
+    from ..records.ledger import BucketChange
     from ..records.level import Level
     from ..records.settlement import SettlementWrite
     from ..repository.backend import Backend
@@ -89,7 +92,11 @@ class SettlementPart(NamedTuple):
             for name, order in charge.orders.items()
         }
         changes = self.changes if self.delta else 0
-        return settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up)
+        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up)
+        if not level.slots.watched:
+            return made
+        write, alerts = watch(level, image, made.write, now_ms)
+        return made._replace(write=write, alerts=alerts)
 
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
         """Remember what the settlement has credited to the bucket, which is ``image`` now."""
@@ -184,7 +191,7 @@ class Settling:
             planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
             if await self._wait_for_later(planned, scope):
                 continue
-            changes = [ledger.with_usage(part.shard.level, image, each.write, now_ms) for part, image, each in planned]
+            changes = [self._complete(*each, now_ms) for each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
                 await self._learn(planned, outcome, now_ms)
@@ -193,6 +200,17 @@ class Settling:
                 if part.shard.level.key in outcome.images:
                     part.shard.show(outcome.images[part.shard.level.key], now_ms)
         return add_up([each.uncounted for _, _, each in planned])
+
+    def _complete(self, part: SettlementPart, image: Image, settled: SettlementWrite, now_ms: int) -> BucketChange:
+        """Return the change that settles a part, with the usage and the events that belong into its commit."""
+        level = part.shard.level
+        change = ledger.with_usage(level, image, settled.write, now_ms)
+        return change._replace(accruals=(*change.accruals, *self._announcer.events(level, settled.alerts)))
+
+    async def announce(self, level: Level, alerts: Sequence[Alert]) -> None:
+        """Announce the thresholds that a write to the bucket of a level has crossed."""
+        if alerts:
+            await self._announcer.announce_alerts(level, alerts, self._deadline)
 
     async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
         """Keep what was settled, and the images after it.
@@ -203,7 +221,8 @@ class Settling:
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
             if part.shard.level.slots.soft:
-                self._announcer.announce(part.shard.level, each.write, now_ms)
+                self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
+            await self.announce(part.shard.level, each.alerts)
             if image is None:
                 continue
             part.keep_returns(each.credited, image)
@@ -257,11 +276,13 @@ class Settling:
         charged = part.shard.level.at(0, 1)
         level = await self._find_level(charged) if max(delta.values()) > 0 else None
         shard = LevelShard(charged, self._backend.last_seen.of(charged.key))
+        alerts: tuple[Alert, ...] = ()
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
             if level is not None:
                 write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
-                change = ledger.BucketChange(write, ())
+                write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+                change = ledger.BucketChange(write, self._announcer.events(level, alerts))
             elif charged.usage_days:
                 change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
             else:
@@ -269,6 +290,7 @@ class Settling:
             outcome = await self._backend.commit_changes([change], self._deadline)
             if isinstance(outcome, Committed):
                 shard.show(outcome.images[0], now_ms)
+                await self.announce(charged, alerts)
                 return
             shard.show(outcome.images.get(charged.key), now_ms)
             if shard.seen.image is not None:

@@ -38,6 +38,12 @@ _POLICY: dict[str, Any] = {
         "By priority, the part that its requests leave for others.",
         additionalProperties={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     ),
+    "alerts": _of(
+        "array",
+        "The parts of the capacity at which an alert is recorded when they are used.",
+        items={"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        maxItems=8,
+    ),
 }
 RATE: dict[str, Any] = {
     "rate": _amount("Tokens per period."),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_alerts, check_floors, whole
 from ..core.validation import ValidationError
 from . import fields
 
@@ -52,10 +52,10 @@ class _LimitReader:
         rate = self._amount("rate", None)
         burst = self._amount("burst", rate)
         seconds = self._check("per", 60, _parse_period)
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or rate is None or burst is None:
             return None
-        return Limit(name, burst, rate, seconds, None, soft, floors)
+        return Limit(name, burst, rate, seconds, None, *policy)
 
     def read_capacity(self, name: str) -> Limit | None:
         """Return a rate as version 0.17 writes it, None if a field is wrong."""
@@ -63,23 +63,27 @@ class _LimitReader:
         burst = self._amount("burst", capacity)
         amount = self._amount("refill_amount", capacity)
         seconds = self._check("refill_period", 60, _check_seconds)
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or burst is None or amount is None:
             return None
-        return Limit(name, burst, amount, seconds, None, soft, floors)
+        return Limit(name, burst, amount, seconds, None, *policy)
 
     def read_quota(self, name: str) -> Limit | None:
         """Return a quota, None if a field is wrong."""
         amount = self._amount("quota", None)
         rollover = self._amount("rollover", 0, 0)
         calendar = self._read_calendar()
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or amount is None or rollover is None or calendar is None:
             return None
-        return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, soft, floors)
+        return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, *policy)
 
-    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...]]:
-        return self._check("soft", False, _check_flag), self._read_floors()
+    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...], tuple[float, ...]]:
+        return (
+            self._check("soft", False, _check_flag),
+            self._read_floors(),
+            self._check("alerts", (), _check_thresholds),
+        )
 
     def _read_floors(self) -> tuple[tuple[str, float], ...]:
         if "floors" not in self._given:
@@ -151,6 +155,11 @@ def _check_flag(node: Node) -> bool:
     return node.value
 
 
+def _check_thresholds(node: Node) -> tuple[float, ...]:
+    items = [each.value for each in node.value] if isinstance(node.value, list) else node.value
+    return check_alerts(items)
+
+
 def _check_seconds(node: Node) -> int:
     return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
 
@@ -172,6 +181,8 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
+    if limit.alerts:
+        policy["alerts"] = list(limit.alerts)
     if limit.calendar is not None:
         return _write_quota(limit, limit.calendar) | policy
     burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}

@@ -8,6 +8,7 @@
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     b_{limit}_ca          the calendar of a quota, of which rp counts the windows
+    b_{limit}_al          the last threshold of a quota that was crossed (`core.alerts`); only where it has thresholds
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
@@ -183,7 +184,7 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
-    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob"))}
+    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al"))}
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}

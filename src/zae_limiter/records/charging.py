@@ -81,7 +81,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
             if image.get(attr) != value:
                 return None
         calendar = slot.rule.calendar
-        if calendar is None and slot.ca in image:
+        if (calendar is None and slot.ca in image) or (slot.al and slot.al not in image):
             return None
         if calendar is not None:
             number = calendar.index(now_ms)
@@ -125,6 +125,8 @@ def new_bucket(
         put[slot.tc] = taken
         if slot.ov and taken > capacity:
             put[slot.ov] = taken - capacity
+        if slot.al:
+            put[slot.al] = 0
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
     if level.usage_days:

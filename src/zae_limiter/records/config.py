@@ -4,6 +4,7 @@ l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole t
 l_{limit}_ca          the calendar, of a quota only
 l_{limit}_so          1 for a soft limit
 l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
+l_{limit}_al          thresholds that are announced, e.g. 0.8,0.95
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
@@ -52,13 +53,15 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
             put[attribute(limit.name, "so")] = 1
         if limit.floors:
             put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
+        if limit.alerts:
+            put[attribute(limit.name, "al")] = ",".join(map(repr, limit.alerts))
     return put
 
 
 def _decode_limit(name: str, image: Image) -> Limit:
     prefix = attribute(name, "")
     capacity, amount, period = (image[prefix + field] for field in _FIELDS)
-    calendar, soft, floors = (image.get(prefix + field) for field in ("ca", "so", "fl"))
+    calendar, soft, floors, alerts = (image.get(prefix + field) for field in ("ca", "so", "fl", "al"))
     pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
     return Limit(
         name,
@@ -68,6 +71,7 @@ def _decode_limit(name: str, image: Image) -> Limit:
         None if calendar is None else parse_calendar(calendar),
         bool(soft),
         tuple([(priority, float(part)) for priority, _, part in pairs]),
+        tuple(map(float, alerts.split(","))) if alerts else (),
     )
 
 

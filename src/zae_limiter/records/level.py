@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.alerts import Marks
 from ..core.bucket import Rule
 from ..core.draw import SOFT
 from . import keys
@@ -35,7 +36,8 @@ class Slot(NamedTuple):
     """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
 
     ``ca`` names the attribute that only a quota has. ``least`` is what a draw has to leave. ``ov`` names the count of
-    what was overdrawn; "" for a limit that can refuse.
+    what was overdrawn; "" for a limit that can refuse. ``marks`` are the thresholds that are watched, ``al`` of a quota
+    says which of them were crossed; "" for others.
     """
 
     rule: Rule
@@ -47,16 +49,19 @@ class Slot(NamedTuple):
     shape: tuple[tuple[str, int | str], ...]
     least: int = 0
     ov: str = ""
+    marks: Marks | None = None
+    al: str = ""
 
 
 class Slots(dict[str, Slot]):
-    """The slots of the limits of a level, by name; ``soft`` if one of them never refuses."""
+    """The slots of the limits of a level, by name; ``soft`` if one never refuses, ``watched`` if one has thresholds."""
 
-    __slots__ = ("soft",)
+    __slots__ = ("soft", "watched")
 
     def __init__(self, slots: Mapping[str, Slot]) -> None:
         super().__init__(slots)
         self.soft = any(slot.ov for slot in slots.values())
+        self.watched = any(slot.marks is not None for slot in slots.values())
 
 
 class Level(NamedTuple):
@@ -139,16 +144,21 @@ def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: 
             shape.append((ca, rule.calendar.text))
         least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
         ov = attribute(limit.name, "ov") if least == SOFT else ""
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least, ov)
+        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
+        al = attribute(limit.name, "al") if limit.alerts and rule.calendar is not None else ""
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least, ov, marks, al)
     return Slots(slots)
 
 
 @lru_cache(maxsize=1024)
 def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> Slots:
-    shares = {
-        name: slot._replace(
-            rule=slot.rule.share(shard, count), least=slot.least if slot.least <= 0 else (slot.least + shard) // count
-        )
-        for name, slot in slots_for(limits, priority, bypassed).items()
-    }
+    shares = {}
+    for limit in limits:
+        slot = slots_for(limits, priority, bypassed)[limit.name]
+        rule = slot.rule.share(shard, count)
+        least = slot.least if slot.least <= 0 else (slot.least + shard) // count
+        # Of a split bucket the first shard is watched, for all of them.
+        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
+        al = slot.al if shard == 0 else ""
+        shares[limit.name] = slot._replace(rule=rule, least=least, marks=marks, al=al)
     return Slots(shares)

@@ -66,6 +66,8 @@ def _reshape_limit(
     need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
     put.update(slot.shape)
+    if slot.al and slot.al not in image:
+        put[slot.al] = 0
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
         if slot.ov and need > rule.capacity:

@@ -17,6 +17,7 @@ from .reshaping import keep_in_debt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.alerts import Alert
     from .level import Level
 
 _NOTHING: dict[str, int] = {}
@@ -76,11 +77,15 @@ class Charge(NamedTuple):
 
 
 class SettlementWrite(NamedTuple):
-    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens."""
+    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens.
+
+    ``alerts`` are the thresholds that it crosses.
+    """
 
     write: Write
     credited: dict[str, int]
     uncounted: dict[str, int]
+    alerts: tuple[Alert, ...] = ()
 
 
 def settle(

@@ -52,6 +52,7 @@ class Instruments:
         self.overdrawn = meter.create_counter(
             "zae_limiter.overdrawn", "{decision}", "Decisions that exceeded a soft or bypassed limit"
         )
+        self.alerts = meter.create_counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
         self.duration, self.wait, self.error, self.ratio = (
             meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
             for name, (unit, what, bounds) in _HISTOGRAMS.items()

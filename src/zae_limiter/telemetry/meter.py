@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import MeterProvider
 
+    from ..core.alerts import Alert
     from ..observer import Decision, Settlement
     from ..repository.repository import Repository
     from ..sync import SyncRepository
@@ -118,7 +119,12 @@ class Meter(Observer):
             if estimated:
                 self._to.ratio.record((estimated + amount) / estimated, attributes)
 
-    def _attributes(self, told: Decision | Settlement, more: dict[str, str]) -> dict[str, str]:
+    def on_alert(self, alert: Alert) -> None:
+        """Count a threshold that was crossed."""
+        crossed = {"zae_limiter.limit": alert.limit_name, "zae_limiter.threshold": str(alert.threshold)}
+        self._to.alerts.add(1, self._attributes(alert, crossed))
+
+    def _attributes(self, told: Decision | Settlement | Alert, more: dict[str, str]) -> dict[str, str]:
         labels = {f"zae_limiter.{label}": getattr(told, label) for label in self._labels}
         return {**self._where, **more, **labels}
 
