@@ -152,6 +152,7 @@ def test_on_alert_must_be_callable() -> None:
     quota=st.booleans(),
     soft=st.booleans(),
     states=st.tuples(st.integers(0, 3_000), st.integers(0, 3_000)),
+    crowded=st.booleans(),
 )
 def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     capacity: int,
@@ -162,11 +163,12 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     quota: bool,
     soft: bool,
     states: tuple[int, int],
+    crowded: bool,
 ) -> None:
     """Whatever the writer has seen and whatever is stored: where its guards hold, it announces the right thresholds."""
     parts = tuple(part / 1000 for part in alerts)
     every = timedelta(milliseconds=10**11)
-    made = Limit.quota("t", capacity, every=every, soft=soft) if quota else Limit.per_day("t", capacity, soft=soft)
+    made = Limit.quota("t", capacity, every=every, soft=soft) if quota else Limit.per_second("t", capacity, soft=soft)
     limit, now = replace(made, alerts=parts), 10**11
     limits = (limit,)
     level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, slots_for(limits), "system", 1)
@@ -176,26 +178,50 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     image = {**new, "b_t_tk": seen, **al}
     bound = charging.anchored_limits(level, image, now)
     assert bound is not None
-    write = charging.charge(level, image, bound, {"t": cost}, now)
+    now += 40
+    since = 0 if quota else 40 * capacity
+    others = charging.Contention({"t"}, now - 100, 1) if crowded else charging.ALONE
+    write = charging.charge(level, image, bound, {"t": cost}, now, others)
     if write is None:
         return
     write, told = watch(level, image, write, now)
-    assert holds(image, write.guards), "by who has seen what is stored, it is written"
+    possible = [guard[2] for guard in write.guards if guard[1] == "between"]
+    assert all(low <= high for low, high in possible), "there is something that it can meet"
+    assert crowded or holds(image, write.guards), "by who has seen what is stored, it is written"
     other: Image = {**image, "b_t_tk": stored, **({"b_t_al": states[1]} if quota else {})}
     if not holds(other, write.guards):
         return
-    before = min(capacity * 1000, stored)
+    unclipped = stored + since
+    before = min(capacity * 1000, unclipped)
+    left = (unclipped if "b_t_tk" not in write.put else before) - cost
     marks = Marks.of(limit.alerts, capacity * 1000)
     if quota and states[1] != states[0] and not told:
         # It may not know how far others have come, but then they have: nothing of it was left to announce.
         behind = states[1] < states[0]
-        assert behind or not cross_quota(marks, before - cost, states[1], 1).crossed
+        assert behind or not cross_quota(marks, left, states[1], 1).crossed
         return
-    found = cross_quota(marks, before - cost, states[1], 1) if quota else cross_rate(marks, before, before - cost)
+    found = cross_quota(marks, left, states[1], 1) if quota else cross_rate(marks, before, left)
     assert [alert.threshold for alert in told] == [marks.thresholds[place] / 1000 for place in found.crossed]
     after = applied(other, write)
     assert after is not None
     assert after.get("b_t_al", 0) >= other.get("b_t_al", 0), "it never falls"
+
+
+def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
+    """Others are writing the full bucket: it is drawn as of a moment ago, and who comes first has taken some of it."""
+    limits, now = (Limit.per_second("t", 10, alerts=(0.4,)),), 10**11
+    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, slots_for(limits), "system", 1)
+    new = applied(None, charging.create(level, {}, now))
+    assert new is not None
+    image = {**new, "b_t_tk": 12_000}
+    bound = charging.anchored_limits(level, image, now)
+    assert bound is not None
+    others = charging.Contention({"t"}, now - 100, 1)
+    write = charging.charge(level, image, bound, {"t": 5_000}, now + 40, others)
+    assert write is not None
+    write, alerts = watch(level, image, write, now + 40)
+    assert [alert.threshold for alert in alerts] == [0.4]
+    assert holds({**image, "b_t_tk": 10_000}, write.guards)
 
 
 async def test_each_threshold_of_a_quota_is_announced_once_in_each_window(harness: Harness) -> None:

@@ -1,7 +1,7 @@
 """Taking from a store inside the process: decided and committed in one step under its lock, without a coroutine.
 
-What does not fit into that step (several levels, thresholds, limits that have changed, a new hour, waiting) is left to
-`Engine`.
+What does not fit into that step (several levels, a threshold that may be crossed, limits that have changed, a new hour,
+waiting) is left to `Engine`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, NEWEST
+from ..records.watching import watched_limits
 from ..runtime.blocking import run
 from .grant import NOTHING
 from .planning import serials
@@ -103,8 +104,8 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            if not cost.keys() <= limits.keys() or level.slots.soft:
-                return None  # a soft limit that is overdrawn, or the refusal of another one
+            if not cost.keys() <= limits.keys() or level.slots.soft or level.slots.watched:
+                return None  # a soft limit is exceeded, or a threshold crossed
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)
         if after is not image:
@@ -126,10 +127,11 @@ class InPlace:
         if image is not None:
             limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
             seen.show(image, now_ms)
-            if limits is not None and not level.slots.watched:
+            if limits is not None:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
-                seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
+                by_name = watched_limits(level, image, limits, now_ms) if level.slots.watched else limits.by_name
+                seen.spendable = level, by_name, until_ms, _renewal(level, image)
         return image
 
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
