@@ -377,6 +377,15 @@ async def test_a_steady_acquire_is_one_write_and_no_read(harness: Harness) -> No
 # Who is told.
 
 
+async def test_the_callback_of_each_limiter_hears_of_its_own_writes(harness: Harness) -> None:
+    told: list[list[Alert]] = [[], []]
+    clients = [harness.limiter(on_alert=each.append) for each in told]
+    await clients[0].set_system_defaults([DAY])
+    await take(clients[0], {"tpd": 60})
+    await take(clients[1], {"tpd": 30})
+    assert [[alert.threshold for alert in each] for each in told] == [[0.5], [0.8]]
+
+
 def test_the_callback_is_told_and_cannot_break_an_acquire(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Alert] = []
 
