@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "logs": set(),
     "forks": set(),
-    "observer": set(),
+    "observer": {"core"},
     "runtime": {"core", "clock", "forks", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},

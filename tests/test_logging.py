@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from tests.kv.support import CLIENT, KEY, Watched
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
 from zae_limiter import Decision, Limit, Observer, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
+from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.backend import log_aggregator_warning
 from zae_limiter.stores.memory import MemoryStore
@@ -134,6 +135,33 @@ def cut_return() -> None:
         lease.adjust(tpm=-130)
 
 
+def exceeded_soft_limit() -> None:
+    shaky, limits = Shaky(), [Limit.per_day("rpm", 1, soft=True)]
+    for _ in range(3):
+        with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, limits):
+            pass
+    shaky.clock.advance(60)
+    with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1}, limits) as lease:
+        lease.adjust(rpm=1)
+
+
+def crossed_threshold() -> None:
+    with Shaky().limiter.acquire("key-1", "gpt-4", {"tpm": 80}, [Limit.per_minute("tpm", 100, alerts=(0.8,))]):
+        pass
+
+
+def unrecorded_alert() -> None:
+    class Forgetful(FaultyStore):
+        async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+            if any("action" in write.put for write in writes):
+                self.inject(Fault.FAIL_BEFORE)
+            return await super().commit(writes, timeout=timeout)
+
+    limiter = SyncRateLimiter(SyncRepository(Forgetful(MemoryStore(), free_atomic_commit=False)))
+    with limiter.acquire("key-1", "gpt-4", {"tpm": 80}, [Limit.per_minute("tpm", 100, alerts=(0.8,))]):
+        pass
+
+
 def lost_response() -> None:
     store = FaultyStore(MemoryStore())
     site = Site("wsgi", limiter_for("wsgi", store), rules=[RULE])
@@ -193,6 +221,9 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
     "cut return": (cut_return, ["lease.return_cut"]),
+    "exceeded soft limit": (exceeded_soft_limit, ["limit.overdrawn", "limit.overdrawn"]),
+    "crossed threshold": (crossed_threshold, ["limit.alert"]),
+    "unrecorded alert": (unrecorded_alert, ["limit.alert_unrecorded", "limit.alert"]),
     "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
     "ignored header": (ignored_header, ["web.header_ignored"]),
     "failing observer": (failing_observer, ["observer.failed"]),

@@ -14,6 +14,9 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
+| ``limit.alert`` | WARNING | a threshold of a limit was crossed | *whose*, limit, threshold, used |
+| ``limit.alert_unrecorded`` | WARNING | such an alert is not in the audit log | *lease*, limit |
+| ``limit.overdrawn`` | INFO | a soft limit was exceeded; once a minute | namespace, backend, resource, limit |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
@@ -28,7 +31,8 @@ entity_id and resource, *lease* is these and error_type; *kv* is ``kv_key``, whi
 not the address.
 ``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back).
 
-Entity ids are in ``lease.*`` and ``web.settlement_failed`` alone: somebody has to be able to repair what was lost.
+Entity ids are in ``lease.*`` and ``web.settlement_failed``, as somebody has to be able to repair what was lost, and in
+``limit.alert*``.
 The limiter logs nothing per decision; decisions are counted by `zae_limiter.telemetry`.
 """
 
@@ -58,6 +62,9 @@ BREAKER_CLOSED = Event("breaker.closed", INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", WARNING)
 RETURN_LOST = Event("lease.return_lost", WARNING)
 RETURN_CUT = Event("lease.return_cut", WARNING)
+ALERT = Event("limit.alert", WARNING)
+ALERT_UNRECORDED = Event("limit.alert_unrecorded", WARNING)
+OVERDRAWN = Event("limit.overdrawn", INFO)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)

@@ -1,5 +1,6 @@
 """The values of the public API, as one door."""
 
+from .core.alerts import Alert as Alert
 from .core.limit import Limit as Limit
 from .core.reports import (
     Availability as Availability,

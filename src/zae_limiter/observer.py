@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .core.alerts import Alert
+
 Outcome: TypeAlias = Literal[
     "granted", "refused", "never", "disabled", "unavailable_allowed", "unavailable_blocked", "failed"
 ]
@@ -51,6 +53,8 @@ class Decision(NamedTuple):
     """How long deciding took, without the time in line."""
     waited: float | None
     """How many seconds it stood in line for tokens; None without ``max_wait``."""
+    overdrawn: tuple[str, ...] = ()
+    """The soft limits, and those of a bypassed level, of which it took more than there was."""
 
 
 class Settlement(NamedTuple):
@@ -90,6 +94,10 @@ class Observer(Protocol):
 
     def on_settlement(self, settlement: Settlement) -> None:
         """Hear that a lease was adjusted or released from, by how much."""
+        return
+
+    def on_alert(self, alert: Alert) -> None:
+        """Hear that a write of this process has crossed a threshold of a limit (``Limit.alerts``)."""
         return
 
     def on_store_call(self, call: StoreCall) -> None:

@@ -1,7 +1,7 @@
 """Measure what the changes of one bucket have consumed, window by window.
 
-A bucket counts its total consumption (``tc``). The difference that a change makes is what it has consumed: a refill
-does not change it, and tokens that are given back make it negative.
+A bucket counts its total consumption (``tc``), and how much of it was beyond a soft limit (``ov``). The difference that
+a change makes is what it has consumed: a refill does not change it, and tokens that are given back make it negative.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Tally(NamedTuple):
 
 
 def measure_change(change: StreamChange) -> dict[str, int]:
-    """Return the millitokens per limit that a change of a bucket has consumed."""
+    """Return the millitokens per limit that a change of a bucket has consumed, those overdrawn by `usage.overdrawn`."""
     new = change.new
     if new is None or _is_migration(change.old, new) or _is_passing(change.key, new):
         return {}
@@ -68,10 +68,10 @@ def measure_change(change: StreamChange) -> dict[str, int]:
         before = inspect(change.key, change.old)
     used = {}
     for name in stored_names(new) - {INFRASTRUCTURE_LIMIT}:
-        counter = attribute(name, "tc")
-        amount = new[counter] - before.get(counter, 0)
-        if amount:
-            used[name] = amount
+        for counter, label in ((attribute(name, "tc"), name), (attribute(name, "ov"), usage.overdrawn(name))):
+            amount = new.get(counter, 0) - before.get(counter, 0)
+            if amount:
+                used[label] = amount
     return used
 
 

@@ -58,6 +58,20 @@ def used(terminal: Terminal) -> Terminal:
     return terminal
 
 
+def test_what_was_beyond_a_soft_limit_is_shown_where_there_is_any(terminal: Terminal) -> None:
+    record(terminal, START, {"rpm": 1, "tpm": 9_000, usage.overdrawn("tpm"): 500})
+    record(terminal, START + 2 * HOUR, {"rpm": 4, "tpm": 2_000})
+    assert words(terminal.text("usage", "list", "--entity", "key"))[2:] == [
+        ["2026-01-31", "22:00", "key", "gpt-4", "1", "9,000", "500", "1"],
+        ["2026-02-01", "00:00", "key", "gpt-4", "4", "2,000", "-", "1"],
+    ]
+    assert [each["overdrawn"] for each in terminal.json("usage", "list", "-e", "key")] == [{"tpm": 500}, {}]
+    assert words(terminal.text("usage", "summary", "--entity", "key"))[-1] == ["tpm", "11,000", "5,500.0", "500"]
+    lines = terminal.text("usage", "summary", "--entity", "key", "--csv").splitlines()
+    assert [line.rpartition(",")[2] for line in lines] == ["overdrawn", "0", "500"]
+    assert terminal.json("usage", "summary", "-e", "key")["overdrawn"] == {"tpm": 500}
+
+
 def test_list_by_entity_and_by_resource(used: Terminal) -> None:
     assert words(used.text("usage", "list", "--entity", "key"))[2:] == [
         ["2026-01-31", "22:00", "key", "gpt-3", "1", "1,000", "1"],

@@ -67,7 +67,7 @@ async def simulate(processes: int, demand: float, merged: bool) -> Outcome:
 
     async def process(store: Distant) -> None:
         limiter = RateLimiter(Repository(store))
-        limiter._engine = Engine(limiter._backend, limiter._chains, 1000, merges=merged)
+        limiter._engine = Engine(limiter._backend, limiter._chains, 1000, limiter._announcer, merges=merged)
         await limiter.available("key", "gpt-4")
         store.calls.clear()
         under_way = []

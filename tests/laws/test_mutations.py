@@ -113,6 +113,10 @@ RETURNED = "credits.credits_return_before_the_allowance"
 CREDIT_KEPT = "credits.a_bucket_with_credits_is_kept"
 FILLED = "credits.a_reset_is_not_given_back_to"
 GONE_WITH = "credits.credits_go_with_the_entity"
+OVERDRAWN = "policies.what_a_soft_limit_is_overdrawn_by_is_counted"
+UNDONE = "policies.what_was_given_back_is_not_overdrawn"
+THRESHOLDS = "policies.thresholds_are_announced_by_the_write_that_crosses_them"
+STALE_MARKS = "policies.thresholds_are_announced_by_clients_that_have_seen_another_level"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
 EXACT = "lawful.law_2_refill_is_exact"
@@ -157,7 +161,26 @@ INSIDE = '(tk, "between", (low, high))'
 BIG = "needed > limit.capacity * MILLI"
 
 MUTATIONS = [
-    # Windows of a calendar, floors and soft limits.
+    # Windows of a calendar, floors, soft limits and thresholds.
+    Mutation("core.alerts.find_mark", "// PARTS", "// PARTS - 1", STALE_MARKS),
+    Mutation("core.alerts.Marks.band", "levels[reached + 1] + 1", "-_FAR", THRESHOLDS),
+    Mutation("core.alerts.Marks.band", "levels[reached]", "_FAR", STALE_MARKS),
+    Mutation("core.alerts.Marks.count_announced", "if last > window", "if last >= window", THRESHOLDS),
+    Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
+    Mutation("core.alerts.cross_quota", "marks.band(announced)[0]", "-_FAR", STALE_MARKS),
+    Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
+    Mutation("records.watching.watch", 'guards.append((slot.al, "=", image[slot.al]))', "pass", STALE_MARKS),
+    Mutation("records.watching._narrow", "crossing.before[1] - seen.since", "_FAR", STALE_MARKS),
+    Mutation("records.watching._narrow", "crossing.after[0] - seen.change", "-_FAR", STALE_MARKS),
+    Mutation("records.watching._narrow", "crossing.after[1] - seen.change", "_FAR", STALE_MARKS),
+    Mutation("core.draw._overdraw", "cost - max(0, held)", "cost", OVERDRAWN),
+    Mutation("core.draw._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
+    Mutation("core.draw._overdraw", '(tk, "=", tokens)', '(tk, "<=", tokens)', OVERDRAWN, "distant"),
+    Mutation("core.draw._overdraw", '(tk, "<=", -since)', '(tk, "<=", room)', UNDONE, "distant"),
+    Mutation("core.draw.owe", "< cost - since", "< -since", OVERDRAWN),
+    Mutation("records.settlement.Charge.with_overdrawn", "-after.level", "taken", OVERDRAWN),
+    Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
+    Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
     Mutation("core.calendar.Calendar.index", "found -= 1", "break", WINDOW),
     Mutation("core.calendar.Calendar.index", "<= instant_ms", "< instant_ms", WINDOW),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from zae_limiter import (
+    Alert,
     Decision,
     Limit,
     Observer,
@@ -73,6 +74,9 @@ class Broken:
 
     def on_settlement(self, settlement: Settlement) -> None:
         self._fail("settlement")
+
+    def on_alert(self, alert: Alert) -> None:
+        self._fail("alert")
 
     def on_store_call(self, call: StoreCall) -> None:
         self._fail("store call")

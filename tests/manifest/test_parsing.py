@@ -137,6 +137,10 @@ MISTAKES = {
     "system: {limits: {x: {rate: 1, burst: -1}}}": (1, 39, "between 1"),
     "system: {limits: {x: {rate: 1, soft: 3}}}": (1, 38, "true or false"),
     "system: {limits: {x: {rate: 1, floors: 3}}}": (1, 40, "must map priorities"),
+    "system: {limits: {x: {rate: 1, alerts: 0.8}}}": (1, 40, "must be a list"),
+    "system: {limits: {x: {rate: 1, alerts: [0.8, 80]}}}": (1, 40, "at most 1"),
+    "system: {limits: {x: {rate: 1, alerts: [much]}}}": (1, 40, "at most 1"),
+    "system: {limits: {x: {rate: 1, alerts: [{a: 1}]}}}": (1, 40, "at most 1"),
     "system: {limits: {x: {rate: 1, floors: {a: 2}}}}": (1, 44, "between 0 and 1"),
     "system: {limits: {x: {rate: 1, colour: 2}}}": (1, 32, "no known key"),
     "system: {limits: {x: {rate: 1, every: day}}}": (1, 32, "no known key"),
@@ -311,26 +315,8 @@ def test_the_schema_knows_every_key() -> None:
         "resources",
     }
     rate, quota, capacity = parts["limit"]["anyOf"][1:]
-    assert set(quota["properties"]) == {
-        "quota",
-        "every",
-        "tz",
-        "at",
-        "on",
-        "cron",
-        "reset_after",
-        "rollover",
-        "soft",
-        "floors",
-        "schedule",
-    }
-    assert set(capacity["properties"]) == {
-        "capacity",
-        "burst",
-        "refill_amount",
-        "refill_period",
-        "soft",
-        "floors",
-        "schedule",
-    }
-    assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors", "schedule"}
+    policy = {"soft", "floors", "alerts", "schedule"}
+    windows = {"every", "tz", "at", "on", "cron", "reset_after"}
+    assert set(quota["properties"]) == {"quota", "rollover", *windows, *policy}
+    assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", *policy}
+    assert set(rate["properties"]) == {"rate", "per", "burst", *policy}

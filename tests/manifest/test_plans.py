@@ -316,7 +316,11 @@ CALENDARS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     ),
 )
 POLICIES = st.fixed_dictionaries(
-    {"soft": st.booleans(), "floors": st.dictionaries(st.sampled_from(["batch", "soft", "at", "on"]), st.just(0.25))}
+    {
+        "soft": st.booleans(),
+        "floors": st.dictionaries(st.sampled_from(["batch", "soft", "at", "on"]), st.just(0.25)),
+        "alerts": st.lists(st.sampled_from([0.5, 0.8, 0.995, 1]), max_size=4),
+    }
 )
 SCHEDULES: st.SearchStrategy[list[ScheduleEntry]] = st.lists(
     st.sampled_from(

@@ -82,6 +82,18 @@ async def test_every_outcome_is_counted_and_timed(harness: Harness, metrics: Met
     assert metrics.counts("wait.duration", "outcome") == {}
 
 
+async def test_soft_limits_that_were_exceeded_and_thresholds_that_were_crossed(
+    harness: Harness, metrics: Metrics
+) -> None:
+    measured = Measured(harness, metrics)
+    limits = [Limit.per_day("soft", 5, soft=True), Limit.per_day("rpd", 10, alerts=(0.5, 0.8))]
+    for _ in range(3):
+        async with measured.limiter.acquire("key-1", "gpt-4", {"soft": 3, "rpd": 3}, limits):
+            pass
+    assert metrics.counts("overdrawn", "limit") == {"soft": 2}
+    assert metrics.counts("alerts", "limit", "threshold") == {("rpd", "0.5"): 1, ("rpd", "0.8"): 1}
+
+
 async def test_who_is_limited_is_no_attribute_unless_asked_for(harness: Harness, metrics: Metrics) -> None:
     measured = Measured(harness, metrics)
     await every_outcome(measured)

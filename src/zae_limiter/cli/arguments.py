@@ -6,6 +6,7 @@ NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at onc
 NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
                          tpd:1000/cron(0 9 * * 1-5)@UTC  the same, whenever a cron expression fires
 ...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
+...,alert=PART        tpm:10000,alert=0.8,alert=0.95  thresholds that are announced
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
 KEY=VALUE             plan=pro                metadata and tags
 2026-11-16T12:00:00Z  RFC 3339, with its time zone
@@ -24,7 +25,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from ..core.limit import Limit, check_floors
+from ..core.limit import Limit, check_alerts, check_floors
 from .grid import Grid
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -54,10 +55,10 @@ def parse_limit(text: str) -> Limit:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
         limit = _parse_quota(name, head, options) if "@" in head else _parse_rate(name, head)
-        floors = dict(
-            map(_parse_floor, [option for option in options if not option.startswith(("at=", "on=", "soft"))])
-        )
-        return replace(limit, soft="soft" in options, floors=check_floors(floors))
+        others = [option for option in options if not option.startswith(("at=", "on=", "soft", "alert="))]
+        floors = dict(map(_parse_floor, others))
+        alerts = [_parse_floor(option)[1] for option in options if option.startswith("alert=")]
+        return replace(limit, soft="soft" in options, floors=check_floors(floors), alerts=check_alerts(alerts))
     except ValueError as error:  # of which `ValidationError` is one
         raise ValueError(f"{text!r}: {error}; write {_LIMIT_FORMS}") from None
 
@@ -93,7 +94,9 @@ def _parse_floor(text: str) -> tuple[str, float]:
     try:
         return priority, float(part)
     except ValueError:
-        raise ValueError(f"{text!r} is neither 'soft' nor a floor such as batch=0.3") from None
+        raise ValueError(
+            f"{text!r} is neither 'soft' nor a floor such as batch=0.3 nor a threshold such as alert=0.8"
+        ) from None
 
 
 def parse_amount(text: str) -> tuple[str, int]:
@@ -157,7 +160,8 @@ def spell_rate(limit: Limit) -> str:
 def _spell_policy(limit: Limit) -> list[str]:
     """Return what a limit is besides its rate and its capacity."""
     floors = [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
-    return ["soft"] * limit.soft + floors + [entry.text for entry in limit.schedule]
+    alerts = [f"alert at {', '.join(f'{100 * part:.4g}%' for part in limit.alerts)}"] if limit.alerts else []
+    return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
 
 
 def spell_limit(limit: Limit) -> str:
@@ -183,7 +187,7 @@ def limit_option(*, required: bool = False) -> Decorator:
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
         "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC'. "
-        "Behind it ,soft or floors such as ,batch=0.3."
+        "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
     )
     return _make_option(
         parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help

@@ -25,9 +25,12 @@ DEFAULT_LIMIT = 100
 PAGE = 1_000
 SNAPSHOT_COLUMNS = (
     *("entity_id", "resource", "window_type", "window_start", "window_end"),
-    *("limit_name", "consumed", "total_events"),
+    *("limit_name", "consumed", "total_events", "overdrawn"),
 )
-SUMMARY_COLUMNS = ("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start")
+SUMMARY_COLUMNS = (
+    *("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start"),
+    "overdrawn",
+)
 
 
 class UsageQuery(NamedTuple):
@@ -150,7 +153,9 @@ def summary(shell: Shell, **options: Any) -> None:
     limits = sorted(added.total)
     if form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
-        lines = [(name, added.total[name], added.average[name], *windows) for name in limits]
+        lines = [
+            (name, added.total[name], added.average[name], *windows, added.overdrawn.get(name, 0)) for name in limits
+        ]
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
     else:
         if charted:
@@ -159,8 +164,10 @@ def summary(shell: Shell, **options: Any) -> None:
         starts = (added.min_window_start or "", added.max_window_start or "")
         first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
-        rows = [(name, added.total[name], added.average[name]) for name in limits]
-        shell.show(added, Grid(("limit", "total", "average"), rows, nothing, Cell(f"{query.subject}: {counted}", "")))
+        columns = ("limit", "total", "average", *(("overdrawn",) if added.overdrawn else ()))
+        rows = [(name, added.total[name], added.average[name], added.overdrawn.get(name)) for name in limits]
+        shown = [row[: len(columns)] for row in rows]
+        shell.show(added, Grid(columns, shown, nothing, Cell(f"{query.subject}: {counted}", "")))
 
 
 def _read_snapshots(
@@ -194,24 +201,27 @@ def _explain_nothing(repository: SyncRepository, query: UsageQuery) -> str:
 
 def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
     limits = sorted({name for snapshot in found for name in snapshot.counters})
+    soft = sorted({name for snapshot in found for name in snapshot.overdrawn})
     rows = [
         (
             spell_window(each.window_start, each.window_type),
             each.entity_id,
             each.resource,
             *(each.counters.get(name) for name in limits),
+            *(each.overdrawn.get(name) for name in soft),
             each.total_events,
         )
         for each in found
     ]
-    return Grid(("from (UTC)", "entity", "resource", *limits, "events"), rows, nothing)
+    beyond = (f"{name} overdrawn" for name in soft)
+    return Grid(("from (UTC)", "entity", "resource", *limits, *beyond, "events"), rows, nothing)
 
 
 def _snapshot_lines(found: Iterable[UsageSnapshot]) -> Iterable[Sequence[object]]:
     for each in found:
         window = (each.window_type, each.window_start, each.window_end)
         for name, amount in sorted(each.counters.items()):
-            yield each.entity_id, each.resource, *window, name, amount, each.total_events
+            yield each.entity_id, each.resource, *window, name, amount, each.total_events, each.overdrawn.get(name, 0)
 
 
 def _print_csv(columns: Sequence[str], lines: Sequence[Sequence[object]], nothing: str) -> None:

@@ -205,6 +205,10 @@ class Calendar:
         """Return the calendar of a bucket whose window has begun with its first use at ``start_ms``."""
         return self if self.unit != FIRST_USE or start_ms == self.phase_ms else replace(self, phase_ms=start_ms)
 
+    def identify(self, instant_ms: int) -> int:
+        """Return a number for the window of an instant that is greater than those of all before it, in any bucket."""
+        return self.phase_ms or 0 if self.unit == FIRST_USE else self.index(instant_ms)
+
     def is_idle(self, instant_ms: int) -> bool:
         """Return whether a window begins with the first use from an instant on: none has begun, or it is over."""
         return self.unit == FIRST_USE and (self.phase_ms is None or instant_ms >= self.phase_ms + self.period_ms)

@@ -78,12 +78,12 @@ def draw_with_credits(
 
     Return the guards that it needs, or None, with nothing noted, if it does not fit.
     """
-    found = divide(cost, limit.least, limit.level(tokens, now_ms), lots)
+    found = divide(cost, SOFT if limit.ov else limit.least, limit.level(tokens, now_ms), lots)
     if found is None:
         return None
     allowance, covered, taken, needed = found
-    least = SOFT if limit.least == SOFT else covered - allowance
-    guard = draw(limit._replace(least=least), tokens, allowance, now_ms, put, add, after)
+    drawn = limit if limit.ov else limit._replace(least=covered - allowance)
+    guard = draw(drawn, tokens, allowance, now_ms, put, add, after)
     assert guard is not None  # the allowance holds what it has to
     if cost:
         add[limit.tc] = cost

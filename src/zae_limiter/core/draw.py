@@ -10,8 +10,12 @@ does the same where its guard holds:
 ``inside`` draws commute, so writers do not collide. The upper guard keeps the surplus that an idle
 bucket accrues beyond its ceiling from being spent.
 
-A limit may have another bound than 0 for what a draw leaves: a floor above it for requests of a lower priority, or none
-at all if the limit is soft. The level of a quota changes only between two windows: within one, ``since`` is constant.
+A limit may have another bound than 0 for what a draw leaves: a floor above it for requests of a lower priority. The
+level of a quota changes only between two windows: within one, ``since`` is constant.
+
+A soft limit is drawn like any other as long as it holds enough. Beyond that it is overdrawn, and ``ov`` counts by how
+much, exactly: where nothing is left all of the cost is overdrawn, whatever others do meanwhile; where something is
+left, but not enough, the guard is on the very tokens that were seen.
 
 A draw that meets `upper_mark` or more is counted in the bucket (`core.give_back` says what for); one that was decided
 below the mark is guarded by it.
@@ -39,7 +43,7 @@ Changes: TypeAlias = dict[str, Any]
 
 
 SOFT = -(2**62)
-"""The ``least`` of a limit that never refuses."""
+"""What a draw has to leave of a limit that never refuses."""
 
 
 class AnchoredLimit(NamedTuple):
@@ -47,7 +51,7 @@ class AnchoredLimit(NamedTuple):
 
     ``rest`` is what the rate had left over at the anchor, in parts of a millitoken, ``mark`` the `upper_mark`. ``tk``,
     ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws. ``least`` is what
-    a draw has to leave.
+    a draw has to leave. ``ov`` names the count of what was overdrawn, of a soft limit only; then ``least`` is 0.
 
     For a quota it holds in one window only: as a rate of 0 that has left over what was produced until then.
     """
@@ -62,17 +66,24 @@ class AnchoredLimit(NamedTuple):
     tc: str
     hi: str
     least: int
+    ov: str
 
     @classmethod
     def of(
-        cls, rule: Rule, anchor_ms: int, attributes: tuple[str, str, str], least: int = 0, now_ms: int = 0
+        cls,
+        rule: Rule,
+        anchor_ms: int,
+        attributes: tuple[str, str, str],
+        least: int = 0,
+        now_ms: int = 0,
+        ov: str = "",
     ) -> AnchoredLimit:
         """Return the limit for a bucket whose anchor is ``anchor_ms``, of a quota for the window of ``now_ms``."""
         capacity, amount, period, phase, calendar = rule
         rest = (anchor_ms * amount + phase) % period
         if calendar is not None:
             amount, period, rest = 0, 1, between(rule, anchor_ms, now_ms)
-        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes, least)
+        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes, 0 if ov else least, ov)
 
     def since(self, now_ms: int) -> int:
         """Return what the rate has produced from the anchor to ``now_ms``."""
@@ -108,12 +119,13 @@ def draw_all(
 ) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that nobody else touches.
 
-    Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough.
-    A cost of 0 is not there while a limit is below its ``least``. Raise KeyError for a name that is not in ``limits``.
+    Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough,
+    soft ones too. A cost of 0 is not there while a limit is below its ``least``. Raise KeyError for a name that is not
+    in ``limits``.
     """
     after = image
     for name, need in cost.items():
-        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limits[name]
+        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least, _ = limits[name]
         since = ((now_ms - anchor_ms) * amount + rest) // period
         held = image[tk] + since
         if held > capacity:
@@ -145,13 +157,18 @@ def draw(
     does not fit. A cost of 0 changes nothing, and fits unless the limit is below its ``least``. A cost of None asks for
     nothing, so it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
-    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least = limit
+    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least, ov = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
     low = need + least - since
     if cost is not None and (need + least > capacity or tokens < low):
-        return None
+        if not ov:
+            return None
+        if cost == 0 and after is None:
+            return (tk, ">=", SOFT)
+        add[tc] = need
+        return _overdraw(limit, tokens, need, since, shift, put, add)
     if cost == 0 and after is None:
         return (tk, ">=", low)
     upper = need > 0 and tokens >= mark - since
@@ -164,20 +181,42 @@ def draw(
         return (tk, ">", room - 1)
     add[tk] = shift - need
     high = room - 1 if upper or not need else mark - since - 1
-    return (tk, "<=", high) if cost is None or least == SOFT else (tk, "between", (low, high))
+    return (tk, "<=", high) if cost is None else (tk, "between", (low, high))
+
+
+def _overdraw(
+    limit: AnchoredLimit, tokens: int, cost: int, since: int, shift: int, put: Changes, add: Changes
+) -> Guard:
+    """Draw more than a soft limit holds, and count by how much. ``shift`` is added to the tokens besides."""
+    tk, room = limit.tk, limit.capacity - since
+    held = min(limit.capacity, tokens + since)
+    add[limit.ov] = cost - max(0, held)
+    if held >= limit.mark:
+        add[limit.hi] = 1
+    if tokens >= room:
+        put[tk] = room + shift - cost
+        return (tk, ">", room - 1)
+    add[tk] = shift - cost
+    return (tk, "<=", -since) if held <= 0 else (tk, "=", tokens)
 
 
 def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: Changes, add: Changes) -> Guard:
-    """Draw a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound."""
+    """Draw a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound.
+
+    A soft limit has one: what it does not hold is overdrawn, that of others is debt.
+    """
     since, tk = limit.since(now_ms), limit.tk
     room, mark = limit.capacity - since, limit.mark - since
+    if limit.ov and min(tokens, room) < cost - since:
+        return _overdraw(limit, tokens, cost, since, 0, put, add)
     if tokens >= mark:
         add[limit.hi] = 1
     if tokens >= room:
         put[tk] = room - cost
         return (tk, ">", room - 1)
     add[tk] = -cost
-    return (tk, "<=", room - 1 if tokens >= mark else mark - 1)
+    high = room - 1 if tokens >= mark else mark - 1
+    return (tk, "between", (cost - since, high)) if limit.ov else (tk, "<=", high)
 
 
 def halve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -92,6 +92,8 @@ class Limit:
         soft: Whether it only counts: what is taken beyond it is granted, and told apart. So a new limit is rolled out.
         floors: By priority, the part of the capacity that requests of this priority leave for others, e.g.
             ``{"batch": 0.3}``. Kept as sorted pairs.
+        alerts: The thresholds that are announced when they are crossed, as parts of the capacity that are used, e.g.
+            ``(0.8, 0.95)``: at most eight, in whole thousandths. Kept sorted.
         schedule: What it is instead at certain times: the first entry that matches is in force. `with_schedule`.
     """
 
@@ -102,6 +104,7 @@ class Limit:
     calendar: Calendar | None = None
     soft: bool = False
     floors: tuple[tuple[str, float], ...] = ()
+    alerts: tuple[float, ...] = ()
     schedule: tuple[ScheduleEntry, ...] = ()
 
     def __post_init__(self) -> None:
@@ -110,6 +113,8 @@ class Limit:
             raise ValidationError("soft", self.soft, "must be True or False")
         if self.floors:
             object.__setattr__(self, "floors", check_floors(self.floors))
+        if self.alerts:
+            object.__setattr__(self, "alerts", check_alerts(self.alerts))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
         for entry in self.schedule:
@@ -124,12 +129,15 @@ class Limit:
         *,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft`` and ``floors`` are those of the class.
+        ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(name, rate if burst is None else burst, rate, 1, None, soft, check_floors(floors))
+        return cls(
+            name, rate if burst is None else burst, rate, 1, None, soft, check_floors(floors), check_alerts(alerts)
+        )
 
     @classmethod
     def per_minute(
@@ -140,12 +148,15 @@ class Limit:
         *,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft`` and ``floors`` are those of the class.
+        ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(name, rate if burst is None else burst, rate, 60, None, soft, check_floors(floors))
+        return cls(
+            name, rate if burst is None else burst, rate, 60, None, soft, check_floors(floors), check_alerts(alerts)
+        )
 
     @classmethod
     def per_hour(
@@ -156,12 +167,15 @@ class Limit:
         *,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft`` and ``floors`` are those of the class.
+        ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(name, rate if burst is None else burst, rate, 3_600, None, soft, check_floors(floors))
+        return cls(
+            name, rate if burst is None else burst, rate, 3_600, None, soft, check_floors(floors), check_alerts(alerts)
+        )
 
     @classmethod
     def per_day(
@@ -172,12 +186,15 @@ class Limit:
         *,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft`` and ``floors`` are those of the class.
+        ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(name, rate if burst is None else burst, rate, 86_400, None, soft, check_floors(floors))
+        return cls(
+            name, rate if burst is None else burst, rate, 86_400, None, soft, check_floors(floors), check_alerts(alerts)
+        )
 
     @classmethod
     def custom(
@@ -189,12 +206,15 @@ class Limit:
         *,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return a limit of ``refill_amount`` tokens every ``refill_period_seconds``, up to ``capacity`` at once.
 
-        ``soft`` and ``floors`` are those of the class.
+        ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(name, capacity, refill_amount, refill_period_seconds, None, soft, check_floors(floors))
+        return cls(
+            name, capacity, refill_amount, refill_period_seconds, None, soft, check_floors(floors), check_alerts(alerts)
+        )
 
     @classmethod
     def quota(
@@ -211,6 +231,7 @@ class Limit:
         rollover: int = 0,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
     ) -> Limit:
         """Return an allowance of ``amount`` tokens per window of a calendar, all of it back when the next one begins.
 
@@ -235,13 +256,15 @@ class Limit:
                 seen before counts as one that has used nothing.
             soft: Whether it only counts, and never refuses.
             floors: By priority, the part that requests of it leave untouched.
+            alerts: The thresholds that are announced when they are crossed, once per window each.
         """
         from .calendar import Calendar
 
         calendar = Calendar.of(every, tz, at, on, cron, reset_after)
         amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
-        return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))
+        period, kept = -(-calendar.longest_ms // 1000), check_floors(floors)
+        return cls(name, capacity, amount, period, calendar, soft, kept, check_alerts(alerts))
 
     def with_schedule(self, entries: Iterable[ScheduleEntry]) -> Limit:
         """Return the limit with other numbers at certain times; without any for an empty list.
@@ -305,7 +328,7 @@ class Limit:
         shown = {field: getattr(self, field) for field in _REQUIRED if field not in hidden}
         if self.calendar is not None:
             shown |= {"amount": self.refill_amount, "every": self.calendar.text, "rollover": self.rollover}
-        shown |= {"soft": self.soft, "floors": dict(self.floors), "schedule": self.schedule}
+        shown |= {"soft": self.soft, "floors": dict(self.floors), "alerts": self.alerts, "schedule": self.schedule}
         fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
         return f"Limit{'' if self.calendar is None else '.quota'}({fields})"
 
@@ -347,6 +370,8 @@ class Limit:
             data["soft"] = True
         if self.floors:
             data["floors"] = dict(self.floors)
+        if self.alerts:
+            data["alerts"] = list(self.alerts)
         if self.schedule:
             data["schedule"] = [entry.to_dict() for entry in self.schedule]
         return data
@@ -364,8 +389,8 @@ class Limit:
             calendar = Calendar.parse(data["calendar"])
         name, capacity, amount, period = (data[field] for field in _REQUIRED)
         floors = check_floors(data.get("floors"))
-        schedule = read_schedule(data.get("schedule") or ())
-        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors, schedule)
+        alerts, schedule = check_alerts(data.get("alerts")), read_schedule(data.get("schedule") or ())
+        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors, alerts, schedule)
 
 
 def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
@@ -392,6 +417,23 @@ def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
         if type(part) not in (int, float) or not 0 < part < 1:
             raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity between 0 and 1")
     return tuple(sorted(pairs.items()))
+
+
+_MOST_ALERTS = 8
+
+
+def check_alerts(alerts: object) -> tuple[float, ...]:
+    """Return thresholds, sorted. Raise `ValidationError` unless they are at most eight parts of the capacity."""
+    if alerts is None:
+        return ()
+    if not isinstance(alerts, (tuple, list)) or len(alerts) > _MOST_ALERTS:
+        raise ValidationError("alerts", alerts, "must be a list of at most 8 parts of the capacity, e.g. (0.8, 0.95)")
+    for part in alerts:
+        if type(part) not in (int, float) or not 0 < part <= 1:
+            raise ValidationError("alerts", part, "must be a part of the capacity above 0 and at most 1, e.g. 0.8")
+        if abs(round(part * 1000) - part * 1000) > 1e-6:  # what a float cannot say exactly
+            raise ValidationError("alerts", part, "must be in whole thousandths, e.g. 0.8 or 0.995")
+    return tuple(sorted({round(float(part), 3) for part in alerts}))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:

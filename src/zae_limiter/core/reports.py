@@ -122,6 +122,7 @@ class BucketState:
     ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
     windows it has, and ``refill_period_ms`` is 1: one of them. Of a quota whose window begins with its first use,
     ``window_start_ms`` is when that was. ``credits`` are spent after it, in their order.
+    ``total_overdrawn_milli`` is the part of ``total_consumed_milli`` that was beyond a soft or bypassed limit.
     """
 
     entity_id: str
@@ -136,6 +137,7 @@ class BucketState:
     calendar: str | None = None
     window_start_ms: int | None = None
     credits: tuple[Credit, ...] = ()
+    total_overdrawn_milli: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class UsageSnapshot:
         window_type: ``hourly``, ``daily`` or ``monthly``.
         counters: The consumed tokens by limit.
         total_events: The number of grants and settlements.
+        overdrawn: The part of the consumed tokens that was beyond a soft or bypassed limit, by limit.
     """
 
     entity_id: str
@@ -176,6 +179,7 @@ class UsageSnapshot:
     window_type: str
     counters: Mapping[str, int]
     total_events: int
+    overdrawn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ class UsageSummary:
         average: The average per snapshot by limit.
         min_window_start: The start of the first window, as RFC 3339.
         max_window_start: The start of the last one.
+        overdrawn: The part of the total that was beyond a soft or bypassed limit, by limit.
     """
 
     snapshot_count: int
@@ -195,6 +200,7 @@ class UsageSummary:
     average: Mapping[str, float]
     min_window_start: str | None
     max_window_start: str | None
+    overdrawn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

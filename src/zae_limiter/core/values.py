@@ -43,6 +43,7 @@ class AuditAction(enum.StrEnum):
     BUCKET_RESET = "bucket_reset"
     BUCKET_TOPPED_UP = "bucket_topped_up"
     ACCESS_CHANGED = "access_changed"
+    LIMIT_ALERT = "limit_alert"
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"

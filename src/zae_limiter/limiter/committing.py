@@ -98,6 +98,7 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
         if image is not None and back:
             seen.show(image, now_ms)
-            charge = Charge.of(level, image, now_ms, {})
+            await settling.announce(level, part.alerts)
+            charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.allowance_cost, {})
             undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants, lots=part.lots))
     await settling.settle(undone)

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
+    from .planning import Part
 
 T = TypeVar("T")
 
@@ -47,13 +49,16 @@ T = TypeVar("T")
 class Engine:
     """Charges chains and settles leases."""
 
-    def __init__(self, backend: Backend, chains: Chains, refusal_ttl_ms: int, *, merges: bool = True) -> None:
+    def __init__(
+        self, backend: Backend, chains: Chains, refusal_ttl_ms: int, announcer: Announcer, *, merges: bool = True
+    ) -> None:
         self._backend = backend
         self._store = backend.store
         self._clock = backend.clock
         self._runtime = backend.runtime
         self._chains = chains
         self._refusal_ttl_ms = refusal_ttl_ms
+        self._announcer = announcer
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         blocks = isinstance(backend.runtime, BlockingRuntime)
@@ -139,11 +144,11 @@ class Engine:
         now_ms = chain.instant(self._clock.now_ms())
         await self.store_limits(chain, now_ms, deadline)
         images = tuple([seen.image for _, seen in chain.homes])
-        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, False))
+        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None))
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        settling = Settling(self._backend, self._chains, grant.chain, deadline)
+        settling = Settling(self._backend, self._chains, grant.chain, deadline, self._announcer)
         await settling.settle(settlement_parts(grant, delta))
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -234,7 +239,7 @@ class Engine:
             if self._atomic or len(chosen.parts) == 1:
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
-                    writes += part.accruals
+                    writes += self._announcer.with_events(part) if part.alerts else part.accruals
                 outcome = await self._store.commit(writes, timeout=deadline.left())
             else:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
@@ -242,9 +247,9 @@ class Engine:
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 self._learn_loss(chain, outcome, chosen, now_ms)
                 continue
-            self._learn(chain, chosen, outcome, now_ms)
-            if self._splits:
-                chain = await self._spread_load(chain, chosen, now_ms, deadline)
+            for part in self._learn(chain, chosen, outcome, now_ms):
+                await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
+            chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             if len(chosen.charges) == len(pending):
                 return
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
@@ -257,12 +262,16 @@ class Engine:
         backend, parts = self._backend, chosen.parts
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
             return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)
-        settling = Settling(backend, self._chains, chain, deadline)
+        settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> None:
-        """Keep the images after a commit, and give those their grants who were served by it."""
+    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+        """Keep the images after a commit, and give those their grants who were served by it.
+
+        Return the parts that have crossed thresholds.
+        """
         charges, cost, parts, wide = chosen
+        crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
@@ -271,11 +280,16 @@ class Engine:
             if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
-        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, False))
+            if level.slots.soft:
+                self._announcer.announce_overdraft(level, part.write, now_ms)
+            if part.alerts:
+                crossing.append(part)
+        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, None))
         if len(charges) == 1:
             charges[0].grant = grant
         else:
             chosen.share(grant)
+        return crossing
 
     def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment.

@@ -32,8 +32,8 @@ class Grant(NamedTuple):
     """Tokens that others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
     """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
-    settled: bool = False
-    """Whether a part of it was settled before: then its place among other charges is not known any more."""
+    settled: Mapping[str, int] | None = None
+    """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
@@ -60,7 +60,8 @@ class Grant(NamedTuple):
 
 
 GrantFields: TypeAlias = (
-    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, bool]"
+    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, "
+    "Mapping[str, int] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
@@ -76,6 +77,14 @@ def read_credits(grant: Grant) -> dict[tuple[str, str], int]:
             held = sum(milli for expires_ms, milli in lots if expires_ms > grant.now_ms)
             found[shard.level.entity_id, name] = (held + later) // MILLI
     return found
+
+
+def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
+    """Return the limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
+    chain, asked = granted[0], granted[1]
+    if not any(home.level.slots.soft for home in chain.homes):
+        return ()
+    return tuple(sorted({limit.name for _, limit, left in read_left(granted) if left < 0 < asked.get(limit.name, 0)}))
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

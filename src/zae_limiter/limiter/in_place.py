@@ -1,6 +1,7 @@
 """Taking from a store inside the process: decided and committed in one step under its lock, without a coroutine.
 
-What does not fit into that step (several levels, limits that have changed, a new hour, waiting) is left to `Engine`.
+What does not fit into that step (several levels, a threshold that may be crossed, limits that have changed, a new hour,
+waiting) is left to `Engine`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..core.names import FIRST_USE
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, NEWEST
+from ..records.watching import watched_limits
 from ..runtime.blocking import run
 from .grant import NOTHING
 from .planning import serials
@@ -105,6 +107,8 @@ class InPlace:
         if after is None:
             if not cost.keys() <= limits.keys() or len(limits) < len(level.limits) or level.scheduled:
                 return None
+            if level.slots.soft or level.slots.watched:
+                return None  # a soft limit is exceeded, or a threshold crossed
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)
         if after is not image:
@@ -118,7 +122,7 @@ class InPlace:
         self._images[pk] = seen.image = after
         seen.seen_ms = now_ms
         seen.refused = False
-        return chain, cost, (after,), now_ms, NOTHING, None, False
+        return chain, cost, (after,), now_ms, NOTHING, None, None
 
     def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
@@ -129,7 +133,7 @@ class InPlace:
             if limits is not None and not limits.lots:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
-                by_name = limits.by_name
+                by_name = watched_limits(level, image, limits, now_ms) if level.slots.watched else limits.by_name
                 if limits.idle:
                     by_name = {name: limit for name, limit in by_name.items() if name not in limits.idle}
                 seen.spendable = level, by_name, until_ms, _renewal(level, image)
@@ -138,13 +142,14 @@ class InPlace:
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
         level, seen = chain.homes[0]
-        if level.shard_count > 1 or not cost.keys() <= level.slots.keys():
+        if level.shard_count > 1 or level.slots.watched or not cost.keys() <= level.slots.keys():
             return None
         full_ms = now_ms
         for name, need in cost.items():
             slot = level.slots[name]
             capacity, amount, period, _, calendar = slot.rule
-            if need + slot.least > capacity or (calendar is not None and calendar.unit == FIRST_USE):
+            is_first_use = calendar is not None and calendar.unit == FIRST_USE
+            if need > capacity or need + slot.least > capacity or is_first_use:
                 return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
@@ -152,7 +157,7 @@ class InPlace:
             image[TTL] = expiry_seconds(expires_ms)
         self._store.insert_bucket(level.key, image, now_ms, full_ms)
         seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return chain, cost, (image,), now_ms, NOTHING, None, False
+        return chain, cost, (image,), now_ms, NOTHING, None, None
 
 
 def _renewal(level: Level, image: Image) -> int:

@@ -23,7 +23,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, GrantFields, new_grant, read_credits, read_left
+from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
 from .observers import Observers, classify
 from .planning import add_up
 
@@ -150,8 +150,7 @@ class LeaseCore:
     @property
     def overdrawn(self) -> tuple[str, ...]:
         """The limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
-        asked = {} if self._grant is None else self._grant.cost
-        return tuple(sorted({limit.name for _, limit, left in self.left() if left < 0 < asked.get(limit.name, 0)}))
+        return () if self._granted is None else find_overdrawn(self._granted)
 
     @property
     def bypassed(self) -> bool:
@@ -258,9 +257,11 @@ class LeaseCore:
         observers = self._limiter._observers
         started, self._waited = observers.now(), 0.0
         outcome: Outcome | None = None
+        overdrawn: tuple[str, ...] = ()
         try:
             result = await deciding
             outcome = None if result is None else "granted"
+            overdrawn = find_overdrawn(result) if isinstance(result, Grant) else ()
             return result
         except ZAELimiterError as error:
             outcome = classify(error, blocks=self._limiter._availability.blocks(self._options.policy))
@@ -270,7 +271,8 @@ class LeaseCore:
                 seconds = max(0.0, observers.now() - started - self._waited)
                 waited = self._waited if waits else None
                 for resource in self._own_resources:
-                    observers.tell_decision(Decision(self._entity_id, resource, outcome, seconds, waited))
+                    told = Decision(self._entity_id, resource, outcome, seconds, waited, overdrawn)
+                    observers.tell_decision(told)
 
     def _note_wait(self, seconds: float) -> None:
         self._waited += seconds
@@ -423,7 +425,7 @@ def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
         cost=add_up([grant.cost, share]),
         later=add_up([grant.later, later]),
         parts=None if parts is None else tuple([part.give_back(back) for part in parts]),
-        settled=True,
+        settled=add_up([grant.settled or {}, share]),
     )
 
 

@@ -15,6 +15,7 @@ from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known
+from .announcing import Announcer
 from .availability import StoreAvailability
 from .chains import Chains
 from .engine import Engine
@@ -28,8 +29,9 @@ from .queries import QueryOperations
 from .waiting import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import StackOptions
     from ..core.values import OnUnavailable
@@ -49,7 +51,8 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
-    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`.
+    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
+    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
     Entity and config operations work here as on the repository.
     """
 
@@ -70,6 +73,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         timeout: float | None = None,
         atomic: bool = False,
         observer: Observer | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
     ) -> None:
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
@@ -83,6 +87,9 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
         self._options = OptionChecks(self._backend.store.capabilities, on_unavailable, self._timeout, atomic)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
+        if on_alert is not None and not callable(on_alert):
+            raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
+        self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
@@ -112,7 +119,7 @@ class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOp
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
         self._backend.store = observe_store(self.repository.store, self._observers)
-        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms)
+        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer)
         store = self._backend.store
         self._in_place = None
         if self._speculative and isinstance(store, UpdatesInPlace):

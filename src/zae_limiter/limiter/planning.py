@@ -15,10 +15,12 @@ from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
+from ..records.watching import watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
@@ -30,7 +32,10 @@ serials = count(int.from_bytes(os.urandom(4)))
 
 
 class Part(NamedTuple):
-    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books.
+
+    ``alerts`` are the thresholds that it crosses.
+    """
 
     shard: LevelShard
     cost: Mapping[str, int]
@@ -41,6 +46,15 @@ class Part(NamedTuple):
     """The part of the cost that was taken from credits."""
     lots_later: Mapping[str, int] = {}
     """What those who are served by the same write after this one took from credits."""
+    alerts: tuple[Alert, ...] = ()
+
+    @property
+    def allowance_cost(self) -> Mapping[str, int]:
+        """The part of the cost that was not taken from credits."""
+        if not self.lots:
+            return self.cost
+        credit = sum_up(self.lots)
+        return {name: amount - credit.get(name, 0) for name, amount in self.cost.items()}
 
     def divide(self, cost: Mapping[str, int]) -> tuple[Part, Part]:
         """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
@@ -115,7 +129,10 @@ def plan_part(
     write: Write | None
     if image is None:
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
-        return None if write is None else Part(shard, cost, write, (), grants)
+        if write is None:
+            return None
+        write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+        return Part(shard, cost, write, (), grants, alerts=alerts)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
         write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
@@ -125,12 +142,12 @@ def plan_part(
         write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
     if write is None:
         return None
+    write, alerts = watch(level, image, write, now_ms) if level.slots.watched else (write, ())
     accruals: tuple[Write, ...] = ()
     if now_ms >= image.get(HOUR_END, 0):
         write, accruals = with_usage(level, image, write, now_ms)
-    if CREDITS in image:
-        return Part(shard, cost, write, accruals, grants, spent_lots(write.add))
-    return Part(shard, cost, write, accruals, grants)
+    lots = spent_lots(write.add) if CREDITS in image else ()
+    return Part(shard, cost, write, accruals, grants, lots, alerts=alerts)
 
 
 def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int, *, spends_credits: bool = False) -> Part | None:
@@ -167,9 +184,12 @@ def _has_credits(shard: LevelShard) -> bool:
 def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
     """Take as much from each shard as it has, the fullest first and credits last, until nothing is missing.
 
-    The shard with the credits comes first in what is returned: it gets back what is returned first.
+    The shard with the credits comes first in what is returned: it gets back what is returned first. All of soft limits
+    is taken from one shard.
     """
-    named = {name: need for name, need in cost.items() if name in level.home.level.slots}
+    slots = level.home.level.slots
+    named = {name: need for name, need in cost.items() if name in slots and not slots[name].ov}
+    soft = {name: need for name, need in cost.items() if name in slots and slots[name].ov}
     missing = {name: need for name, need in named.items() if need}
     shards = _balances(level, named, now_ms)
     if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
@@ -177,7 +197,7 @@ def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int)
     parts: list[Part] = []
     for shard, held in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
-        part = _plan_seen(shard, taken, now_ms, spends_credits=True) if taken else None
+        part = _plan_seen(shard, taken if parts else taken | soft, now_ms, spends_credits=True) if taken else None
         if part is None:
             continue
         parts.insert(0 if part.lots else len(parts), part)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.credit import sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..records import bucket, ledger, settlement
+from ..records import bucket, ledger, settlement, usage
 from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
+from ..records.watching import watch
 from ..repository.last_seen import Return
 from ..runtime.retries import tries
 from .chain import LevelShard
@@ -20,13 +21,16 @@ from .planning import add_up, serials
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from ..records.algebra import Image
+    from ..records.ledger import BucketChange
     from ..records.level import Level
     from ..records.settlement import SettlementWrite
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
+    from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
     from .grant import Grant
@@ -77,6 +81,12 @@ class SettlementPart(NamedTuple):
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
         return SettlementPart(mine, kept, charges[0], more_kept, self.changes, self.lots), given_part
 
+    def used(self) -> dict[str, int]:
+        """Return what the settlement adds to the usage where there is no bucket to count it."""
+        off = self.charge.returned_overdraft(self.delta)
+        beyond = {usage.overdrawn(name): off.get(attribute(name, "ov"), 0) for name in self.delta}
+        return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
+
     def settle(self, image: Image, now_ms: int) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
         (level, seen), charge, shards = self.shard, self.charge, image.get(SHARDS, 1)
@@ -86,7 +96,11 @@ class SettlementPart(NamedTuple):
             for name, order in charge.orders.items()
         }
         changes = self.changes if self.delta else 0
-        return settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
+        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
+        if not level.slots.watched:
+            return made
+        write, alerts = watch(level, image, made.write, now_ms)
+        return made._replace(write=write, alerts=alerts)
 
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
         """Remember what the settlement has credited to the bucket, which is ``image`` now."""
@@ -130,11 +144,14 @@ class SettlementInFlight:
 class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
-    def __init__(self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline) -> None:
+    def __init__(
+        self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline, announcer: Announcer
+    ) -> None:
         self._backend = backend
         self._chains = chains
         self._chain = chain
         self._deadline = deadline
+        self._announcer = announcer
 
     async def settle(self, parts: Sequence[SettlementPart]) -> None:
         """Settle all parts; side by side where one commit of them all would cost more."""
@@ -178,7 +195,7 @@ class Settling:
             planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
             if await self._wait_for_later(planned, scope):
                 continue
-            changes = [ledger.with_usage(part.shard.level, image, each.write, now_ms) for part, image, each in planned]
+            changes = [self._complete(*each, now_ms) for each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
                 await self._learn(planned, outcome, now_ms)
@@ -188,6 +205,17 @@ class Settling:
                     part.shard.show(outcome.images[part.shard.level.key], now_ms)
         return add_up([each.uncounted for _, _, each in planned])
 
+    def _complete(self, part: SettlementPart, image: Image, settled: SettlementWrite, now_ms: int) -> BucketChange:
+        """Return the change that settles a part, with the usage and the events that belong into its commit."""
+        level = part.shard.level
+        change = ledger.with_usage(level, image, settled.write, now_ms)
+        return change._replace(accruals=(*change.accruals, *self._announcer.events(level, settled.alerts)))
+
+    async def announce(self, level: Level, alerts: Sequence[Alert]) -> None:
+        """Announce the thresholds that a write to the bucket of a level has crossed."""
+        if alerts:
+            await self._announcer.announce_alerts(level, alerts, self._deadline)
+
     async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
         """Keep what was settled, and the images after it.
 
@@ -196,6 +224,9 @@ class Settling:
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
+            if part.shard.level.slots.soft:
+                self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
+            await self.announce(part.shard.level, each.alerts)
             if image is None:
                 continue
             part.keep_returns(each.credited, image)
@@ -249,18 +280,21 @@ class Settling:
         charged = part.shard.level.at(0, 1)
         level = await self._find_level(charged) if max(delta.values()) > 0 else None
         shard = LevelShard(charged, self._backend.last_seen.of(charged.key))
+        alerts: tuple[Alert, ...] = ()
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
             if level is not None:
                 write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
-                change = ledger.BucketChange(write, ())
+                write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+                change = ledger.BucketChange(write, self._announcer.events(level, alerts))
             elif charged.usage_days:
-                change = ledger.usage_without_bucket(charged, delta, part.changes, now_ms)
+                change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
             else:
                 return
             outcome = await self._backend.commit_changes([change], self._deadline)
             if isinstance(outcome, Committed):
                 shard.show(outcome.images[0], now_ms)
+                await self.announce(charged, alerts)
                 return
             shard.show(outcome.images.get(charged.key), now_ms)
             if shard.seen.image is not None:
@@ -298,7 +332,10 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
                 if part is not None and part.lots_later:
                     later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
                 charge = Charge.of(level, image, grant.now_ms, later)
-                charge = charge._replace(orders={}) if grant.settled else charge
+                charge = charge._replace(orders={}) if grant.settled is not None else charge
+                charge = charge.with_overdrawn(
+                    level, cost if part is None else part.allowance_cost, grant.settled or _NOTHING
+                )
             settled = SettlementPart(LevelShard(level, shard.seen), here, charge)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})

@@ -52,6 +52,12 @@ _POLICY: dict[str, Any] = {
         additionalProperties={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     ),
     "schedule": _of("array", "Other numbers at certain times; the first that matches.", items=_object(ENTRY, "cron")),
+    "alerts": _of(
+        "array",
+        "The parts of the capacity at which an alert is recorded when they are used.",
+        items={"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        maxItems=8,
+    ),
 }
 RATE: dict[str, Any] = {
     "rate": _amount("Tokens per period."),

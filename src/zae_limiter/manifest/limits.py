@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_alerts, check_floors, whole
 from ..core.names import FIRST_USE
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
@@ -58,10 +58,10 @@ class _LimitReader:
         rate = self._amount("rate", None)
         burst = self._amount("burst", rate)
         seconds = self._check("per", 60, _parse_period)
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or rate is None or burst is None:
             return None
-        return Limit(name, burst, rate, seconds, None, soft, floors)
+        return Limit(name, burst, rate, seconds, None, *policy)
 
     def read_capacity(self, name: str) -> Limit | None:
         """Return a rate as version 0.17 writes it, None if a field is wrong."""
@@ -69,20 +69,20 @@ class _LimitReader:
         burst = self._amount("burst", capacity)
         amount = self._amount("refill_amount", capacity)
         seconds = self._check("refill_period", 60, _check_seconds)
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or burst is None or amount is None:
             return None
-        return Limit(name, burst, amount, seconds, None, soft, floors)
+        return Limit(name, burst, amount, seconds, None, *policy)
 
     def read_quota(self, name: str) -> Limit | None:
         """Return a quota, None if a field is wrong."""
         amount = self._amount("quota", None)
         rollover = self._amount("rollover", 0, 0)
         calendar = self._read_calendar()
-        soft, floors = self._read_policy()
+        policy = self._read_policy()
         if self._failed or amount is None or rollover is None or calendar is None:
             return None
-        return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, soft, floors)
+        return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, *policy)
 
     def add_schedule(self, limit: Limit | None) -> Limit | None:
         """Return a limit with its schedule, None if it is None or an entry is wrong."""
@@ -187,6 +187,11 @@ def _check_flag(node: Node) -> bool:
     if not isinstance(node.value, bool):
         raise ValidationError("soft", node.value, "must be true or false")
     return node.value
+
+
+def _check_thresholds(node: Node) -> tuple[float, ...]:
+    items = [each.value for each in node.value] if isinstance(node.value, list) else node.value
+    return check_alerts(items)
 
 
 def _check_seconds(node: Node) -> int:

@@ -3,17 +3,19 @@
     rf                    the anchor, ms; moves with limits, config version and shards, and when numbers get large
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
+    b_{limit}_ov          net consumption ever of a soft limit beyond what it held, millitokens; missing: none
     b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     b_{limit}_ca          the calendar of a quota, of which rp counts the windows
     b_{limit}_ws          when the window of a quota has begun with its first use, ms; changes only with the anchor
+    b_{limit}_al          the last threshold of a quota that was crossed (`core.alerts`); only where it has thresholds
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
     lots, lot_{limit}_{expiry}   credits (`records.lots`)
-    he, ev, bk, b_{limit}_uc   the usage that is not in the usage records yet (`records.ledger`)
+    he, ev, bk, b_{limit}_uc|ob   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
@@ -151,13 +153,15 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             balances = stored_balances(shards, name)
             levels = (shard.without_credits().level(now_ms) for shard in balances)
             tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
-            consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
+            consumed, beyond = (
+                sum(image.get(attribute(name, field), 0) for _, image in shards) for field in ("tc", "ov")
+            )
             calendar = whole.calendar
             text, start = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
             whose = (owner.entity_id, owner.resource, name)
             lots = sorted(lot for shard in balances for lot in shard.credits if lot[0] > now_ms and lot[1])
             left = tuple(Credit(held, None if expires == FOR_EVER else expires) for expires, held in lots)
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, text, start, left))
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, text, start, left, beyond))
     return found
 
 
@@ -234,7 +238,9 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
-    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ws"))}
+    ranges |= {
+        attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al", "_ws"))
+    }
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if CREDITS in attrs:
         lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]

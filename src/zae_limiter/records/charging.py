@@ -101,13 +101,14 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
             if image.get(attr) != value:
                 return None
         calendar = slot.rule.calendar
-        if calendar is None and slot.ca in image:
+        if (calendar is None and slot.ca in image) or (slot.al and slot.al not in image):
             return None
         if calendar is not None:
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
             idle = idle | {name} if calendar.is_idle(now_ms) else idle
-        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+        attributes = (slot.tk, slot.tc, slot.hi)
+        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, attributes, slot.least, now_ms, slot.ov)
         until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
     return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
 
@@ -143,6 +144,10 @@ def new_bucket(
             outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
+        if slot.ov and taken > capacity:
+            put[slot.ov] = taken - capacity
+        if slot.al:
+            put[slot.al] = 0
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
         if calendar is not None and name in cost and calendar.unit == FIRST_USE:

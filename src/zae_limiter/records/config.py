@@ -4,6 +4,7 @@ l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole t
 l_{limit}_ca          the calendar, of a quota only
 l_{limit}_so          1 for a soft limit
 l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
+l_{limit}_al          thresholds that are announced, e.g. 0.8,0.95
 l_{limit}_sc          the schedule: its entries, with ; between them
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
@@ -53,6 +54,8 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
             put[attribute(limit.name, "so")] = 1
         if limit.floors:
             put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
+        if limit.alerts:
+            put[attribute(limit.name, "al")] = ",".join(map(repr, limit.alerts))
         if limit.schedule:
             put[attribute(limit.name, "sc")] = ";".join(entry.text for entry in limit.schedule)
     return put
@@ -61,7 +64,7 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
 def _decode_limit(name: str, image: Image) -> Limit:
     prefix = attribute(name, "")
     capacity, amount, period = (image[prefix + field] for field in _FIELDS)
-    calendar, soft, floors, schedule = (image.get(prefix + field) for field in ("ca", "so", "fl", "sc"))
+    calendar, soft, floors, alerts, schedule = (image.get(prefix + field) for field in ("ca", "so", "fl", "al", "sc"))
     pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
     return Limit(
         name,
@@ -71,6 +74,7 @@ def _decode_limit(name: str, image: Image) -> Limit:
         None if calendar is None else parse_calendar(calendar),
         bool(soft),
         tuple([(priority, float(part)) for priority, _, part in pairs]),
+        tuple(map(float, alerts.split(","))) if alerts else (),
         read_schedule(schedule.split(";")) if schedule else (),
     )
 

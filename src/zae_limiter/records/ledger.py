@@ -4,6 +4,7 @@
     ev              how many grants and settlements there were since the last booking
     bk              how often usage was booked
     b_{limit}_uc    how much of the consumption (tc) is in the usage records, millitokens; missing: nothing
+    b_{limit}_ob    how much of what was overdrawn (ov) is there
 
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
 write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
@@ -75,7 +76,9 @@ def is_open(image: Image) -> bool:
 def book(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Return the change that books the open usage of a bucket; one without a ledger starts it, with nothing to book."""
     put = _count_booked(image)
-    unspent = _guard_unchanged(image, *(attribute(name, "tc") for name in stored_names(image)))
+    unspent = _guard_unchanged(
+        image, *(attribute(name, field) for name in stored_names(image) for field in ("tc", "ov"))
+    )
     if HOUR_END not in image:
         guards = (*_guard_unchanged(image, ANCHOR), *unspent)
         return BucketChange(Write(key, guards, put | {CHANGES: 0, BOOKINGS: 0}), ())
@@ -101,7 +104,10 @@ def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now
 
 def _count_booked(image: Image) -> dict[str, int]:
     """Return the counters of a bucket after booking everything in ``image``."""
-    return {attribute(name, "uc"): image[attribute(name, "tc")] for name in stored_names(image)}
+    names = stored_names(image)
+    booked = {attribute(name, "uc"): image[attribute(name, "tc")] for name in names}
+    overdrawn = {attribute(name, "ob"): image.get(attribute(name, "ov")) for name in names}
+    return booked | {attr: amount for attr, amount in overdrawn.items() if amount is not None}
 
 
 def _guard_unchanged(image: Image, *attrs: str) -> Guards:
@@ -110,8 +116,11 @@ def _guard_unchanged(image: Image, *attrs: str) -> Guards:
 
 
 def _used(image: Image) -> dict[str, int]:
-    """Return the millitokens by limit that the usage records do not have."""
-    amounts = {name: image[attribute(name, "tc")] - image.get(attribute(name, "uc"), 0) for name in stored_names(image)}
+    """Return the millitokens by limit that the usage records do not have, those overdrawn by `usage.overdrawn`."""
+    amounts: dict[str, int] = {}
+    for name in stored_names(image):
+        tc, uc, ov, ob = (image.get(attribute(name, field), 0) for field in ("tc", "uc", "ov", "ob"))
+        amounts |= {name: tc - uc, usage.overdrawn(name): ov - ob}
     return {name: amount for name, amount in amounts.items() if amount}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.alerts import Marks
 from ..core.bucket import Rule
 from ..core.draw import SOFT
 from ..core.names import FIRST_USE
@@ -42,7 +43,8 @@ class Slot(NamedTuple):
     """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
 
     ``ca`` names the attribute that only a quota has, ``ws`` that of one whose window begins with its first use.
-    ``least`` is what a draw has to leave.
+    ``least`` is what a draw has to leave. ``ov`` names the count of what was overdrawn; "" for a limit that can refuse.
+    ``marks`` are the thresholds that are watched, ``al`` of a quota says which of them were crossed; "" for others.
     """
 
     rule: Rule
@@ -54,6 +56,9 @@ class Slot(NamedTuple):
     ws: str
     shape: tuple[tuple[str, int | str], ...]
     least: int = 0
+    ov: str = ""
+    marks: Marks | None = None
+    al: str = ""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -69,7 +74,21 @@ class Slot(NamedTuple):
         return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
 
 
-Slots: TypeAlias = dict[str, Slot]
+class Slots(dict[str, Slot]):
+    """The slots of the limits of a level, by name.
+
+    ``soft`` says that one never refuses, ``watched`` that one has thresholds, ``first_use`` that one begins its windows
+    with their first use.
+    """
+
+    __slots__ = ("first_use", "soft", "watched")
+
+    def __init__(self, slots: Mapping[str, Slot]) -> None:
+        super().__init__(slots)
+        self.soft = any(slot.ov for slot in slots.values())
+        self.watched = any(slot.marks is not None for slot in slots.values())
+        calendars = [slot.rule.calendar for slot in slots.values()]
+        self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
 
 
 class Level(NamedTuple):
@@ -126,11 +145,9 @@ class Level(NamedTuple):
         """Return the limits with the share and the windows that the record has by its own account."""
         count = image.get(SHARDS, 1)
         slots = self.slots if count == 1 else _shares(self.limits, self.priority, self.bypassed, self.shard, count)
-        for slot in slots.values():
-            calendar = slot.rule.calendar
-            if calendar is not None and calendar.unit == FIRST_USE:
-                return {name: slot.begin(image.get(slot.ws)) for name, slot in slots.items()}
-        return slots
+        if not slots.first_use:
+            return slots
+        return Slots({name: slot.begin(image.get(slot.ws)) for name, slot in slots.items()})
 
 
 _FIELDS = ("tk", "tc", "cr", "hi", "ca", "ws", "cp", "ra", "rp")
@@ -152,7 +169,7 @@ def attribute(limit_name: str, field: str) -> str:
 @lru_cache(maxsize=1024)
 def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> Slots:
     """Return the slots of some limits by name: one object for all levels that have the same."""
-    slots = {}
+    slots: dict[str, Slot] = {}
     for limit in limits:
         rule = Rule.of(limit)
         tk, tc, cr, hi, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
@@ -160,15 +177,22 @@ def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: 
         if rule.calendar is not None:
             shape.append((ca, rule.calendar.text))
         least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least)
-    return slots
+        ov = attribute(limit.name, "ov") if least == SOFT else ""
+        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
+        al = attribute(limit.name, "al") if limit.alerts and rule.calendar is not None else ""
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least, ov, marks, al)
+    return Slots(slots)
 
 
 @lru_cache(maxsize=1024)
 def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> Slots:
-    return {
-        name: slot._replace(
-            rule=slot.rule.share(shard, count), least=slot.least if slot.least <= 0 else (slot.least + shard) // count
-        )
-        for name, slot in slots_for(limits, priority, bypassed).items()
-    }
+    shares = {}
+    for limit in limits:
+        slot = slots_for(limits, priority, bypassed)[limit.name]
+        rule = slot.rule.share(shard, count)
+        least = slot.least if slot.least <= 0 else (slot.least + shard) // count
+        # Of a split bucket the first shard is watched, for all of them.
+        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
+        al = slot.al if shard == 0 else ""
+        shares[limit.name] = slot._replace(rule=rule, least=least, marks=marks, al=al)
+    return Slots(shares)

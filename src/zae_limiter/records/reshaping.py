@@ -94,13 +94,17 @@ def _reshape_limit(
     need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
     put.update(slot.shape)
+    if slot.al and slot.al not in image:
+        put[slot.al] = 0
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
+        if slot.ov and need > rule.capacity and not lots:
+            add[slot.ov] = need - rule.capacity
         if cost is None or not lots or need + max(slot.least, 0) <= rule.capacity:
             return cost is None or need + slot.least <= rule.capacity
         return _take_beyond_new(draft, slot, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
-    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms, slot.ov)
     cut = max(0, old.capacity - rule.capacity)
     if change is not None:
         limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
@@ -127,6 +131,8 @@ def _take_beyond_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> boo
     if found is None:
         return False
     put[slot.tk] += need - found.allowance
+    if slot.ov and found.allowance > slot.rule.capacity:
+        add[slot.ov] = found.allowance - slot.rule.capacity
     add |= {attr: -amount for attr, amount in found.taken.items()}
     guards += [(attr, ">=", amount) for attr, amount in found.needed.items()]
     return True

@@ -19,6 +19,7 @@ from .reshaping import keep_in_debt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from .level import Level
 
@@ -26,12 +27,16 @@ _NOTHING: dict[str, int] = {}
 
 
 class Charge(NamedTuple):
-    """The charge that a settlement belongs to: when it was, of which bucket, and how it left each of its limits."""
+    """The charge that a settlement belongs to: when it was, of which bucket, and how it left each of its limits.
+
+    ``overdrawn`` is what of it was beyond soft limits and was not given back yet, in millitokens.
+    """
 
     instant_ms: int
     made: int
     after: Mapping[str, Snapshot]
     orders: Mapping[str, Order]
+    overdrawn: Mapping[str, int] = _NOTHING
 
     @classmethod
     def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
@@ -47,19 +52,43 @@ class Charge(NamedTuple):
         orders = {name: Order(image.get(SHARDS, 1), -snapshot.base) for name, snapshot in after.items()}
         return cls(now_ms, image.get(MADE, 0), after, orders)
 
+    def with_overdrawn(self, level: Level, cost: Mapping[str, int], settled: Mapping[str, int]) -> Charge:
+        """Return the charge with what it took beyond soft limits: of ``cost``, of which ``settled`` came later.
+
+        It is known from the level that it left: below zero is what was not there. A return takes this off first.
+        """
+        found = {}
+        for name, after in self.after.items():
+            slot = level.slots.get(name)
+            if slot is not None and slot.ov:
+                taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
+                found[name] = max(0, min(taken - back, -after.level) + back)
+        return self._replace(overdrawn=found) if found else self
+
     def split(self) -> tuple[Charge, Charge]:
         """Return the charge for each of the two shards that its bucket was split into, the old one first."""
         both = {name: after.split() for name, after in self.after.items()}
         kept, given = ({name: pair[place] for name, pair in both.items()} for place in (0, 1))
-        return self._replace(after=kept), self._replace(after=given)
+        less = {name: amount // 2 for name, amount in self.overdrawn.items()}
+        more = {name: amount - less[name] for name, amount in self.overdrawn.items()}
+        return self._replace(after=kept, overdrawn=more), self._replace(after=given, overdrawn=less)
+
+    def returned_overdraft(self, delta: Mapping[str, int]) -> dict[str, int]:
+        """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
+        off = {name: max(delta.get(name, 0), -amount) for name, amount in self.overdrawn.items()}
+        return {attribute(name, "ov"): amount for name, amount in off.items() if amount < 0}
 
 
 class SettlementWrite(NamedTuple):
-    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens."""
+    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens.
+
+    ``alerts`` are the thresholds that it crosses.
+    """
 
     write: Write
     credited: dict[str, int]
     uncounted: dict[str, int]
+    alerts: tuple[Alert, ...] = ()
 
 
 def settle(
@@ -83,9 +112,11 @@ def settle(
     settlement counts for: below 0 where grants are undone that nobody was given. ``lots`` is the part of what is given
     back that goes to credits.
     """
-    draft = SettlementDraft(image, charge)
+    draft = SettlementDraft(level, image, charge)
     instant = max(latest_instant(image, now_ms), charge.instant_ms)
     credit = draft.return_lots(lots, instant) if lots else _NOTHING
+    to_allowance = {name: amount + credit.get(name, 0) for name, amount in delta.items()} if credit else delta
+    draft.add |= charge.returned_overdraft(to_allowance)
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
@@ -112,7 +143,8 @@ def settle(
 class SettlementDraft:
     """A settlement that is being put together, limit by limit."""
 
-    def __init__(self, image: Image, charge: Charge) -> None:
+    def __init__(self, level: Level, image: Image, charge: Charge) -> None:
+        self._slots = level.slots
         self._image = image
         self._charge = charge
         self._is_same_bucket = image.get(MADE, 0) == charge.made
@@ -129,8 +161,9 @@ class SettlementDraft:
         if not self._is_same_bucket and name in charge.after:
             as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
             amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
+        ov = self._slots[name].ov if name in self._slots else ""
         attributes = (tk, attribute(name, "tc"), attribute(name, "hi"))
-        limit = AnchoredLimit.of(rule, image[ANCHOR], attributes, now_ms=as_of_ms)
+        limit = AnchoredLimit.of(rule, image[ANCHOR], attributes, 0, as_of_ms, ov)
         self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))
 
     def return_lots(self, lots: SpentLots, instant_ms: int) -> dict[str, int]:
@@ -178,6 +211,7 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
         if name not in level.slots:
             put |= {slot.tk: slot.rule.capacity, slot.cr: 0, slot.hi: 0, **dict(slot.shape)}
         put[slot.tc] = amount
+    put |= charge.returned_overdraft(delta)
     if level.usage_days:
         put[CHANGES] = 1
     return write._replace(put=put)

@@ -1,6 +1,7 @@
 """The usage record: what was consumed in one window, flat so that counters can be added to in place.
 
     {limit}         millitokens consumed: a request may be served from several shards in fractions of a token
+    over:{limit}    millitokens of them beyond a soft limit
     total_events    how many changes of consumption: grants and settlements
     @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
 
@@ -27,6 +28,7 @@ USAGE_RETENTION_DAYS = 90
 EVENTS = "total_events"
 
 _MARK = "@"
+_OVER = "over:"
 OWN = frozenset(("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl")).union(
     f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")
 )
@@ -55,6 +57,11 @@ def counter(limit_name: str) -> str:
     Limit names start with a letter, so the two never meet.
     """
     return f"_{limit_name}" if limit_name in OWN else limit_name
+
+
+def overdrawn(limit_name: str) -> str:
+    """Return the name under which consumption beyond a soft limit is counted; no limit has such a name."""
+    return f"{_OVER}{limit_name}"
 
 
 def mark(shard: int) -> str:
@@ -115,8 +122,13 @@ def accrue(
 
 def counters_milli(image: Image) -> dict[str, int]:
     """Return the consumed millitokens by limit, sorted by name."""
-    counters = ((attr.removeprefix("_"), image[attr]) for attr in image if attr not in OWN and attr[0] != _MARK)
-    return dict(sorted(counters))
+    counted = (attr for attr in image if attr not in OWN and attr[0] != _MARK and not attr.startswith(_OVER))
+    return dict(sorted((attr.removeprefix("_"), image[attr]) for attr in counted))
+
+
+def overdrawn_milli(image: Image) -> dict[str, int]:
+    """Return the millitokens by limit that were consumed beyond soft limits, sorted by name, where there are any."""
+    return {attr.removeprefix(_OVER): image[attr] for attr in sorted(image) if attr.startswith(_OVER) and image[attr]}
 
 
 def decode(image: Image) -> UsageSnapshot:
@@ -125,4 +137,11 @@ def decode(image: Image) -> UsageSnapshot:
 
     said = {attr: image[attr] for attr in ("entity_id", "resource", "window_start", "window_end")}
     counters = {name: amount // MILLI for name, amount in counters_milli(image).items()}
-    return UsageSnapshot(**said, window_type=image["window"], counters=counters, total_events=image.get(EVENTS, 0))
+    beyond = {name: amount // MILLI for name, amount in overdrawn_milli(image).items()}
+    return UsageSnapshot(
+        **said,
+        window_type=image["window"],
+        counters=counters,
+        total_events=image.get(EVENTS, 0),
+        overdrawn=beyond,
+    )

@@ -135,12 +135,14 @@ class HistoryOperations(Operations):
         start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
         wanted = _UsageFilter(entity_id, resource, window_type, start, end)
         milli: dict[str, Counter[str]] = {}
+        beyond: dict[str, Counter[str]] = {}
         starts: dict[str, list[str]] = {}
         next_key: str | None = None
         while True:
             found, next_key = await self._read_usage(wanted, 1000, next_key)
             for image in found:
                 milli.setdefault(image["window"], Counter()).update(usage.counters_milli(image))
+                beyond.setdefault(image["window"], Counter()).update(usage.overdrawn_milli(image))
                 starts.setdefault(image["window"], []).append(image["window_start"])
             if next_key is None:
                 break
@@ -152,7 +154,8 @@ class HistoryOperations(Operations):
         begun = starts[finest]
         total = {name: amount // MILLI for name, amount in sorted(milli[finest].items())}
         average = {name: amount / len(begun) for name, amount in total.items()}
-        return UsageSummary(len(begun), total, average, min(begun), max(begun))
+        overdrawn = {name: amount // MILLI for name, amount in sorted(beyond[finest].items())}
+        return UsageSummary(len(begun), total, average, min(begun), max(begun), overdrawn)
 
 
 class _UsageFilter(NamedTuple):

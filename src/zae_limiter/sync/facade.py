@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..clock import Clock
+    from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import (
         Availability,
@@ -270,7 +271,8 @@ class SyncRateLimiter(SyncOperations):
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
-    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`.
+    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
+    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
     Entity and config operations work here as on the repository.
     """
 
@@ -292,6 +294,7 @@ class SyncRateLimiter(SyncOperations):
         timeout: float | None = None,
         atomic: bool = False,
         observer: Observer | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         if isinstance(repository, SyncRepository):
@@ -311,6 +314,7 @@ class SyncRateLimiter(SyncOperations):
             timeout=timeout,
             atomic=atomic,
             observer=observer,
+            on_alert=on_alert,
         )
         self._options = self._inner.options
 

@@ -12,6 +12,8 @@ It is an `Observer` of the limiter, beside those of your own. Nothing is measure
 | ``zae_limiter.decisions`` | counter, ``{decision}`` | acquires and ``lease.consume`` that were decided | outcome |
 | ``zae_limiter.decision.duration`` | histogram, ``s`` | how long that took, without the time in line | outcome |
 | ``zae_limiter.wait.duration`` | histogram, ``s`` | time in line of acquires with ``max_wait`` | outcome |
+| ``zae_limiter.overdrawn`` | counter, ``{decision}`` | decisions that exceeded a soft or bypassed limit | limit |
+| ``zae_limiter.alerts`` | counter, ``{alert}`` | thresholds crossed by writes of this process | limit, threshold |
 | ``zae_limiter.estimate.error`` | histogram, ``{token}`` | tokens that an estimate was off | limit, direction |
 | ``zae_limiter.estimate.ratio`` | histogram, ``1`` | tokens used for each one estimated | limit |
 | ``zae_limiter.config.cache`` | counter, ``{lookup}`` | look-ups of stored limits in the cache | result |

@@ -49,6 +49,10 @@ class Instruments:
         meter = metrics.get_meter("zae_limiter", __version__, provider)
         self.tally = Tally()
         self.decisions = meter.create_counter("zae_limiter.decisions", "{decision}", "Decisions by outcome")
+        self.overdrawn = meter.create_counter(
+            "zae_limiter.overdrawn", "{decision}", "Decisions that exceeded a soft or bypassed limit"
+        )
+        self.alerts = meter.create_counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
         self.duration, self.wait, self.error, self.ratio = (
             meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
             for name, (unit, what, bounds) in _HISTOGRAMS.items()

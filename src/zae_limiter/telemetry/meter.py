@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import MeterProvider
 
+    from ..core.alerts import Alert
     from ..observer import Decision, Settlement
     from ..repository.repository import Repository
     from ..sync import SyncRepository
@@ -99,12 +100,14 @@ class Meter(Observer):
         self._to.tally.drop_leaving()
 
     def on_decision(self, decision: Decision) -> None:
-        """Count a decision, and record the time it took and the time in line."""
+        """Count a decision and the limits that it overdrew, and record the time it took and the time in line."""
         attributes = self._attributes(decision, {"zae_limiter.outcome": decision.outcome})
         self._to.decisions.add(1, attributes)
         self._to.duration.record(decision.seconds, attributes)
         if decision.waited is not None:
             self._to.wait.record(decision.waited, attributes)
+        for limit in decision.overdrawn:
+            self._to.overdrawn.add(1, self._attributes(decision, {"zae_limiter.limit": limit}))
 
     def on_settlement(self, settlement: Settlement) -> None:
         """Record how far each estimate was off. A histogram takes nothing below zero: the direction is an attribute."""
@@ -116,7 +119,12 @@ class Meter(Observer):
             if estimated:
                 self._to.ratio.record((estimated + amount) / estimated, attributes)
 
-    def _attributes(self, told: Decision | Settlement, more: dict[str, str]) -> dict[str, str]:
+    def on_alert(self, alert: Alert) -> None:
+        """Count a threshold that was crossed."""
+        crossed = {"zae_limiter.limit": alert.limit_name, "zae_limiter.threshold": str(alert.threshold)}
+        self._to.alerts.add(1, self._attributes(alert, crossed))
+
+    def _attributes(self, told: Decision | Settlement | Alert, more: dict[str, str]) -> dict[str, str]:
         labels = {f"zae_limiter.{label}": getattr(told, label) for label in self._labels}
         return {**self._where, **more, **labels}
 

@@ -19,7 +19,7 @@ from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule
 from ...records.charging import identity, index_attributes
-from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
+from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, Slots, attribute
 from ...records.settlement import Charge, settle
 from ...stores.dynamodb.store import CAPABILITIES
 from .moves import Move, Old, plan_move, whole_number
@@ -61,7 +61,7 @@ def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: 
         entity_id,
         resource,
         (),
-        {},
+        Slots({}),
         lifetime_ms=lifetime_ms,
         cascade=bool(owner.get("cascade")),
         parent_id=owner.get("parent_id") or None,

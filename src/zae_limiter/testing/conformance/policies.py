@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -10,10 +11,13 @@ from zoneinfo import ZoneInfo
 
 from ...core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
 from ...core.limit import Limit
+from ...observer import Observer
 from .check import check, checks_of
 from .expect import raises, same, true
 
 if TYPE_CHECKING:
+    from ...core.alerts import Alert
+    from ...limiter.lease import Lease
     from ...limiter.limiter import RateLimiter
     from ..harness import Harness
 
@@ -157,6 +161,187 @@ async def a_soft_limit_only_counts(harness: Harness) -> None:
         async with limiter.acquire("key", "gpt-4", {"tph": taken, "rpm": 1}) as lease:
             same(lease.overdrawn, () if taken == 400 else ("tph",), "what was exceeded")
     same(await limiter.available("key", "gpt-4"), {"rpm": 57, "tph": -5_700}, "all of it is counted")
+
+
+class SoftBooks:
+    """A soft limit as simply as it can be said, in millitokens: what is there, and what was taken beyond it."""
+
+    def __init__(self, limit: Limit, now_ms: int) -> None:
+        self.limit = limit
+        self.left = self.capacity = limit.capacity * 1000
+        self.total_over = 0
+        self._as_of = self._made(now_ms)
+
+    def _made(self, now_ms: int) -> int:
+        ticks = now_ms if self.limit.calendar is None else self.limit.calendar.index(now_ms)
+        period = self.limit.refill_period_seconds if self.limit.calendar is None else 1
+        amount = self.limit.refill_amount * (1 if self.limit.calendar is None else 1000)
+        return ticks * amount // period
+
+    def take(self, tokens: int, now_ms: int) -> int:
+        """Take tokens, and return how many millitokens of them were not there."""
+        self.left = min(self.capacity, self.left + self._made(now_ms) - self._as_of)
+        self._as_of = self._made(now_ms)
+        beyond = max(0, tokens * 1000 - max(0, self.left))
+        self.left -= tokens * 1000
+        self.total_over += beyond
+        return beyond
+
+    def give_back(self, tokens: int, beyond: int) -> None:
+        """Give tokens back of a taking that was so far ``beyond``: what was not there goes first."""
+        self.left += tokens * 1000
+        self.total_over -= min(tokens * 1000, beyond)
+
+
+@check
+async def what_a_soft_limit_is_overdrawn_by_is_counted(harness: Harness) -> None:
+    """To the millitoken, by two clients: what fits, what does not, and what was partly there; settled either way."""
+    limits = (Limit.per_hour("tph", 3_601, soft=True), Limit.quota("tpd", 700, soft=True), RATE)
+    clients, chance = [harness.limiter() for _ in range(2)], Random(11)
+    await clients[0].set_system_defaults(limits)
+    now_ms = harness.clock.now_ms()
+    books = [SoftBooks(limit, now_ms) for limit in limits[:2]]
+    for _ in range(60):
+        harness.clock.advance_ms(chance.choice((0, 0, 700, 45_000, 600_001, 9 * HOUR_MS)))
+        now_ms, client = harness.clock.now_ms(), chance.choice(clients)
+        cost = {"tph": chance.randrange(2_000), "tpd": chance.choice((1, 50, 300, 900))}
+        more = {name: chance.choice((0, 0, 400, 5_000, -(tokens // 2), -tokens)) for name, tokens in cost.items()}
+        async with client.acquire("key", "gpt-4", cost) as lease:
+            beyond = {each.limit.name: each.take(cost[each.limit.name], now_ms) for each in books}
+            same(lease.overdrawn, tuple(sorted(name for name, milli in beyond.items() if milli)), "what was exceeded")
+            await lease.adjust(more)
+        for each in books:
+            name = each.limit.name
+            if more[name] > 0:
+                each.take(more[name], now_ms)
+            else:
+                each.give_back(-more[name], beyond[name])
+        counted = {state.limit_name: state.total_overdrawn_milli for state in await client.get_buckets("key")}
+        same(counted, {"rpm": 0, **{each.limit.name: each.total_over for each in books}}, "what was overdrawn")
+    if client.repository.capabilities.usage_retention_days:
+        summary = await clients[0].get_usage_summary("key", "gpt-4", "hourly")
+        expected = {each.limit.name: each.total_over // 1000 for each in books if each.total_over}
+        same(summary.overdrawn, expected, "usage counts it apart")
+
+
+@check
+async def what_was_given_back_is_not_overdrawn(harness: Harness) -> None:
+    """Also by a client that has last seen less than nothing."""
+    clients = [harness.limiter() for _ in range(2)]
+    await clients[0].set_system_defaults([SOFT])
+    async with clients[0].acquire("key", "gpt-4", {"tph": 490}) as lease:
+        true(await _grants(clients[1], {"tph": 30}), "20 of these are not there")
+        await lease.release(tph=400)
+    true(await _grants(clients[1], {"tph": 100}), "these are")
+    (state,) = await clients[0].get_buckets("key")
+    same(state.total_overdrawn_milli, 20_000, "what was overdrawn")
+
+
+class AlertBooks:
+    """Who has to be told of which threshold: of a quota window by window, of a rate by the level before and after."""
+
+    def __init__(self, limit: Limit, now_ms: int) -> None:
+        self.books, self.limit = SoftBooks(limit, now_ms), limit
+        self.told: set[tuple[int, float]] = set()
+
+    def _reached(self) -> set[float]:
+        used = self.books.capacity - self.books.left
+        return {part for part in self.limit.alerts if used * 1000 >= self.books.capacity * round(part * 1000)}
+
+    def take(self, tokens: int, now_ms: int) -> list[tuple[str, float]]:
+        """Take tokens, and return the limit and the thresholds that are crossed by it."""
+        self.books.take(0, now_ms)
+        before = self._reached()
+        self.books.take(tokens, now_ms)
+        crossed = self._reached() - before if tokens else set()
+        if self.limit.calendar is not None:
+            window = self.limit.calendar.index(now_ms)
+            crossed = {part for part in self._reached() if tokens and (window, part) not in self.told}
+            self.told |= {(window, part) for part in crossed}
+        return [(self.limit.name, part) for part in sorted(crossed)]
+
+
+@check
+async def thresholds_are_announced_by_the_write_that_crosses_them(harness: Harness) -> None:
+    """Once over all clients: of a quota in each window, of a rate each time that it is crossed; by debts too."""
+    day = Limit.quota("tpd", 700, tz="Europe/Berlin", alerts=(0.5, 0.8, 1.0))
+    hour = Limit.per_hour("tph", 3_601, soft=True, alerts=(0.25, 0.9))
+    told: list[tuple[str, float]] = []
+    clients, chance = [harness.limiter() for _ in range(2)], Random(3)
+    for client in clients:
+        client.observers = (_Listener(told),)
+    await clients[0].set_system_defaults([day, hour, RATE])
+    books = [AlertBooks(limit, harness.clock.now_ms()) for limit in (day, hour)]
+    expected: list[tuple[str, float]] = []
+    for _ in range(80):
+        harness.clock.advance_ms(chance.choice((0, 0, 700, 45_000, 600_001, 2 * HOUR_MS, 9 * HOUR_MS)))
+        now_ms, client = harness.clock.now_ms(), chance.choice(clients)
+        cost = {"tph": chance.randrange(1_500), "tpd": chance.choice((0, 1, 50, 200))}
+        more = {name: chance.choice((0, 0, 300, -(tokens // 2), -tokens)) for name, tokens in cost.items()}
+        try:
+            async with client.acquire("key", "gpt-4", cost) as lease:
+                expected += [crossed for each in books for crossed in each.take(cost[each.limit.name], now_ms)]
+                same(told, expected, "an acquire announces what it crosses")
+                await lease.adjust(more)
+        except RateLimitExceeded:
+            continue
+        for each in books:
+            if more[each.limit.name] > 0:
+                expected += each.take(more[each.limit.name], now_ms)
+            else:
+                each.books.give_back(-more[each.limit.name], 0)
+        same(told, expected, "a settlement too")
+    true(len(expected) > 20, "there were many")
+    events = [event for event in await client.get_audit_events("key", 1_000) if event.action == "limit_alert"]
+    recorded = [(event.details["limit"], event.details["threshold"]) for event in events]
+    same(sorted(recorded), sorted(expected), "each of them is in the audit log, once")
+
+
+@check
+async def thresholds_are_announced_by_clients_that_have_seen_another_level(harness: Harness) -> None:
+    """Others have taken since, or have given back: whoever crosses a threshold announces it all the same."""
+    window_ms, keeper = 1_000, harness.limiter()
+    quota = Limit.quota("q", 20, every=timedelta(milliseconds=window_ms), alerts=(0.25, 0.5, 0.75, 1.0))
+    rate = Limit.custom("r", 20, 1, 300_000_000, soft=True, alerts=(0.25, 0.5, 0.75))
+    told: list[tuple[str, float]] = []
+    clients, chance = [harness.limiter() for _ in range(3)], Random(5)
+    for client in clients:
+        client.observers = (_Listener(told),)
+    await keeper.set_system_defaults([quota, rate])
+    books = [AlertBooks(limit, harness.clock.now_ms()) for limit in (quota, rate)]
+    expected: list[tuple[str, float]] = []
+    held: list[tuple[Lease, int]] = []
+    for _ in range(250):
+        if held and chance.random() < 0.4:
+            lease, tokens = held.pop(chance.randrange(len(held)))
+            await lease.release(q=tokens, r=tokens)
+            await lease.exit()
+            left = await keeper.available("key", "gpt-4")
+            for each in books:  # less may count where others have given back too
+                each.books.left = left[each.limit.name] * 1000
+        elif chance.random() < 0.08:
+            harness.clock.advance_ms(window_ms)
+            await keeper.reset_bucket("key", "gpt-4")
+            held.clear()
+            for each in books:
+                each.books.left = each.books.capacity
+        else:
+            tokens = chance.randrange(1, 6)
+            lease = chance.choice(clients).acquire("key", "gpt-4", {"q": tokens, "r": tokens})
+            with contextlib.suppress(RateLimitExceeded):
+                await lease.enter()
+                held.append((lease, tokens))
+                expected += [crossed for each in books for crossed in each.take(tokens, harness.clock.now_ms())]
+        same(told, expected, "what was crossed is announced, and nothing else")
+    true(len(expected) > 50, "there were many")
+
+
+class _Listener(Observer):
+    def __init__(self, told: list[tuple[str, float]]) -> None:
+        self._told = told
+
+    def on_alert(self, alert: Alert) -> None:
+        self._told.append((alert.limit_name, alert.threshold))
 
 
 @check
