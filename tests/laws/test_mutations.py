@@ -197,7 +197,7 @@ MUTATIONS = [
     Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
     Mutation("records.charging.new_bucket", "put[slot.ws] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
-    Mutation("records.settlement.SettlementDraft.owe", "now_ms=as_of_ms", "now_ms=0", SWALLOWED),
+    Mutation("records.settlement.SettlementDraft.owe", "0, as_of_ms, ov", "0, 0, ov", SWALLOWED),
     # Schedules.
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
     Mutation("core.borders.carry", "made = between(rule, start, border)", "made = 0", SCHEDULES),
