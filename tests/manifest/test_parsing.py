@@ -145,7 +145,7 @@ MISTAKES = {
     "namespace: other": (1, 12, "is not 'default'"),
     "resources: {a: {disabled: maybe}}": (1, 27, "true, false or bypass"),
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
-    "resources: {a: {cascade: true}}": (1, 17, "no known key"),
+    "resources: {a: {cascades: true}}": (1, 17, "no known key"),
     "system: {limits: {x: {capacity: 1, refill_period: 1.5}}}": (1, 51, "whole number"),
     "system: {limits: {x: {capacity: 1, reset_after_seconds: 5}}}": (1, 36, "no known key"),
     "resources:\n  bad name: {}": (2, 3, "must start with a letter"),

@@ -73,6 +73,45 @@ def test_a_plan_after_an_apply_is_empty() -> None:
     assert repository.resolve_access("other", "gpt-5") == (Access.DISABLED, "resource")
 
 
+CASCADES = """
+    resources: {gpt-4: {cascade: false}, gpt-5: {cascade: true, limits: {rpm: 5}}}
+    entities:
+      org: {}
+      key-1: {parent: org, cascade: true, resources: {_default_: {cascade: false}, gpt-4: {cascade: true}}}
+"""
+
+
+def test_cascade_policies_of_resources_and_entities() -> None:
+    repository = opened()
+    apply(repository, CASCADES)
+    assert repository.plan_limits(parse(CASCADES), prune=True) == Plan()
+    assert (repository.get_resource_cascade("gpt-4"), repository.get_resource_cascade("gpt-5")) == (False, True)
+    assert (repository.get_entity_cascade("key-1"), repository.get_entity_cascade("key-1", "gpt-4")) == (False, True)
+    plan = apply(
+        repository,
+        """
+        resources: {gpt-4: {cascade: true}, gpt-5: {cascade: none}}
+        entities: {key-1: {resources: {_default_: {cascade: true}}}}
+        """,
+    )
+    assert names(plan) == ["change resource gpt-4", "remove resource gpt-5", "change entity key-1 on all resources"]
+    assert decode_plan(encode_plan(plan, "default"), "default") == plan
+    assert repository.get_audit_events("$RESOURCE:gpt-4")[0].details == {"cascade": True}
+    assert repository.get_resource_cascade("gpt-5") is None
+    with pytest.raises(ManifestError, match="must be true, false or none"):
+        parse("resources: {gpt-4: {cascade: 1}}")
+
+
+@pytest.mark.parametrize("format", ["yaml", "toml"])
+def test_cascade_policies_are_exported(format: str) -> None:
+    repository, copy = opened(), opened()
+    apply(repository, CASCADES)
+    text = write_document(export_data(repository.export_limits()), format)
+    copy.apply_plan(copy.plan_limits(parse(text, format)))
+    assert export_data(copy.export_limits()) == export_data(repository.export_limits())
+    assert copy.get_entity_cascade("key-1") is False
+
+
 def test_a_plan_changes_nothing() -> None:
     repository = opened()
     repository.plan_limits(parse(FULL))

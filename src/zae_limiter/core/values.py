@@ -42,6 +42,7 @@ class AuditAction(enum.StrEnum):
     LIMITS_DELETED = "limits_deleted"
     BUCKET_RESET = "bucket_reset"
     ACCESS_CHANGED = "access_changed"
+    CASCADE_CHANGED = "cascade_changed"
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"

@@ -9,7 +9,7 @@ from ..core.limit import MAX_AMOUNT
 from ..core.values import Access, OnUnavailable
 
 NONE = "none"
-"""The switch that removes a stored one."""
+"""The word that removes a stored switch or cascade policy."""
 PER = ("s", "min", "hour", "day")
 
 
@@ -62,7 +62,11 @@ CAPACITY: dict[str, Any] = {
     **_POLICY,
 }
 _DISABLED = {"enum": [True, False, "bypass"], "description": "The switch, as version 0.17 writes it."}
-SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED}
+_CASCADE = {
+    "enum": [True, False, NONE],
+    "description": "Whether to charge parents too, whatever the entity says; none removes it.",
+}
+SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED, "cascade": _CASCADE}
 SYSTEM: dict[str, Any] = {
     "limits": _LIMITS,
     "on_unavailable": {

@@ -170,7 +170,7 @@ class EntityOperations(BucketOperations):
         """Return the config records of an entity that say something."""
         query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
         rows = await self._backend.collect(query, deadline)
-        return [(key, image) for key, image in rows if (found := config.decode(key, image)).limits or found.access]
+        return [(key, image) for key, image in rows if not config.decode(key, image).is_empty]
 
     async def _join_parent(
         self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1
