@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.bucket import MILLI
+from zae_limiter.core.cron import MissingCronsim
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
@@ -39,11 +40,11 @@ class UpkeepResult(NamedTuple):
 async def maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResult:
     """Maintain one record of a bucket, given its changes. Most need nothing.
 
-    One with a quota of a time zone that is not known here is left to its clients.
+    One with a quota of a time zone that is not known here, or by a cron expression, is left to its clients.
     """
     try:
         return await _maintain(store, changes)
-    except ValidationError:
+    except (ValidationError, MissingCronsim):
         return UpkeepResult()
 
 

@@ -88,7 +88,8 @@ def test_entity_limits(terminal: Terminal) -> None:
 
 
 def test_limits_of_every_kind(terminal: Terminal) -> None:
-    given = ("tpd:1000+200/day@Europe/Berlin,at=06:00", "rpm:60,soft", "tpm:100/min:200,batch=0.3,free=0.5")
+    cron = "work:7/cron(0,30 */2 * * 1-5)@Europe/Berlin,soft"
+    given = (cron, "tpd:1000+200/day@Europe/Berlin,at=06:00", "rpm:60,soft", "tpm:100/min:200,batch=0.3,free=0.5")
     table = words(
         terminal.text("entity", "set-limits", "key", "-r", "gpt-4", *(part for each in given for part in ("-l", each)))
     )
@@ -99,6 +100,7 @@ def test_limits_of_every_kind(terminal: Terminal) -> None:
         Limit.per_minute("rpm", 60, soft=True),
         Limit.quota("tpd", 1_000, tz="Europe/Berlin", at="06:00", rollover=200),
         Limit.per_minute("tpm", 100, burst=200, floors={"batch": 0.3, "free": 0.5}),
+        Limit.quota("work", 7, cron="0,30 */2 * * 1-5", tz="Europe/Berlin", soft=True),
     ]
     terminal.text("acquire", "key", "gpt-4", "-c", "tpd:200")
     shown = words(terminal.text("entity", "buckets", "key"))
@@ -112,6 +114,7 @@ def test_limits_of_every_kind(terminal: Terminal) -> None:
     ("text", "told"),
     [
         ("x:1/day@Mars", "tz = 'Mars': is no time zone known here"),
+        ("x:1/cron(0 9 * *)@UTC", "cron = '0 9 * *': must have five fields"),
         ("x:1/fortnight@UTC", "every = 'fortnight': must be a timedelta or one of"),
         ("x:a/day@UTC", "the amount 'a' is not a whole number"),
         ("x:1+b/day@UTC", "the rollover 'b' is not a whole number"),

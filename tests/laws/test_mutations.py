@@ -98,6 +98,7 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 
 KINDS = "policies.all_kinds_in_one_bucket"
 WINDOW = "policies.a_quota_is_back_when_its_window_begins"
+CRON = "windows.a_quota_by_cron"
 FLOOR = "policies.a_floor_is_left_to_others"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
@@ -145,7 +146,12 @@ MUTATIONS = [
     Mutation("core.calendar.Calendar.index", "found -= 1", "break", WINDOW),
     Mutation("core.calendar.Calendar.index", "<= instant_ms", "< instant_ms", WINDOW),
     Mutation("core.calendar.Calendar.start", "_start(self, index)", "_start(self, index) + 1", WINDOW),
-    Mutation("core.calendar._find_start", "calendar.at_minutes // 60", "1", WINDOW),
+    Mutation("core.calendar._find_start", ", calendar.at_minutes", ", 60", WINDOW),
+    Mutation("core.cron.Cron.local_time", "self.minutes[slot]", "self.minutes[0]", CRON),
+    Mutation("core.cron.Cron.local_time", "divmod(number, len(self.minutes))", "number, 0", CRON),
+    Mutation("core.cron._find_days", "and simulated.match_day(day)", "", CRON),
+    Mutation("core.calendar._find_instant", "(0, 1)", "(1, 1)", CRON),
+    Mutation("core.calendar._find_instant", "first <= second", "first", CRON),
     Mutation("core.bucket.produced", "rule.calendar.index(instant_ms)", "instant_ms // 86_400_000", WINDOW),
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),

@@ -29,6 +29,7 @@ YAML = """
           tpm: {rate: 10, per: 30s, burst: 20, soft: yes, floors: {batch: 0.3}}
           usd: {quota: 30, every: month, on: 31, at: 10:30, tz: Europe/Berlin, rollover: 5}
           win: {quota: 5, every: 90min}
+          work: {quota: 7, cron: "0,30 9 * * mon-fri", tz: Europe/Berlin}
     entities:
       key-1:
         parent: acme
@@ -53,6 +54,7 @@ TOML = """
     limits.tpm = {rate = 10, per = 30, burst = 20, soft = true, floors = {batch = 0.3}}
     limits.usd = {quota = 30, every = "month", on = 31, at = "10:30", tz = "Europe/Berlin", rollover = 5}
     limits.win = {quota = 5, every = "90min"}
+    limits.work = {quota = 7, cron = "0,30 9 * * mon-fri", tz = "Europe/Berlin"}
     [entities.key-1]
     parent = "acme"
     cascade = true
@@ -90,6 +92,7 @@ def test_a_file_states_everything(text: str, format: str) -> None:
                 Limit.custom("tpm", 20, 10, 30, soft=True, floors=floors),
                 Limit.quota("usd", 30, every="month", on=31, at="10:30", tz="Europe/Berlin", rollover=5),
                 Limit.quota("win", 5, every="90min@"),
+                Limit.quota("work", 7, cron="0,30 9 * * MON-FRI", tz="Europe/Berlin"),
             ),
         },
         Subject("key-1", "_default_"): {"access": None, "limits": ()},
@@ -142,6 +145,8 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, at: 25:00}}}": (1, 37, "HH:MM"),
     "system: {limits: {x: {quota: 1, every: month, on: 40}}}": (1, 51, "1 to 31"),
     "system: {limits: {x: {quota: 1, rollover: -1}}}": (1, 43, "between 0"),
+    "system: {limits: {x: {quota: 1, cron: daily}}}": (1, 39, "five fields"),
+    "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: day, on: 1}}}": (1, 66, "cannot be combined with cron"),
     "namespace: other": (1, 12, "is not 'default'"),
     "resources: {a: {disabled: maybe}}": (1, 27, "true, false or bypass"),
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
@@ -292,6 +297,6 @@ def test_the_schema_knows_every_key() -> None:
         "resources",
     }
     rate, quota, capacity = parts["limit"]["anyOf"][1:]
-    assert set(quota["properties"]) == {"quota", "every", "tz", "at", "on", "rollover", "soft", "floors"}
+    assert set(quota["properties"]) == {"quota", "every", "tz", "at", "on", "cron", "rollover", "soft", "floors"}
     assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", "soft", "floors"}
     assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors"}

@@ -37,7 +37,7 @@ FULL = """
       key-1:
         parent: project
         cascade: true
-        limits: {rpm: 5}
+        limits: {rpm: 5, work: {quota: 2, cron: 0 9 * * 1-5, tz: Asia/Tokyo}}
         resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, every: week, on: sunday}}}}
       project: {parent: acme}
       acme: {name: Acme}

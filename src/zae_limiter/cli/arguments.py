@@ -4,6 +4,7 @@ NAME:RATE             tpm:100000              100000 a minute
 NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
 NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
 NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
+                         tpd:1000/cron(0 9 * * 1-5)@UTC  the same, whenever a cron expression fires
 ...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
 KEY=VALUE             plan=pro                metadata and tags
@@ -30,9 +31,11 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _LIMIT_FORMS = (
     "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s; or a quota "
-    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin"
+    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin or tpd:1000/cron(0 9 * * 1-5)@UTC"
 )
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
+_OUTSIDE_COMMA = r",(?![^()]*\))"
+"""A comma that is not part of a cron expression."""
 _WHOLE = "[0-9]+(_[0-9]+)*"
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
@@ -46,7 +49,7 @@ _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 def parse_limit(text: str) -> Limit:
     """Return the limit of a text of ``-l``. Raise `ValueError` naming the part that is wrong."""
     name, colon, rest = text.partition(":")
-    head, *options = rest.split(",")
+    head, *options = re.split(_OUTSIDE_COMMA, rest)
     try:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
@@ -168,7 +171,8 @@ def limit_option(*, required: bool = False) -> Decorator:
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
-        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00. Behind it ,soft or floors such as ,batch=0.3."
+        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC'. "
+        "Behind it ,soft or floors such as ,batch=0.3."
     )
     return _parsed_option(
         parse_limit, "--limit", "-l", "limits", multiple=True, required=required, metavar="LIMIT", help=help

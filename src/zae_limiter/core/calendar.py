@@ -3,7 +3,8 @@
 A calendar is two pure functions: `Calendar.index`, the number of the window that holds an instant, and
 `Calendar.start`, the first instant of a window. A day, week, month or year begins when the clocks of its zone have
 reached its local time for the first time: at the end of the gap where they skip it, at the first of two where they
-repeat it. So ``index`` never falls, and ``start`` of the window of an instant is never later than the instant.
+repeat it. So does each window of a cron expression, one for every time at which it fires. So ``index`` never falls, and
+``start`` of the window of an instant is never later than the instant.
 
 A day that a zone has skipped as a whole (Samoa had no 30 December 2011) is a window without length, which holds none.
 """
@@ -16,6 +17,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from . import cron as crons
 from .validation import ValidationError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 UNITS = ("hour", "day", "week", "month", "year")
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1)
@@ -32,8 +35,9 @@ _FAR_MS = 2**52
 """An instant after all that have a date."""
 _MOST_MS = 10 * 366 * _DAY_MS
 _LONGEST_MS = {"hour": _HOUR_MS, "day": _DAY_MS, "week": 7 * _DAY_MS, "month": 31 * _DAY_MS, "year": 366 * _DAY_MS}
-_SPANS = {"ms": 1, "s": 1_000, "min": 60_000, "h": _HOUR_MS, "d": _DAY_MS}
+_SPANS = {"ms": 1, "s": 1_000, "min": _MINUTE_MS, "h": _HOUR_MS, "d": _DAY_MS}
 _SPAN = re.compile(r"([1-9]\d{0,12})(ms|s|min|h|d)\Z")
+_CRON = re.compile(r"cron\(([^()@]*)\)\Z")
 _ISO_AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
 _MONTH_DAY = re.compile(r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 
@@ -43,12 +47,13 @@ class Calendar:
     """Windows of one ``unit`` of local time, or of ``period_ms`` each, counted from 1970.
 
     Args:
-        unit: One of `UNITS`, or ``period`` for windows of the same length.
+        unit: One of `UNITS`, ``period`` for windows of the same length, or ``cron``.
         tz: The name of the time zone.
         at_minutes: The minutes after local midnight at which days and longer windows begin.
         month: The month in which a year begins.
         day: The day on which a window begins: 0 to 6 for a week, 1 to 31 for a month or a year.
         period_ms: The length of a window of the unit ``period``.
+        cron: The expression of the unit ``cron``, which begins a window whenever it fires.
     """
 
     unit: str = "day"
@@ -57,6 +62,7 @@ class Calendar:
     month: int = 1
     day: int = 1
     period_ms: int = 0
+    cron: str = ""
 
     @classmethod
     def of(
@@ -65,14 +71,17 @@ class Calendar:
         tz: str = "UTC",
         at: str | None = None,
         on: str | int | None = None,
+        cron: str | None = None,
     ) -> Calendar:
         """Return a calendar from what users write. Raise `ValidationError` that names the field.
 
         ``every`` is one of `UNITS`, a `timedelta` of whole milliseconds, or all of it as a `text`. ``tz`` names a zone
         of the tz database. ``at`` is the local time ``HH:MM`` at which a day, week, month or year begins. ``on`` is the
         day: of a week its name or its number from Monday, 0, on; of a month 1 to 31; of a year ``MM-DD``. Where a month
-        is shorter, it is its last day.
+        is shorter, it is its last day. ``cron`` is an expression of five fields instead of all these but ``tz``.
         """
+        if cron is not None:
+            return cls._of_cron(cron, tz, every, at, on)
         if isinstance(every, str) and "@" in every and (tz, at, on) == ("UTC", None, None):
             return cls.parse(every)
         if isinstance(every, timedelta):
@@ -97,19 +106,30 @@ class Calendar:
         return cls("period", period_ms=period_ms)
 
     @classmethod
+    def _of_cron(cls, cron: str, tz: str, every: object, at: object, on: object) -> Calendar:
+        for field, value in (("every", None if every == "day" else every), ("at", at), ("on", on)):
+            if value is not None:
+                raise ValidationError(field, value, "cannot be combined with cron")
+        _check_zone(tz)
+        expression = crons.normalize(cron)
+        crons.parse_cron(expression)
+        return cls("cron", tz, cron=expression)
+
+    @classmethod
     def parse(cls, text: str) -> Calendar:
         """Return the calendar of a text as `text` writes it. Raise `ValidationError` for anything else.
 
         >>> Calendar.parse("month@Europe/Berlin,at=09:00,on=31")
-        Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0)
+        Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0, cron='')
         """
         every, has_zone, rest = text.partition("@")
         zone, *options = rest.split(",")
         given = dict(option.partition("=")[::2] for option in options)
         if not has_zone or not given.keys() <= {"at", "on"}:
-            raise ValidationError(
-                "every", text, "must be written UNIT@ZONE[,at=HH:MM][,on=DAY], e.g. day@Europe/Berlin"
-            )
+            forms = "UNIT@ZONE[,at=HH:MM][,on=DAY], e.g. day@Europe/Berlin, or cron(EXPRESSION)@ZONE"
+            raise ValidationError("every", text, f"must be written {forms}")
+        if (cron := _CRON.match(every)) is not None:
+            return cls.of("day", zone or "UTC", given.get("at"), given.get("on"), cron[1])
         span = _SPAN.match(every)
         length = timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]) if span else every
         on = given.get("on")
@@ -125,6 +145,8 @@ class Calendar:
         """
         if self.unit == "period":
             return f"{self.period_ms}ms@"
+        if self.unit == "cron":
+            return f"cron({self.cron})@{self.tz}"
         at = f",at={self.at_minutes // 60:02}:{self.at_minutes % 60:02}" if self.at_minutes else ""
         on = ""
         if self.unit == "week" and self.day:
@@ -138,6 +160,8 @@ class Calendar:
     @property
     def longest_ms(self) -> int:
         """The length of the longest window, give or take a shift of the clocks."""
+        if self.unit == "cron":
+            return crons.parse_cron(self.cron).longest_minutes * _MINUTE_MS
         return self.period_ms or _LONGEST_MS[self.unit]
 
     def index(self, instant_ms: int) -> int:
@@ -163,7 +187,10 @@ class Calendar:
         """Return the number of a window at most a few away from the one that holds an instant."""
         if self.unit == "hour":
             return instant_ms // _HOUR_MS
-        days = (instant_ms - self.at_minutes * 60_000) // _DAY_MS
+        if self.unit == "cron":
+            local = self.moment(instant_ms)
+            return crons.parse_cron(self.cron).number(local.date(), local.hour * 60 + local.minute)
+        days = (instant_ms - self.at_minutes * _MINUTE_MS) // _DAY_MS
         if self.unit == "day":
             return days
         if self.unit == "week":
@@ -186,9 +213,24 @@ def _find_start(calendar: Calendar, index: int, zone: tzinfo) -> int:
         probe = datetime.fromtimestamp((index - 1) * 3_600, UTC)
         offset = zone.utcoffset(probe.astimezone(zone)) or timedelta()
         return index * _HOUR_MS - int(offset / timedelta(milliseconds=1)) % _HOUR_MS
-    clock = time(calendar.at_minutes // 60, calendar.at_minutes % 60)
-    local = datetime.combine(_first_day(calendar, index), clock, zone)
-    return round(local.timestamp() * 1000)
+    if calendar.unit == "cron":
+        day, minutes = crons.parse_cron(calendar.cron).local_time(index)
+    else:
+        day, minutes = _first_day(calendar, index), calendar.at_minutes
+    return _find_instant(datetime.combine(day, time(minutes // 60, minutes % 60), zone))
+
+
+def _find_instant(local: datetime) -> int:
+    """Return the first instant at which the clocks have reached a local time; the end of the gap where they skip it."""
+    first, second = (round(local.replace(fold=fold).timestamp() * 1000) for fold in (0, 1))
+    if first <= second:
+        return first
+    early, late, offset = second, first, local.utcoffset()
+    while early < late:
+        middle = (early + late) // 2
+        before = datetime.fromtimestamp(middle / 1000, local.tzinfo).utcoffset() == offset
+        early, late = (middle + 1, late) if before else (early, middle)
+    return early
 
 
 def _first_day(calendar: Calendar, index: int) -> date:

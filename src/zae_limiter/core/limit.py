@@ -201,6 +201,7 @@ class Limit:
         tz: str = "UTC",
         at: str | None = None,
         on: str | int | None = None,
+        cron: str | None = None,
         rollover: int = 0,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
@@ -220,6 +221,8 @@ class Limit:
             at: The local time ``HH:MM`` at which a day, week, month or year begins.
             on: The day on which it begins: of a week ``monday`` to ``sunday`` or 0 to 6, of a month 1 to 31 (the last
                 day where it is shorter), of a year ``MM-DD``.
+            cron: An expression of five fields, e.g. ``0 9 * * 1-5``, that begins a window whenever it fires by the
+                clocks of ``tz``; instead of ``every``, ``at`` and ``on``.
             rollover: How many tokens that were not used are kept for later windows, at most. An entity that was not
                 seen before counts as one that has used nothing.
             soft: Whether it only counts, and never refuses.
@@ -227,7 +230,7 @@ class Limit:
         """
         from .calendar import Calendar
 
-        calendar = Calendar.of(every, tz, at, on)
+        calendar = Calendar.of(every, tz, at, on, cron)
         amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
         return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))

@@ -51,6 +51,7 @@ QUOTA: dict[str, Any] = {
     "tz": _of("string", "The time zone, e.g. Europe/Berlin."),
     "at": _of("string", "The local time HH:MM at which a window begins."),
     "on": _of(["string", "integer"], "The day on which it begins: monday, 15, or 04-01."),
+    "cron": _of("string", "Instead of every, at and on: a window begins whenever this fires, e.g. 0 9 * * 1-5."),
     "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
     **_POLICY,
 }

@@ -98,7 +98,7 @@ class _LimitReader:
 
     def _read_calendar(self) -> Calendar | None:
         """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
-        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on") if field in self._given}
+        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on", "cron") if field in self._given}
         values: dict[str, Any] = {field: node.value for field, node in given.items()}
         if "at" in given:
             values["at"] = given["at"].text  # YAML takes 10:30 for a number
@@ -190,11 +190,12 @@ def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     if calendar.unit == "period":
         size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
         every = f"{calendar.period_ms // size}{unit}"
+    window = {"cron": calendar.cron} if calendar.cron else {"every": every}
     zone, *options = rest.split(",")
     given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
     if given.get("on", "").isdecimal():
         given["on"] = int(given["on"])
-    made: dict[str, Any] = {"quota": limit.refill_amount, "every": every}
+    made: dict[str, Any] = {"quota": limit.refill_amount, **window}
     if zone not in ("", "UTC"):
         made["tz"] = zone
     return made | given | ({"rollover": limit.rollover} if limit.rollover else {})

@@ -39,6 +39,7 @@ from . import (
     settlements,
     tenants,
     values,
+    windows,
     writes,
 )
 from .check import Check, deviating
@@ -61,6 +62,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *lawful.CHECKS,
     *accounts.CHECKS,
     *policies.CHECKS,
+    *windows.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)
