@@ -21,6 +21,8 @@ Ts = TypeVarTuple("Ts")
 
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
+_PROVISIONER = "#PROVISIONER"
+_OPERATION = "#OP#"
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
@@ -135,6 +137,9 @@ class Partition(NamedTuple):
         yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
         for resource, items in grouped.items():
             yield from self._read_config(Scope(ns, resource), None, items)
+        managed = self._find(_PROVISIONER)
+        if managed is not None:
+            yield from attempt([managed], conversions.convert_provisioner, managed, self.now_ms)
         for old in filter(None, map(self._find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
             yield from attempt([old], conversions.convert_resources, stored_ns, old, self.now_ms)
         stamp = self._find(keys.VERSION)
@@ -145,6 +150,10 @@ class Partition(NamedTuple):
         ns, subject = self.namespace_id, self.place.whose
         for _, old in self._under(keys.AUDIT_PREFIX):
             yield from attempt([old], conversions.convert_event, ns, subject, old, self.now_ms)
+
+    def _read_operations(self) -> Iterator[Outcome]:
+        for _, old in self._under(_OPERATION):
+            yield from attempt([old], conversions.convert_operation, old, self.now_ms)
 
     def _read_registry(self) -> Iterator[Outcome]:
         for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
@@ -157,5 +166,5 @@ _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
     "RESOURCE": Partition._read_resource,
     "SYSTEM": Partition._read_system,
     "AUDIT": Partition._read_audit,
-    "BUCKET": lambda partition: iter(()),  # its shards are in several partitions: the runner merges them
+    "BUCKET": Partition._read_operations,  # its shards are in several partitions: the runner merges them
 }
