@@ -14,9 +14,9 @@ from zae_limiter import Limit
 from zae_limiter.aws.upgrade.buckets import merge_shards
 from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
 from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
-from zae_limiter.aws.upgrade.policies import find_edges, merge_crons
 from zae_limiter.core.bucket import level
 from zae_limiter.core.cron import parse_cron
+from zae_limiter.core.resets import find_edges, merge_crons
 from zae_limiter.core.values import Access
 from zae_limiter.records import config, keys
 from zae_limiter.records.algebra import Image, Key

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -233,6 +236,31 @@ def test_of_two_plans_applied_by_two_threads_exactly_one_goes_through() -> None:
     assert "Changed by others since the plan" in str(outcomes[1 - winner])
     repository = SyncRepository(store)
     rates = {repository.get_resource_defaults(f"r{number}")[0].refill_amount for number in numbers}
+    assert rates == {winner + 1}
+
+
+def apply_in_a_process(url: str, data: Any, start: float) -> int | str:
+    """Apply a plan from a moment on, and return how many changes were made, or what is in the way."""
+    with SyncRepository(url) as repository:
+        time.sleep(max(0.0, start - time.time()))
+        try:
+            return repository.apply_plan(decode_plan(data, "default"))
+        except PlanOutdatedError as error:
+            return str(error)
+
+
+def test_of_two_plans_applied_by_two_processes_exactly_one_goes_through(tmp_path: Path) -> None:
+    url, resources = f"sqlite:///{tmp_path / 'limits.db'}", range(40)
+    with SyncRepository(url) as repository:
+        texts = ["".join(f"\n  r{n}: {{limits: {{rpm: {rate}}}}}" for n in resources) for rate in (1, 2)]
+        plans = [encode_plan(repository.plan_limits(parse(f"resources:{text}")), "default") for text in texts]
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(abs, range(2)))  # both of them are there
+            outcomes = list(pool.map(apply_in_a_process, [url] * 2, plans, [time.time() + 0.5] * 2))
+        winner = outcomes.index(len(resources))
+        assert "Changed by others since the plan" in str(outcomes[1 - winner])
+        assert "resource r" in str(outcomes[1 - winner])
+        rates = {repository.get_resource_defaults(f"r{n}")[0].refill_amount for n in resources}
     assert rates == {winner + 1}
 
 

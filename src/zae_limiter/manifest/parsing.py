@@ -117,11 +117,11 @@ class _Parser:
             words = [each.value for each in Access] + [fields.NONE]
             word = self._read_word(given["switch"][1], f"{path}.switch", words)
             stated["access"] = None if word in (None, fields.NONE) else Access(word)
-        if "disabled" in given:
+        if "disabled" in given and given["disabled"][1].value is not None:
             stated["access"] = self._read_disabled(given["disabled"][1], f"{path}.disabled")
             if "switch" in given:
                 self._report(given["disabled"][0], f"{path}.disabled", "cannot be combined with switch")
-        if "cascade" in given:
+        if "cascade" in given and given["cascade"][1].value is not None:
             stated["cascade"] = self._read_cascade(given["cascade"][1], f"{path}.cascade")
         if "on_unavailable" in given:
             node = given["on_unavailable"][1]

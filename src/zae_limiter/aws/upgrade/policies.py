@@ -23,8 +23,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.bucket import MILLI, Rule
-from ...core.cron import parse_cron
 from ...core.limit import Limit
+from ...core.resets import merge_resets
 from ...core.values import Access
 from ...records import config
 from .moves import NESTED, whole_number
@@ -128,8 +128,8 @@ def convert_limit(old: OldLimit) -> Limit:
 
 def convert_quota(old: OldLimit) -> Limit:
     """Return a quota that is back whenever a cron expression begins to match."""
-    cron = merge_crons([read_cron(text) for text in _read_entries(old.reset)])
-    return Limit.quota(old.name, old.capacity, cron=find_edges(cron), tz=old.zone, soft=old.soft)
+    cron = merge_resets([read_cron(text) for text in _read_entries(old.reset)])
+    return Limit.quota(old.name, old.capacity, cron=cron, tz=old.zone, soft=old.soft)
 
 
 def convert_window(old: OldLimit) -> Limit:
@@ -198,32 +198,3 @@ def read_cron(text: str) -> str:
         raise ValueError(f"the schedule entry {text!r} cannot be read")
     given = dict(_CRON.findall(text))
     return " ".join(given.get(letter, "*") for letter in _CRON_LETTERS)
-
-
-def merge_crons(crons: list[str]) -> str:
-    """Return one expression that fires whenever one of several does. They must differ in one field only.
-
-    >>> merge_crons(["0 0 1 1 *", "0 0 1 7 *"])
-    '0 0 1 1,7 *'
-    """
-    columns = [list(dict.fromkeys(column)) for column in zip(*(cron.split() for cron in crons), strict=True)]
-    several = [column for column in columns if len(column) > 1]
-    if len(several) > 1 or any("*" in column for column in several):
-        raise ValueError(f"it is back at several times that are no single cron expression: {'; '.join(crons)}")
-    return " ".join(",".join(column) for column in columns)
-
-
-def find_edges(cron: str) -> str:
-    """Return the expression that fires when another one begins to match: version 0.17 resets a quota only then.
-
-    >>> find_edges("* 9 * * *")
-    '0 9 * * *'
-    """
-    matching = set(parse_cron(cron).minutes)
-    first = {minute for minute in matching if minute - 1 not in matching}
-    hours, minutes = sorted({each // 60 for each in first}), sorted({each % 60 for each in first})
-    if {0, 24 * 60 - 1} <= matching or len(hours) * len(minutes) != len(first):
-        raise ValueError(f"it is back when {cron!r} begins to match, which is no cron expression")
-    if first == matching:
-        return cron
-    return " ".join([",".join(map(str, minutes)), ",".join(map(str, hours)), *cron.split()[2:]])
