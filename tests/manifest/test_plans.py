@@ -279,7 +279,7 @@ CONFLICTS: dict[str, tuple[str, Any, str]] = {
     "switch set": (
         "resources: {r: {switch: bypassed}}",
         lambda it: it.disable_resource("r"),
-        "resource r, access: now disabled, in the plan none",
+        "resource r, switch: now disabled, in the plan none",
     ),
 }
 
@@ -349,6 +349,20 @@ def test_a_plan_survives_json() -> None:
             "namespace": "default",
             "changes": [{"entity_id": "a", "resource": None, "before": None, "after": {"version": 3}}],
         },
+        *(
+            {
+                "version": 1,
+                "namespace": "default",
+                "changes": [{"entity_id": who, "resource": resource, "before": None, "after": after}],
+            }
+            for who, resource, after in (
+                ("a#b", "gpt-4", {"access": "disabled"}),
+                ("a", "gpt#4", {"access": "disabled"}),
+                (None, 5, {"access": "disabled"}),
+                (None, "gpt-4", {"cascade": "yes"}),
+                (None, "gpt-4", {"access": "off"}),
+            )
+        ),
     ],
 )
 def test_a_plan_of_anything_else_is_refused(data: object) -> None:

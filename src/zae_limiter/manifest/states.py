@@ -41,6 +41,8 @@ class Subject(NamedTuple):
 
 
 SYSTEM = Subject()
+LABELS = {"parent_id": "parent", "access": "switch"}
+"""What a file calls fields whose stored names are others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionE
 from ..core.values import AuditAction, Entity
 from ..manifest.diff import diff
 from ..manifest.problems import PlanOutdatedError
-from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from ..manifest.states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from .backend import MAX_PAGE
@@ -211,10 +211,10 @@ def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
     if now is None:
         return f"{change.subject} was deleted"
     if change.before is None:
-        fields = ", ".join(f"{field} {_describe(value)}" for field, value in now.items())
+        fields = ", ".join(f"{LABELS.get(field, field)} {_describe(value)}" for field, value in now.items())
         return f"{change.subject} was created" + (f", with {fields}" if fields else "")
     parts = [
-        f"{field}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
+        f"{LABELS.get(field, field)}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
         for field, value in now.items()
         if value != change.before[field]
     ]
