@@ -3,8 +3,10 @@
 from .core.limit import Limit as Limit
 from .core.reports import (
     BackendStats as BackendStats,
+    BucketOperationResult as BucketOperationResult,
     BucketState as BucketState,
     CacheStats as CacheStats,
+    Credit as Credit,
     EntityCapacity as EntityCapacity,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,

@@ -156,7 +156,7 @@ MUTATIONS = [
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),
     Mutation("core.draw.draw_all", "need + least", "need", FLOOR, "memory"),
-    Mutation("core.decide.describe_limit", "need + least > limit", "need > limit", FLOOR),
+    Mutation("core.decide.Reading.describe", "(cost_milli or 0) + least", "(cost_milli or 0)", FLOOR),
     Mutation("core.limit.Limit.floor", '.get(priority or "", 0.0)', '.get("batch", 0.0)', FLOOR),
     # What a rate has made by an instant.
     Mutation("core.bucket.produced", MADE, "ticks // 1000 * 1000 * rule.amount // rule.period", PROMISE),
@@ -257,7 +257,7 @@ MUTATIONS = [
     Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
     Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
-    Mutation("records.reshaping.reshape", "between(rule, rf, anchor)", "0", "levels.limits_come_and_go"),
+    Mutation("records.reshaping._move_limit", "between(rule, image[ANCHOR], anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
     Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
     Mutation(
@@ -293,7 +293,8 @@ MUTATIONS = [
     Mutation("limiter.in_place._describe", "- 1) + 1", "- 1)", PROMISE, "memory"),
     Mutation("limiter.in_place._describe", "- 1) + 1", "- 1) + 2", PROMISE, "memory"),
     Mutation("core.decide.refusal", BIG, "False", NEVER),
-    Mutation("core.decide.refusal", BIG, "need >= limit.capacity * MILLI", NEVER),
+    Mutation("core.decide.refusal", "reading.wait_ms(limit, need, now_ms) >= FOR_EVER", "False", NEVER),
+    Mutation("core.decide.Reading.wait_ms", "need_milli > limit", "need_milli >= limit", NEVER),
     Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),

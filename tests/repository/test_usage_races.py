@@ -193,7 +193,7 @@ async def test_what_is_given_back_to_a_deleted_entity_makes_no_bucket(harness: H
 class Resetting(FaultyStore):
     """Resets a bucket right after it was charged."""
 
-    reset: Callable[[], Awaitable[None]] | None = None
+    reset: Callable[[], Awaitable[object]] | None = None
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         outcome = await super().commit(writes, timeout=timeout)

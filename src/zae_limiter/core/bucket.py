@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .limit import Limit
 
 MILLI = 1000
+FOR_EVER = 2**62
+"""No instant is as late: the expiry of what does not expire, and the wait for what never fits."""
 
 
 class Rule(NamedTuple):
@@ -108,19 +110,32 @@ def refill_ms(milli: int, amount: int, period: int) -> int:
 
 
 class ShardBalance(NamedTuple):
-    """The balance of one limit in one record: the whole of it, or a shard's share."""
+    """The balance of one limit in one record: the whole of it, or a shard's share.
+
+    ``credits`` are the lots that are spent after it: the instant at which each expires, and the millitokens in it.
+    """
 
     rule: Rule
     tokens: int
     anchor: int
+    credits: tuple[tuple[int, int], ...] = ()
 
     def level(self, now_ms: int) -> int:
-        """Return the balance at ``now_ms``."""
-        return level(*self, now_ms)
+        """Return the balance at ``now_ms``, credits included."""
+        held = level(self.rule, self.tokens, self.anchor, now_ms)
+        return held + self.credit(now_ms) if self.credits else held
+
+    def credit(self, now_ms: int) -> int:
+        """Return the credits that have not expired at ``now_ms``."""
+        return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)
+
+    def without_credits(self) -> ShardBalance:
+        """Return the allowance alone."""
+        return self._replace(credits=())
 
     def full_at(self) -> int:
-        """Return the instant from which it is full."""
-        return first_instant(*self, self.rule.capacity)
+        """Return the instant from which the allowance is full."""
+        return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
 
 
 def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
@@ -145,13 +160,27 @@ def debit(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tup
 
 
 def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
-    """Return the milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now."""
+    """Return the milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now.
+
+    With credits `FOR_EVER` if it never does: these may expire before the allowance has what is missing.
+    """
     if balance(balances, now_ms) >= cost_milli:
         return 0
-    if len(balances) == 1:
-        return first_instant(*balances[0], cost_milli) - now_ms
-    early, late = now_ms, max(shard.full_at() for shard in balances)
+    if len(balances) == 1 and not balances[0].credits:
+        return first_instant(*balances[0][:3], cost_milli) - now_ms
+    full_ms = max(shard.full_at() for shard in balances)
+    # Between two expiries the balance never falls.
+    ends = sorted({end for shard in balances for end, _ in shard.credits if now_ms < end < FOR_EVER})
+    for early, end in zip([now_ms, *ends], [*ends, FOR_EVER], strict=True):
+        late = min(end - 1, max(early, full_ms))
+        if balance(balances, late) >= cost_milli:
+            return _first_fit(balances, cost_milli, early, late) - now_ms
+    return FOR_EVER
+
+
+def _first_fit(balances: Sequence[ShardBalance], cost_milli: int, early: int, late: int) -> int:
+    """Return the first instant at which a cost fits that fits at ``late``; the balance does not fall until then."""
     while early < late:
         middle = (early + late) // 2
         early, late = (early, middle) if balance(balances, middle) >= cost_milli else (middle + 1, late)
-    return early - now_ms
+    return early

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import MILLI, balance, wait_ms
+from .bucket import FOR_EVER, MILLI, balance, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
 from .values import LimitStatus
 
@@ -40,9 +40,16 @@ class Reading(NamedTuple):
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
-        wait = wait_ms(balances, (cost_milli or 0) + least, now_ms)
-        held = balance(balances, now_ms)
-        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms)
+        wait = self.wait_ms(limit, (cost_milli or 0) + least, now_ms)
+        held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
+        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms, credit)
+
+    def wait_ms(self, limit: Limit, need_milli: int, now_ms: int) -> int:
+        """Return the milliseconds until a limit holds ``need_milli``; `FOR_EVER` if it never does."""
+        balances = self.balances[limit.name]
+        if need_milli > limit.capacity * MILLI and not any(shard.credits for shard in balances):
+            return FOR_EVER
+        return wait_ms(balances, need_milli, now_ms)
 
 
 def describe_limit(
@@ -54,14 +61,18 @@ def describe_limit(
     wait: int,
     least: int,
     now_ms: int,
+    credit_milli: int = 0,
 ) -> StatusFields:
-    """Return the fields of a status; ``wait`` is how many milliseconds later the cost fits, if it does not now."""
+    """Return the fields of a status; ``wait`` is how many milliseconds later the cost fits, if it does not now.
+
+    It is `FOR_EVER` if it never does. ``credit_milli`` is the part of what is held that is credit.
+    """
     need = cost_milli or 0
     exceeded = cost_milli is not None and held_milli < need + least
-    retry = 0.0 if not exceeded else None if need + least > limit.capacity * MILLI else wait / MILLI
+    retry = 0.0 if not exceeded else None if wait >= FOR_EVER else wait / MILLI
     floor = -(-least // MILLI) if least > 0 else 0
     held, asked = held_milli // MILLI, need // MILLI
-    return entity_id, resource, limit.name, limit, held, asked, exceeded, retry, floor, now_ms
+    return entity_id, resource, limit.name, limit, held, asked, exceeded, retry, floor, now_ms, credit_milli // MILLI
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
@@ -90,7 +101,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need += reading.least.get(limit.name, 0)
             if balance(reading.balances[limit.name], now_ms) < need:
                 lacks = True
-                never = never or need > limit.capacity * MILLI
+                never = never or (need > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded

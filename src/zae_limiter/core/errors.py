@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from .limit import Limit
 
-    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int]
+    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int, int]
     """The fields of a `LimitStatus`, in order."""
 
 _read_fields = attrgetter(*LimitStatus.__match_args__)
@@ -183,12 +183,12 @@ class RateLimitExceeded(RateLimitError):
 
 
 class CapacityExceeded(RateLimitExceeded):
-    """The cost is above the capacity, so that waiting does not help."""
+    """The cost is above the capacity and what there is of credits, so that waiting does not help."""
 
     @property
     def primary_violation(self) -> LimitStatus | None:
-        """The first limit whose capacity is too small for the cost."""
-        return next((s for s in self.violations if s.requested + s.floor > s.limit.capacity), None)
+        """The first limit that never has the cost: its capacity and its credits are too small."""
+        return next((s for s in self.violations if s.retry_after_seconds is None), None)
 
     @property
     def retry_after_seconds(self) -> None:
@@ -203,9 +203,12 @@ class CapacityExceeded(RateLimitExceeded):
         status = self.primary_violation
         if status is None:
             return "The request costs more than the capacity; retrying will not help."
+        most = status.limit.capacity - status.floor
+        if status.requested > most + status.credit:  # else the credit expires before the rest is there
+            most += status.credit
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
-            f"above the maximum {status.limit.capacity - status.floor}; retrying will not help."
+            f"above the maximum {most}; retrying will not help."
         )
 
 

@@ -34,12 +34,20 @@ class LevelStatus(LimitStatus):
 
 
 @dataclass(frozen=True, slots=True)
+class Credit:
+    """A lot of credit: ``tokens_milli`` that expire at ``expires_ms``, in milliseconds since the epoch, or never."""
+
+    tokens_milli: int
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BucketState:
     """One limit of a bucket as it is stored, not refilled to now.
 
     ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
     ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
-    windows it has, and ``refill_period_ms`` is 1: one of them.
+    windows it has, and ``refill_period_ms`` is 1: one of them. ``credits`` are spent after it, in their order.
     """
 
     entity_id: str
@@ -52,6 +60,24 @@ class BucketState:
     refill_period_ms: int
     total_consumed_milli: int = 0
     calendar: str | None = None
+    credits: tuple[Credit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketOperationResult:
+    """The result of `top_up` and `reset_bucket`.
+
+    Attributes:
+        entity_id: The entity.
+        resource: The resource.
+        shards: How many records the bucket is split over.
+        amounts: The whole tokens by limit that were added: as credit, or to fill the bucket up.
+    """
+
+    entity_id: str
+    resource: str
+    shards: int
+    amounts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

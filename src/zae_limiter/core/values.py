@@ -41,6 +41,7 @@ class AuditAction(enum.StrEnum):
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     BUCKET_RESET = "bucket_reset"
+    BUCKET_TOPPED_UP = "bucket_topped_up"
     ACCESS_CHANGED = "access_changed"
     CASCADE_CHANGED = "cascade_changed"
     NAMESPACE_REGISTERED = "namespace_registered"
@@ -91,12 +92,13 @@ class LimitStatus:
         resource: The resource.
         limit_name: The name of the limit.
         limit: The limit.
-        available: The tokens that are left; negative means debt.
+        available: The tokens that are left, credits included; negative means debt.
         requested: The tokens that the request costs.
         exceeded: Whether the limit refuses the request.
         retry_after_seconds: The seconds until the request fits, or None if it never does.
         floor: The tokens that a request of its priority has to leave.
         instant_ms: The instant of the decision, in milliseconds since the epoch.
+        credit: The part of ``available`` that is credit.
     """
 
     entity_id: str
@@ -109,6 +111,7 @@ class LimitStatus:
     retry_after_seconds: float | None
     floor: int = 0
     instant_ms: int = 0
+    credit: int = 0
 
     @property
     def overdrawn(self) -> bool:
@@ -136,6 +139,7 @@ class LimitStatus:
             "refill_amount": self.limit.refill_amount,
             "refill_period_seconds": self.limit.refill_period_seconds,
             "available": self.available,
+            "credit": self.credit,
             "requested": self.requested,
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,

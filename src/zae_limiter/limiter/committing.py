@@ -49,11 +49,12 @@ async def commit_transaction(
 
 
 async def commit_each(
-    backend: Backend, settling: Settling, parts: Sequence[Part], now_ms: int, deadline: Deadline
+    backend: Backend, settling: Settling, parts: list[Part], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
     """Commit side by side; a part that only lost a race tries again, and if one does not fit the others go back.
 
-    The writes leave a part of the time for that.
+    The writes leave a part of the time for that. A part that is planned again takes the place of the old one in
+    ``parts``.
     """
     writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
@@ -74,6 +75,8 @@ async def commit_each(
                     raise outcome
             again = [plan_again(part, lost[part.write.key], now_ms) for part in left if part.write.key in lost]
             left = [part for part in again if part is not None]
+            renewed = {part.write.key: part for part in left}
+            parts[:] = [renewed.get(part.write.key, part) for part in parts]
             if not left or len(left) < len(again):
                 break
     except BaseException:
@@ -96,5 +99,5 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         if image is not None and back:
             seen.show(image, now_ms)
             charge = Charge.of(level, image, now_ms, {})
-            undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants))
+            undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants, lots=part.lots))
     await settling.settle(undone)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
 from ..records.charging import ALONE
-from ..records.level import SHARDS
+from ..records.level import CREDITS, SHARDS
 from .coalescer import PendingCharge
 from .grant import Grant
 from .planning import Outdated, Part, add_up, plan_across_shards, plan_part
@@ -39,7 +39,10 @@ class Knowledge(enum.Enum):
 
 
 class Draft(NamedTuple):
-    """Who is to be served by one commit, what they cost together, and its parts; ``wide`` if not home shards alone."""
+    """Who is to be served by one commit, what they cost together, and its parts.
+
+    ``wide`` if not the home shards alone have given it, or credits beside them.
+    """
 
     charges: list[PendingCharge[Grant]]
     cost: Mapping[str, int]
@@ -49,7 +52,11 @@ class Draft(NamedTuple):
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
         later: dict[str, int] = {}
+        parts = grant.parts
         for charge in reversed(self.charges):
+            if parts is not None:
+                parts, last = zip(*[part.divide(charge.cost) for part in parts], strict=True)
+                grant = grant._replace(parts=last)
             charge.grant = grant._replace(cost=charge.cost, later=dict(later))
             for name, amount in charge.cost.items():
                 later[name] = later.get(name, 0) + amount
@@ -66,6 +73,7 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
+    wide = False
     for home in chain.homes if charges else ():
         level, seen = home
         image = seen.image
@@ -73,12 +81,13 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
             raise Outdated
         grants = sum([level.charges(charge.cost) for charge in charges]) if len(charges) > 1 else 1
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
-        part = plan_part(home, image, cost, now_ms, contention, grants)
+        part = plan_part(home, image, cost, now_ms, contention, grants, level.shard_count == 1)
         if part is None:
             break
         parts.append(part)
+        wide = wide or (image is not None and CREDITS in image)
     if len(parts) == len(chain.homes):
-        return Draft(charges, cost, parts)
+        return Draft(charges, cost, parts, wide)
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms)
     return None

@@ -30,17 +30,18 @@ class Grant(NamedTuple):
     later: Mapping[str, int]
     """Tokens that others may have taken on top before the images were seen."""
     parts: tuple[Part, ...] | None
-    """The tokens taken from each shard, if not all were taken from the home shards."""
+    """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
     settled: bool = False
     """Whether a part of it was settled before: then its place among other charges is not known any more."""
 
-    def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None]]:
-        """Iterate over what was taken where, and the bucket right after it."""
-        taken = [(home, self.cost) for home in self.chain.homes]
+    def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
+        """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
+        taken: list[tuple[LevelShard, Mapping[str, int], Part | None]]
+        taken = [(home, self.cost, None) for home in self.chain.homes]
         if self.parts is not None:
-            taken = [(part.shard, part.cost) for part in self.parts]
-        for (shard, cost), image in zip(taken, self.images, strict=True):
-            yield shard, cost, image
+            taken = [(part.shard, part.cost, part) for part in self.parts]
+        for (shard, cost, part), image in zip(taken, self.images, strict=True):
+            yield shard, cost, image, part
 
 
 GrantFields: TypeAlias = (
@@ -63,7 +64,7 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
             checked = None if image is None else seen.limits(level, image, now_ms)
             limits = {} if checked is None else checked.by_name
         if image is None or not limits:
-            known = {shard.level.key: image for shard, _, image in new_grant(granted).portions()}
+            known = {shard.level.key: image for shard, _, image, _ in new_grant(granted).portions()}
             balances = shards.reading(now_ms, known).balances
         for limit in level.limits:
             if image is None or not limits:

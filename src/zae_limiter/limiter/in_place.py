@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, first_instant, full_instant
+from ..core.bucket import FOR_EVER, MILLI, first_instant, full_instant
 from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
@@ -125,7 +125,7 @@ class InPlace:
         if image is not None:
             limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
             seen.show(image, now_ms)
-            if limits is not None:
+            if limits is not None and not limits.lots:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
                 seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
@@ -186,7 +186,9 @@ def _describe(
         anchored, need = limits[limit.name], cost.get(limit.name)
         tokens, least = image[anchored.tk], anchored.least
         lacking = (need or 0) + least
-        if anchored.amount:
+        if lacking > anchored.capacity:
+            fits_ms = FOR_EVER + now_ms
+        elif anchored.amount:
             fits_ms = anchored.reaches(lacking - tokens - 1) + 1
         else:
             fits_ms = first_instant(level.slots_of(image)[limit.name].rule, tokens, anchored.anchor_ms, lacking)

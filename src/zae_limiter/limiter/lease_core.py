@@ -398,7 +398,13 @@ def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
     later = {name: -max(0, amount) for name, amount in share.items()}
-    return grant._replace(cost=add_up([grant.cost, share]), later=add_up([grant.later, later]), settled=True)
+    back, parts = {name: -amount for name, amount in share.items()}, grant.parts
+    return grant._replace(
+        cost=add_up([grant.cost, share]),
+        later=add_up([grant.later, later]),
+        parts=None if parts is None else tuple([part.give_back(back) for part in parts]),
+        settled=True,
+    )
 
 
 def _apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:

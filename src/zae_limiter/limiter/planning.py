@@ -10,13 +10,16 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.credit import sum_up, take_last
 from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
-from ..records.level import HOUR_END, SHARDS
+from ..records.level import CREDITS, HOUR_END, SHARDS
+from ..records.lots import spent_lots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ..core.credit import SpentLots
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
     from .chain import Chain, LevelShard, LevelShards
@@ -34,6 +37,19 @@ class Part(NamedTuple):
     write: Write
     accruals: tuple[Write, ...]
     grants: int
+    lots: SpentLots = ()
+    """The part of the cost that was taken from credits."""
+    lots_later: Mapping[str, int] = {}
+    """What those who are served by the same write after this one took from credits."""
+
+    def divide(self, cost: Mapping[str, int]) -> tuple[Part, Part]:
+        """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
+        rest, last = take_last(self.lots, cost)
+        return self._replace(lots=rest, lots_later=add_up([self.lots_later, sum_up(last)])), self._replace(lots=last)
+
+    def give_back(self, amounts: Mapping[str, int]) -> Part:
+        """Return the part after giving ``amounts`` back, to credits first."""
+        return self._replace(lots=take_last(self.lots, amounts)[0])
 
 
 class Outdated(Exception):
@@ -56,6 +72,8 @@ def plan_across_shards(chain: Chain, cost: Mapping[str, int], now_ms: int) -> li
         found = _take_from_one(level, cost, now_ms)
         if found is None and level.may_combine(cost):
             found = _take_from_several(level, cost, now_ms)
+        elif found is None:
+            found = _take_from_credits(level, cost, now_ms)
         if found is None:
             return None
         parts += found
@@ -74,7 +92,8 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
             return None
         names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
         contention = charging.Contention(names, now_ms, 1)
-    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants)
+    spends_credits = level.shard_count == 1 or bool(part.lots)
+    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits)
 
 
 def plan_part(
@@ -84,9 +103,11 @@ def plan_part(
     now_ms: int,
     contention: Contention,
     grants: int = 1,
+    spends_credits: bool = True,
 ) -> Part | None:
     """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little.
 
+    What the allowance does not have is taken from credits if ``spends_credits``.
     Raise `Outdated` where it was charged under newer config.
     """
     level, seen = shard
@@ -96,21 +117,24 @@ def plan_part(
         return None if write is None else Part(shard, cost, write, (), grants)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms:
-        write = charging.charge(level, image, limits, cost, now_ms, contention, grants)
+        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
         raise Outdated
     else:
-        write = reshaping.reshape(level, image, cost, now_ms, grants)
+        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
     if write is None:
         return None
     accruals: tuple[Write, ...] = ()
     if now_ms >= image.get(HOUR_END, 0):
         write, accruals = with_usage(level, image, write, now_ms)
+    if CREDITS in image:
+        return Part(shard, cost, write, accruals, grants, spent_lots(write.add))
     return Part(shard, cost, write, accruals, grants)
 
 
-def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int) -> Part | None:
-    return plan_part(shard, shard.seen.image, cost, now_ms, shard.seen.contention(now_ms))
+def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int, *, spends_credits: bool = False) -> Part | None:
+    contention = shard.seen.contention(now_ms)
+    return plan_part(shard, shard.seen.image, cost, now_ms, contention, spends_credits=spends_credits)
 
 
 def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
@@ -126,20 +150,36 @@ def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> 
     return None if part is None else [part]
 
 
+def _take_from_credits(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+    """Take it all from the shard that has the credits, if there are any."""
+    for shard in level.shards:
+        if _has_credits(shard):
+            part = _plan_seen(shard, cost, now_ms, spends_credits=True)
+            return None if part is None else [part]
+    return None
+
+
+def _has_credits(shard: LevelShard) -> bool:
+    return shard.seen.image is not None and CREDITS in shard.seen.image
+
+
 def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """Take as much from each shard as it has, the fullest first, until nothing is missing."""
+    """Take as much from each shard as it has, the fullest first and credits last, until nothing is missing.
+
+    The shard with the credits comes first in what is returned: it gets back what is returned first.
+    """
     named = {name: need for name, need in cost.items() if name in level.home.level.slots}
     missing = {name: need for name, need in named.items() if need}
     shards = _balances(level, named, now_ms)
     if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
         return None
-    parts = []
-    for shard, held in sorted(shards, key=lambda row: -sum(row[1].values())):
+    parts: list[Part] = []
+    for shard, held in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
-        part = _plan_seen(shard, taken, now_ms) if taken else None
+        part = _plan_seen(shard, taken, now_ms, spends_credits=True) if taken else None
         if part is None:
             continue
-        parts.append(part)
+        parts.insert(0 if part.lots else len(parts), part)
         missing = {name: need - taken.get(name, 0) for name, need in missing.items() if need > taken.get(name, 0)}
         if not missing:
             return parts

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ..core.credit import sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..records import bucket, ledger, settlement
 from ..records.algebra import Committed, Write
@@ -19,6 +20,7 @@ from .planning import add_up, serials
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ..core.credit import SpentLots
     from ..records.algebra import Image
     from ..records.level import Level
     from ..records.settlement import SettlementWrite
@@ -37,6 +39,7 @@ class SettlementPart(NamedTuple):
 
     ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
     ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.
+    ``lots`` is the part of what is given back that goes to credits.
     """
 
     shard: LevelShard
@@ -44,6 +47,7 @@ class SettlementPart(NamedTuple):
     charge: Charge
     more_back: Mapping[str, int] = _NOTHING
     changes: int = 1
+    lots: SpentLots = ()
 
     @property
     def is_split(self) -> bool:
@@ -63,15 +67,15 @@ class SettlementPart(NamedTuple):
         sibling = level.at(level.shard + count, 2 * count)
         other = LevelShard(sibling, backend.last_seen.of(sibling.key))
         mine = LevelShard(level.at(level.shard, 2 * count), seen)
-        charges = self.charge.split()
-        kept, more_kept = (
-            {name: amount // 2 for name, amount in each.items()} for each in (self.delta, self.more_back)
-        )
+        charges, credit = self.charge.split(), sum_up(self.lots)
+        delta = add_up([self.delta, credit])  # credits stay with the old shard
+        kept, more_kept = ({name: amount // 2 for name, amount in each.items()} for each in (delta, self.more_back))
         given, more_given = (
-            {name: amount - amount // 2 for name, amount in each.items()} for each in (self.delta, self.more_back)
+            {name: amount - amount // 2 for name, amount in each.items()} for each in (delta, self.more_back)
         )
+        kept = {name: amount - credit.get(name, 0) for name, amount in kept.items()}
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
-        return SettlementPart(mine, kept, charges[0], more_kept, self.changes), given_part
+        return SettlementPart(mine, kept, charges[0], more_kept, self.changes, self.lots), given_part
 
     def settle(self, image: Image, now_ms: int) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
@@ -82,7 +86,7 @@ class SettlementPart(NamedTuple):
             for name, order in charge.orders.items()
         }
         changes = self.changes if self.delta else 0
-        return settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up)
+        return settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
 
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
         """Remember what the settlement has credited to the bucket, which is ``image`` now."""
@@ -279,8 +283,8 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())
-    last = {shard.level.entity_id: shard for shard, _, _ in portions}
-    for shard, cost, image in portions:
+    last = {shard.level.entity_id: shard for shard, _, _, _ in portions}
+    for shard, cost, image, part in portions:
         who, slots = shard.level.entity_id, shard.level.slots
         mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in slots})
         here = mine if last[who] is shard else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
@@ -290,7 +294,14 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
             level, charge = shard.level, Charge(grant.now_ms, 0, {}, {})
             if image is not None:  # else nothing was taken, and there was no bucket
                 level = level.at(level.shard, image.get(SHARDS, 1))
-                charge = Charge.of(level, image, grant.now_ms, grant.later)
+                later = grant.later
+                if part is not None and part.lots_later:
+                    later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
+                charge = Charge.of(level, image, grant.now_ms, later)
                 charge = charge._replace(orders={}) if grant.settled else charge
-            parts.append(SettlementPart(LevelShard(level, shard.seen), here, charge))
+            settled = SettlementPart(LevelShard(level, shard.seen), here, charge)
+            if part is not None and part.lots:
+                _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
+                settled = settled._replace(lots=back)
+            parts.append(settled)
     return parts

@@ -116,7 +116,7 @@ def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
 
 def _fullness(each: LevelShard, now_ms: int) -> float:
     balances = bucket.reading([(each.level, each.seen.image)], now_ms).balances.values()
-    return min(shard.level(now_ms) / shard.rule.capacity for (shard,) in balances)
+    return min(shard.without_credits().level(now_ms) / shard.rule.capacity for (shard,) in balances)
 
 
 def _count(each: LevelShard) -> int:

@@ -11,6 +11,7 @@
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
+    lots, lot_{limit}_{expiry}   credits (`records.lots`)
     he, ev, bk, b_{limit}_uc   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
@@ -23,13 +24,27 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import Rule, ShardBalance, between, full_instant
+from ..core.bucket import FOR_EVER, Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import keys
-from .algebra import TTL, Image, Key
-from .level import ANCHOR, BOOKINGS, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, attribute, parse_calendar
+from .algebra import NEVER, TTL, Image, Key
+from .level import (
+    ANCHOR,
+    BOOKINGS,
+    CHANGES,
+    CONFIG_VERSION,
+    CREDITS,
+    HOUR_END,
+    LOT_PREFIX,
+    MADE,
+    NEWEST,
+    SHARDS,
+    attribute,
+    parse_calendar,
+)
+from .lots import credits_by_limit, last_expiry, parse_lot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,10 +62,12 @@ _LAST_MS = 2**47
 
 
 def required_expiry(image: Image) -> int | None:
-    """Return the instant until which a bucket must be kept, or None if its expiry is not sooner."""
+    """Return the instant until which a bucket must be kept (`NEVER`: for ever), or None if its expiry is not sooner."""
     if TTL not in image:
         return None
     full_ms = full_at(image)
+    if full_ms == FOR_EVER:
+        return NEVER
     return full_ms if full_ms > image[TTL] * 1000 else None
 
 
@@ -66,17 +83,19 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
     slots = level.slots if image is None else level.slots_of(image)
+    credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
     for name, slot in slots.items():
         old = None if image is None else stored_rule(image, name, level.shard)
+        lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms)
+            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms, lots)
         elif old == slot.rule:
-            yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR])
+            yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR], lots)
         else:
             instant = latest_instant(image, now_ms)
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
-            yield name, ShardBalance(slot.rule, held, instant)
+            yield name, ShardBalance(slot.rule, held, instant, lots)
 
 
 def latest_instant(image: Image, now_ms: int) -> int:
@@ -103,7 +122,7 @@ def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
-    from ..core.reports import BucketState
+    from ..core.reports import BucketState, Credit
 
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
@@ -113,11 +132,14 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
         whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
         if whole is not None:
             balances = stored_balances(shards, name)
-            tokens = balances[0].tokens if len(shards) == 1 else sum(shard.level(now_ms) for shard in balances)
+            levels = (shard.without_credits().level(now_ms) for shard in balances)
+            tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
             windows = None if whole.calendar is None else whole.calendar.text
             whose = (owner.entity_id, owner.resource, name)
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows))
+            lots = sorted(lot for shard in balances for lot in shard.credits if lot[0] > now_ms and lot[1])
+            left = tuple(Credit(held, None if expires == FOR_EVER else expires) for expires, held in lots)
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows, left))
     return found
 
 
@@ -127,17 +149,21 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
         if rule is not None:
-            balances.append(ShardBalance(rule, image[attribute(name, "tk")], image[ANCHOR]))
+            lots = credits_by_limit(image).get(name, ()) if CREDITS in image else ()
+            balances.append(ShardBalance(rule, image[attribute(name, "tk")], image[ANCHOR], lots))
     return balances
 
 
 def full_at(image: Image) -> int:
-    """Return the instant from which every limit of the bucket is full: deleting it then loses nothing."""
+    """Return the instant from which every limit of the bucket is full and no credit is left.
+
+    Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
+    """
     anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
     for tk, cp, ra, rp, ca in _limit_attributes(tuple(image)):
         calendar = parse_calendar(image[ca]) if ca in image else None
         latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
-    return latest
+    return latest if CREDITS not in image else max(latest, last_expiry(image))
 
 
 @lru_cache(maxsize=1024)
@@ -163,6 +189,13 @@ def inspect(key: Key, image: Image) -> Image:
     return image
 
 
+def _is_lot(attr: str) -> bool:
+    try:
+        return bool(parse_lot(attr).limit_name)
+    except ValueError:
+        return False
+
+
 def _is_calendar(value: object) -> bool:
     try:
         return isinstance(value, str) and parse_calendar(value) is not None
@@ -182,6 +215,11 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
         ranges[SHARDS] = positive
     ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
+    if CREDITS in attrs:
+        lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]
+        ranges |= {CREDITS: (len(lots), len(lots)) if all(map(_is_lot, lots)) else (1, 0)} | dict.fromkeys(
+            lots, (0, _FAR)
+        )
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
     counters: tuple[str, ...] = ()

@@ -6,18 +6,23 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, between, first_instant, refill_ms
+from ..core.bucket import FOR_EVER, MILLI, between, first_instant, refill_ms
+from ..core.credit import draw_with_credits, suffices
 from ..core.draw import AnchoredLimit, draw
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, HOUR_END, MADE, NEWEST, SHARDS, Level
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level
+from .lots import group_lots, has_expired_lots, held_lots, last_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from .lots import Lot
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -45,6 +50,7 @@ class Contention(NamedTuple):
 
 ALONE = Contention()
 _FAR = 2**62
+_NO_LOTS: Mapping[str, tuple[Lot, ...]] = MappingProxyType({})
 
 
 class AnchoredLimits(NamedTuple):
@@ -61,12 +67,15 @@ class AnchoredLimits(NamedTuple):
     """The last instant at which the bucket can be charged without being anchored anew."""
     window: tuple[int, int]
     """The first instant at which ``by_name`` is true, and the last: the window that the quotas are in."""
+    lots: Mapping[str, tuple[Lot, ...]] = _NO_LOTS
+    """The lots of credit by limit, none of which expires in ``window``."""
 
 
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
     """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
-    None where the bucket has to be moved first: it has other limits, another config version or no ledger.
+    None where the bucket has to be moved first: it has other limits, another config version, no ledger or credit that
+    has expired.
     """
     config_version = image[CONFIG_VERSION]
     if level.version is not None and config_version != level.version:
@@ -75,7 +84,12 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     slots = level.slots_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
-    until_ms, window = _FAR, (-_FAR, _FAR)
+    until_ms, window, lots = _FAR, (-_FAR, _FAR), _NO_LOTS
+    if CREDITS in image:
+        if has_expired_lots(image, now_ms):
+            return None
+        lots = group_lots(image)
+        window = -_FAR, min(lot.expires_ms for group in lots.values() for lot in group) - 1
     for name, slot in slots.items():
         for attr, value in slot.shape:
             if image.get(attr) != value:
@@ -88,7 +102,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
         by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
         until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
-    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window)
+    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
@@ -162,10 +176,12 @@ def charge(
     now_ms: int,
     contention: Contention = ALONE,
     changes: int = 1,
+    spends_credits: bool = True,
 ) -> Write | None:
     """Return the write that takes ``cost`` from the bucket last seen as ``image``; None if it does not fit.
 
-    Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute.
+    Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
+    allowance does not have is taken from credits if ``spends_credits``.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
@@ -174,6 +190,11 @@ def charge(
         if (limit := limits.by_name.get(name)) is None:
             continue
         tokens = image[limit.tk]
+        if limits.lots and name in limits.lots and spends_credits and not suffices(limit, tokens, need, now_ms):
+            if not (drawn := draw_with_credits(limit, tokens, held_lots(image, name, now_ms), need, now_ms, put, add)):
+                return None
+            guards += drawn
+            continue
         if name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need:
             limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
         guard = draw(limit, tokens, need, now_ms, put, add)
@@ -186,7 +207,7 @@ def charge(
         add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    if not level.lifetime_ms or image.get(SHARDS, 1) != 1:  # as `is_expiring`
+    if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (limits.lots and not is_expiring(level, image)):
         expires_ms = NEVER if TTL in image else None
     elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
         expires_ms = None  # it stays as it is
@@ -231,5 +252,6 @@ def is_ahead(level: Level, image: Image) -> bool:
 
 
 def is_expiring(level: Level, image: Image) -> bool:
-    """Return whether a bucket ever expires: not under an entity's own limits, and not if it is split."""
-    return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1
+    """Return whether a bucket ever expires: not under an entity's own limits, if split, or with credit for ever."""
+    lasts = CREDITS in image and last_expiry(image) == FOR_EVER
+    return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1 and not lasts

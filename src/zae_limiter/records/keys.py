@@ -21,6 +21,7 @@ ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
 AUDIT_PREFIX = "#AUDIT#"
 BUCKETS = "BUCKET#"
 USAGE_PREFIX = "#USAGE#"
+ONCE_PREFIX = "#ONCE#"
 NAMESPACE_PREFIX = "#NAMESPACE#"
 NSID_PREFIX = "#NSID#"
 
@@ -133,6 +134,10 @@ def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start
     return Key(pk_entity(ns, entity_id), f"{USAGE_PREFIX}{resource}#{window_type}#{window_start}")
 
 
+def once(ns: str, entity_id: str, digest: str) -> Key:
+    return Key(pk_entity(ns, entity_id), f"{ONCE_PREFIX}{digest}")
+
+
 REGISTRY = pk_system(RESERVED_NAMESPACE)
 
 
@@ -161,7 +166,9 @@ def buckets_of_entity(ns: str, entity_id: str, resource: str | None = None) -> Q
 
 
 def owner(key: Key) -> str:
-    """Return who owns a record on a store that spreads them: an entity its counters, the namespace everything else.
+    """Return who owns a record on a store that spreads them: an entity its counters, and what was done to them once.
+
+    The namespace owns everything else.
 
     So the buckets of different entities can live apart, and every change of names, limits and audit stays in one place.
     The version of a namespace is written when it is registered, so it is the registry's.
@@ -170,7 +177,7 @@ def owner(key: Key) -> str:
         return RESERVED_NAMESPACE
     namespace_id, _, rest = key.pk.partition("/")
     kind, _, whose = rest.partition("#")
-    if kind == "BUCKET" or (kind == "ENTITY" and key.sk.startswith(USAGE_PREFIX)):
+    if kind == "BUCKET" or (kind == "ENTITY" and key.sk.startswith((USAGE_PREFIX, ONCE_PREFIX))):
         return f"{namespace_id}/{whose.partition('#')[0]}"
     return namespace_id
 

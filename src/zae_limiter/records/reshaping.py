@@ -5,28 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
+from ..core.credit import divide, draw_with_credits, suffices
 from ..core.draw import AnchoredLimit, draw
 from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .bucket import full_at, latest_instant, stored_names, stored_rule, whole_rule
 from .charging import REACH, is_expiring
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, MADE, NEWEST, Level, Slot, attribute
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
+from .lots import held_lots, lots_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.bucket import Rule
+    from ..core.credit import HeldLots
+    from .algebra import Key
 
 Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
 """The guards, puts and adds of a write that is being put together."""
 
 
-def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, changes: int = 1) -> Write | None:
+def reshape(
+    level: Level,
+    image: Image,
+    cost: Mapping[str, int],
+    now_ms: int,
+    changes: int = 1,
+    spends_credits: bool = True,
+) -> Write | None:
     """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
 
-    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again.
+    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again. Credit that has
+    expired is dropped; what an allowance does not have is taken from credits if ``spends_credits``.
     """
     rf = image[ANCHOR]
     now_ms = latest_instant(image, now_ms)
@@ -40,45 +52,115 @@ def reshape(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, ch
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
         old = stored_rule(image, name, level.shard)
-        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor):
+        lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
+        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor, lots):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
-        rule = stored_rule(image, name, level.shard)
-        if rule is not None:
-            tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-            made = between(rule, rf, anchor)
-            add |= {tk: made, cr: _limit_credit(image.get(cr, 0), made), hi: 1}
+        add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
     rates = tuple(slot.ca for slot in level.slots.values() if slot.rule.calendar is None and slot.ca in image)
     remove = rates if level.parent_id is not None else ("parent_id", *rates)
+    remove += drop_expired(image, put, now_ms)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 
 
 def _reshape_limit(
-    draft: Draft, image: Image, old: Rule | None, slot: Slot, cost: int | None, now_ms: int, anchor: int
+    draft: Draft,
+    image: Image,
+    old: Rule | None,
+    slot: Slot,
+    cost: int | None,
+    now_ms: int,
+    anchor: int,
+    lots: HeldLots = (),
 ) -> bool:
-    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits."""
+    """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits.
+
+    What the allowance does not have is taken from ``lots``.
+    """
     guards, put, add = draft
     need, rule = cost or 0, slot.rule
     after = between(rule, anchor, now_ms)
     put.update(slot.shape)
     if old is None:
         put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
-        return cost is None or need + slot.least <= rule.capacity
+        if cost is None or not lots or need + max(slot.least, 0) <= rule.capacity:
+            return cost is None or need + slot.least <= rule.capacity
+        return _take_beyond_new(draft, slot, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
     since = limit.since(now_ms)
-    guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
-    if guard is None:
-        return False
-    guards.append(guard)
+    if cost is not None and lots and not suffices(limit, image[slot.tk], need, now_ms):
+        drawn = draw_with_credits(limit, image[slot.tk], lots, need, now_ms, put, add, after)
+        if drawn is None:
+            return False
+        guards += drawn
+    else:
+        guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
+        if guard is None:
+            return False
+        guards.append(guard)
     add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
     add[slot.hi] = 1
     return True
+
+
+def _take_beyond_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> bool:
+    """Take from lots what a limit that is new, and so full, does not have. Return whether it fits."""
+    guards, put, add = draft
+    found = divide(need, slot.least, slot.rule.capacity, lots)
+    if found is None:
+        return False
+    put[slot.tk] += need - found.allowance
+    add |= {attr: -amount for attr, amount in found.taken.items()}
+    guards += [(attr, ">=", amount) for attr, amount in found.needed.items()]
+    return True
+
+
+def move_anchor(key: Key, image: Image, shard: int, now_ms: int) -> Write:
+    """Return the write that moves a bucket to a new anchor and changes nothing else, but drops expired credit.
+
+    So whoever holds the old anchor loses the race and looks again.
+    """
+    now_ms = latest_instant(image, now_ms)
+    anchor = max(now_ms, image[ANCHOR] + 1)
+    guards = tuple((attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image)
+    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image)}
+    add: dict[str, int] = {}
+    for name in stored_names(image):
+        if name == INFRASTRUCTURE_LIMIT:  # each shard has a whole one
+            pressure_rule = whole_rule(image, name)
+            add |= (
+                {} if pressure_rule is None else {attribute(name, "tk"): between(pressure_rule, image[ANCHOR], anchor)}
+            )
+        else:
+            add |= _move_limit(image, name, stored_rule(image, name, shard), anchor)
+    return Write(key, guards, put, add, drop_expired(image, put, now_ms), seen=image)
+
+
+def _move_limit(image: Image, name: str, rule: Rule | None, anchor: int) -> dict[str, int]:
+    """Return what a new anchor adds to a limit whose rule stays as it is: its level is the same at any instant."""
+    if rule is None:
+        return {}
+    tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
+    made = between(rule, image[ANCHOR], anchor)
+    return {tk: made, cr: _limit_credit(image.get(cr, 0), made), hi: 1}
+
+
+def drop_expired(image: Image, put: dict[str, Any], now_ms: int) -> tuple[str, ...]:
+    """Return the attributes to remove for credit that has expired; note in ``put`` how many lots are left."""
+    if CREDITS not in image:
+        return ()
+    lots = lots_of(image)
+    expired = tuple([lot.attr for lot in lots if lot.expires_ms <= now_ms])
+    if len(expired) == len(lots):
+        return (*expired, CREDITS)
+    put[CREDITS] = len(lots) - len(expired)
+    return expired
 
 
 def _limit_credit(before: int, more: int) -> int:
@@ -99,10 +181,10 @@ def _find_made(image: Image) -> int:
 
 def keep_in_debt(level: Level, image: Image, write: Write) -> Write:
     """Return the write with an expiry not before the bucket is full: an earlier one would forgive debt."""
-    if not is_expiring(level, image):
-        return write._replace(expires_at_ms=NEVER if TTL in image else None)
     after = applied(image, write)
     assert after is not None  # it does not delete
+    if not is_expiring(level, after):
+        return write._replace(expires_at_ms=NEVER if TTL in image else None)
     return write._replace(expires_at_ms=max(write.expires_at_ms or 0, full_at(after)))
 
 

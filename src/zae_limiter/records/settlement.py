@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI, Rule, between, level as level_at
+from ..core.credit import sum_up
 from ..core.draw import AnchoredLimit, owe
 from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
@@ -12,11 +13,13 @@ from .algebra import Image, Write
 from .bucket import latest_instant, stored_rule
 from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
+from .lots import parse_lot
 from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.credit import SpentLots
     from .level import Level
 
 _NOTHING: dict[str, int] = {}
@@ -68,6 +71,7 @@ def settle(
     changes: int = 1,
     more_back: Mapping[str, int] = _NOTHING,
     made_up: Mapping[str, int] = _NOTHING,
+    lots: SpentLots = (),
 ) -> SettlementWrite:
     """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
@@ -76,10 +80,12 @@ def settle(
     given nothing back, and owes what the refill until then has not repaid. Of a limit that the bucket does not have
     only the consumption is counted. ``more_back`` is given back besides, without being taken off the consumption.
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
-    settlement counts for: below 0 where grants are undone that nobody was given.
+    settlement counts for: below 0 where grants are undone that nobody was given. ``lots`` is the part of what is given
+    back that goes to credits.
     """
     draft = SettlementDraft(image, charge)
     instant = max(latest_instant(image, now_ms), charge.instant_ms)
+    credit = draft.return_lots(lots, instant) if lots else _NOTHING
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
@@ -92,7 +98,7 @@ def settle(
             draft.add[attribute(name, "tc")] = amount
         if amount > 0:
             draft.owe(name, rule, amount)
-        back = more_back.get(name, 0) - min(0, amount)
+        back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
         if back:
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
     if level.usage_days and HOUR_END in image and draft.add:
@@ -125,6 +131,13 @@ class SettlementDraft:
             amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
         limit = AnchoredLimit.of(rule, image[ANCHOR], (tk, attribute(name, "tc"), attribute(name, "hi")))
         self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))
+
+    def return_lots(self, lots: SpentLots, instant_ms: int) -> dict[str, int]:
+        """Give back to lots what was taken from them, unless they have expired or are gone; return that by limit."""
+        for _, attr, amount in lots:
+            if self._is_same_bucket and attr in self._image and parse_lot(attr).expires_ms > instant_ms:
+                self.add[attr] = amount
+        return sum_up(lots)
 
     def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
         """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""

@@ -1,4 +1,4 @@
-"""Read, reset and survey buckets, with all their shards and the usage that they still hold."""
+"""Read, delete and survey buckets, with all their shards and the usage that they still hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import whole
-from ..core.values import AuditAction
 from ..records import bucket, keys, ledger
 from ..records.algebra import Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
@@ -66,7 +65,7 @@ async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> lis
 
 
 class BucketOperations(Operations):
-    """Read and reset buckets."""
+    """Read and delete buckets."""
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
@@ -77,22 +76,6 @@ class BucketOperations(Operations):
         rows = await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
-
-    async def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
-        names.entity_id(entity_id)
-        names.resource(resource)
-        names.principal(principal)
-        backend = self._backend
-        deadline, ns = await self._begin()
-        shards = buckets_of_entity(ns, entity_id, resource)
-        splits = backend.store.capabilities.partition_writes > 0
-        event = backend.event(ns, AuditAction.BUCKET_RESET, entity_id, principal, resource)
-        for number in try_often(entity_id):
-            found = await backend.collect(shards, deadline) if splits else []
-            buckets = [keys.bucket(ns, entity_id, resource), *(key for key, _ in found)]
-            if await self._commit_forgetting([event], buckets, deadline, exact=number < TRIES - 1):
-                return
 
     async def _commit_forgetting(
         self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool

@@ -17,7 +17,8 @@ from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
 from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
-from .buckets import TRIES, BucketOperations, try_often
+from .buckets import TRIES, try_often
+from .credits import CreditOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ class Unset(enum.Enum):
 UNSET = Unset.UNSET
 
 
-class EntityOperations(BucketOperations):
+class EntityOperations(CreditOperations):
     """Create, change, read and delete entities."""
 
     async def create_entity(

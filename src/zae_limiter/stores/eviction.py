@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from ..records import bucket
+from ..records.level import CREDITS
+from ..records.lots import last_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -42,9 +44,10 @@ class EvictionQueue:
             self._notes = [(full_ms, name) for name, full_ms in earliest.items() if self._look(name) is not None]
             heapify(self._notes)
 
-    def choose(self, count: int, kept: Container[object]) -> dict[str, tuple[int, Image]]:
+    def choose(self, count: int, kept: Container[object], now_ms: int = 0) -> dict[str, tuple[int, Image]]:
         """Take out the ``count`` buckets outside of ``kept`` that are full first, with that instant and what they are.
 
+        Those stay that have credits at ``now_ms``: nobody would give them again.
         Returns fewer if it has looked at `MOST_LOOKS` before it knows: the next call goes on from there.
         """
         notes = self._notes
@@ -60,7 +63,7 @@ class EvictionQueue:
                 heapreplace(notes, (full_ms, name))
                 continue
             heappop(notes)
-            if image is not None and name in kept:
+            if image is not None and (name in kept or (CREDITS in image and last_expiry(image) > now_ms)):
                 aside.append((full_ms, name))
             elif image is not None:
                 chosen[name] = full_ms, image

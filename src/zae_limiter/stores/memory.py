@@ -188,7 +188,7 @@ class MemoryStore:
         """Forget what is too much, the fullest buckets first; what the commit has written stays, whole."""
         if self._table.buckets > self.max_buckets:
             too_many = self._table.buckets - self.max_buckets + self._spare
-            for name, (full_ms, image) in self._queue.choose(too_many, written).items():
+            for name, (full_ms, image) in self._queue.choose(too_many, written, now_ms).items():
                 if full_ms > now_ms:
                     self.evicted_unfull += 1
                 self._unbooked.add(name, image, self._table.drop(name, image))

@@ -9,11 +9,11 @@ from ..repository.entities import UNSET, Unset
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from ..core.limit import Limit
-    from ..core.reports import BucketState, UsageSnapshot, UsageSummary
+    from ..core.reports import BucketOperationResult, BucketState, UsageSnapshot, UsageSummary
     from ..core.values import Access, AuditEvent, Entity, OnUnavailable
     from ..limiter.limiter import RateLimiter
     from ..repository.repository import Repository
@@ -88,9 +88,48 @@ class SyncOperations:
         """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
         return run(self._inner.get_buckets(entity_id, resource))
 
-    def reset_bucket(self, entity_id: str, resource: str, principal: str | None = None) -> None:
-        """Delete a bucket, damaged or not: the next one starts full. ``principal`` goes into the audit log."""
-        return run(self._inner.reset_bucket(entity_id, resource, principal))
+    def top_up(
+        self,
+        entity_id: str,
+        resource: str,
+        amounts: Mapping[str, int],
+        *,
+        expires_at: datetime | str | None = None,
+        idempotency_key: str | None = None,
+        principal: str | None = None,
+    ) -> BucketOperationResult:
+        """Give an entity credit: tokens that are spent when the allowance of a limit is used up.
+
+        ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
+        text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
+        three days at least: then the result of the first time is returned. ``principal`` goes into the audit log.
+        """
+        return run(
+            self._inner.top_up(
+                entity_id,
+                resource,
+                amounts,
+                expires_at=expires_at,
+                idempotency_key=idempotency_key,
+                principal=principal,
+            )
+        )
+
+    def reset_bucket(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Collection[str] | None = None,
+        principal: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> BucketOperationResult:
+        """Fill a bucket up, all its shards at once; credits stay as they are.
+
+        ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
+        ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
+        at least: then the result of the first time is returned.
+        """
+        return run(self._inner.reset_bucket(entity_id, resource, limits, principal, idempotency_key))
 
     def set_system_defaults(
         self, limits: Sequence[Limit], on_unavailable: OnUnavailable | str | None = None, principal: str | None = None

@@ -127,7 +127,7 @@ class Fields:
         """Return the views of a refusal: each limit of each level that clients are told of."""
         views: list[LimitView] = []
         depth, owner = -1, None
-        for entity_id, _, _, limit, available, _, exceeded, wait, _, now_ms in statuses:
+        for entity_id, _, _, limit, available, _, exceeded, wait, _, now_ms, _ in statuses:
             if entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, entity_id
             self._add_view(views, depth, limit, available, now_ms, wait if exceeded else None)

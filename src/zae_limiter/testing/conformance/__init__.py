@@ -28,6 +28,7 @@ top of them; a store that passes the first group should pass the second by itsel
 from . import (
     accounts,
     commits,
+    credits,
     expiry,
     guards,
     lawful,
@@ -63,6 +64,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *accounts.CHECKS,
     *policies.CHECKS,
     *windows.CHECKS,
+    *credits.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

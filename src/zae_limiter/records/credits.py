@@ -1,0 +1,121 @@
+"""Writes that add credit to a bucket, or fill it up: they move its anchor, so everybody sees it at the next write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.bucket import FOR_EVER, MILLI, between
+from ..core.errors import ValidationError
+from ..core.names import INFRASTRUCTURE_LIMIT
+from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, applied
+from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .keys import bucket_indexes, parse_bucket_pk
+from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, attribute
+from .lots import Lot, lot_attribute, lots_of
+from .reshaping import move_anchor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+MAX_LOTS = 16
+"""Most lots of one limit."""
+MAX_LOT = 2**51
+"""Most millitokens of one lot, so that it stays exact in stores that count in doubles."""
+
+
+def add_credit(
+    key: Key, image: Image | None, amounts: Mapping[str, int], expires_ms: int, now_ms: int, serial: int = 0
+) -> Write:
+    """Return the write that adds millitokens by limit to the lots of a bucket with this expiry (`FOR_EVER`: none).
+
+    A bucket that does not exist is made without limits: the first charge fills in those in force. Raise
+    `ValidationError` where a limit would have too many lots, or a lot too much in it.
+    """
+    write = (
+        _make(key, now_ms, serial)
+        if image is None
+        else move_anchor(key, image, parse_bucket_pk(key.pk).shard_id, now_ms)
+    )
+    kept = [lot for lot in lots_of(image or {}) if lot.attr not in write.remove]
+    put, add, remove = dict(write.put), dict(write.add), write.remove
+    known = {lot.attr for lot in kept}
+    for name, milli in amounts.items():
+        attr = lot_attribute(name, expires_ms)
+        held = (image or {}).get(attr, 0)
+        if held + milli > MAX_LOT:
+            raise ValidationError(
+                f"amounts[{name!r}]", milli // MILLI, f"its lot holds {held // MILLI} tokens, which is all but too many"
+            )
+        if attr in known:
+            add[attr] = milli
+            continue
+        spent = _find_room(name, kept, image or {})
+        put[attr], remove = milli, (*remove, *spent)
+        kept = [lot for lot in kept if lot.attr not in spent] + [Lot(name, expires_ms, attr)]
+    put[CREDITS] = len(kept)
+    remove = tuple(attr for attr in remove if attr != CREDITS)
+    write = write._replace(put=put, add=add, remove=remove)
+    return write._replace(expires_at_ms=_expiry(image, write))
+
+
+def _make(key: Key, now_ms: int, serial: int) -> Write:
+    """Return the write that makes a bucket without limits; ``serial`` tells it from others of this millisecond."""
+    whose = parse_bucket_pk(key.pk)
+    put = {
+        **bucket_indexes(whose),
+        "entity_id": whose.entity_id,
+        "resource": whose.resource,
+        "cascade": False,
+        SHARDS: 1,
+        ANCHOR: now_ms,
+        NEWEST: now_ms,
+        MADE: now_ms * MILLI + serial,
+        CONFIG_VERSION: 0,
+    }
+    return Write(key, (ABSENT,), put)
+
+
+def _find_room(name: str, kept: Collection[Lot], image: Image) -> tuple[str, ...]:
+    """Return the empty lots of a limit that give way to a new one. Raise `ValidationError` if there is no room."""
+    lots = [lot for lot in kept if lot.limit_name == name]
+    if len(lots) < MAX_LOTS:
+        return ()
+    empty = tuple([lot.attr for lot in lots if not image.get(lot.attr, 1)])
+    if not empty:
+        reason = f"has {MAX_LOTS} lots with different expiries already; use the expiry of one of them"
+        raise ValidationError("expires_at", name, reason)
+    return empty
+
+
+def _expiry(image: Image | None, write: Write) -> int | None:
+    """Return the expiry of a bucket that keeps it until its credits have expired."""
+    after = applied(image, write)
+    assert after is not None  # it does not delete
+    full_ms = full_at(after)
+    if image is not None and TTL not in image:
+        return None
+    return NEVER if full_ms == FOR_EVER else full_ms
+
+
+def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int) -> tuple[Write, dict[str, int]]:
+    """Return the write that fills the limits of a record up, all if None, and what each gains in millitokens.
+
+    Credits stay. What was taken before is not given back any more, as the bucket would have been full without it.
+    """
+    shard = parse_bucket_pk(key.pk).shard_id
+    write = move_anchor(key, image, shard, now_ms)
+    now_ms = latest_instant(image, now_ms)
+    put, add, guards = dict(write.put), dict(write.add), list(write.guards)
+    gains = {}
+    for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
+        rule = stored_rule(image, name, shard)
+        if rule is None or (limits is not None and name not in limits):
+            continue
+        tk, cr = attribute(name, "tk"), attribute(name, "cr")
+        # Others may spend a whole capacity until this is written: what they give back later must not count twice.
+        guards.append((tk, ">=", image[tk] - rule.capacity))
+        del add[tk]
+        put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
+        gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
+        add[cr] += gains[name] + rule.capacity
+    return write._replace(put=put, add=add, guards=tuple(guards)), gains

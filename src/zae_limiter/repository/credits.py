@@ -1,0 +1,320 @@
+"""Top up and reset buckets: what a support desk does, each of it exactly once if it is asked for with a key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core import names
+from ..core.bucket import FOR_EVER, MILLI
+from ..core.errors import CorruptRecordError, ValidationError
+from ..core.limit import MAX_AMOUNT, whole
+from ..core.values import AuditAction
+from ..records import bucket, keys, once
+from ..records.algebra import ABSENT, Committed, Key, Write
+from ..records.credits import add_credit, fill_up
+from ..records.instants import iso
+from ..records.level import CREDITS, SHARDS
+from ..runtime.retries import tries
+from .backend import MAX_COMMIT
+from .buckets import TRIES, BucketOperations, try_often
+from .configs import read_policy
+
+if TYPE_CHECKING:
+    from ..core.reports import BucketOperationResult
+    from ..records.algebra import Image
+    from ..records.bucket import Shards
+    from ..runtime.deadline import Deadline
+
+_MAX_KEY = 256
+
+
+class Request(NamedTuple):
+    """A change of a bucket that was asked for.
+
+    ``record`` tells whether it was made before, if it has a key; ``details`` go into the audit log.
+    """
+
+    ns: str
+    entity_id: str
+    resource: str
+    action: AuditAction
+    asked: Mapping[str, Any]
+    principal: str | None
+    idempotency_key: str | None
+    record: Key | None = None
+    details: Mapping[str, Any] = MappingProxyType({})
+
+
+class CreditOperations(BucketOperations):
+    """Top up and reset buckets."""
+
+    async def top_up(
+        self,
+        entity_id: str,
+        resource: str,
+        amounts: Mapping[str, int],
+        *,
+        expires_at: datetime | str | None = None,
+        idempotency_key: str | None = None,
+        principal: str | None = None,
+    ) -> BucketOperationResult:
+        """Give an entity credit: tokens that are spent when the allowance of a limit is used up.
+
+        ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
+        text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
+        three days at least: then the result of the first time is returned. ``principal`` goes into the audit log.
+        """
+        tokens = _check_amounts(amounts)
+        expires_ms = _check_moment(expires_at)
+        action, asked = AuditAction.BUCKET_TOPPED_UP, {"amounts": tokens}
+        request, deadline = await self._begin_request(
+            Request("", entity_id, resource, action, asked, principal, idempotency_key)
+        )
+        backend, key = self._backend, keys.bucket(request.ns, entity_id, resource)
+        now_ms = backend.clock.now_ms()
+        if expires_ms <= now_ms:
+            raise ValidationError("expires_at", expires_at, f"must be in the future; it is {iso(now_ms)} now")
+        expiry = None if expires_ms == FOR_EVER else iso(expires_ms)
+        request = request._replace(details={"amounts": tokens, "expires_at": expiry})
+        for _ in try_often(entity_id):
+            done = await self._find_result(request, deadline)
+            if done is not None:
+                return done
+            (image,) = await backend.read([key], deadline)
+            await self._check_limits(request, tokens, image, deadline)
+            milli = {name: amount * MILLI for name, amount in tokens.items()}
+            serial = int.from_bytes(os.urandom(2)) % MILLI
+            write = add_credit(key, image, milli, expires_ms, backend.clock.now_ms(), serial)
+            result = _result(request, 1 if image is None else image.get(SHARDS, 1), tokens)
+            if await self._commit_request(request, [write], result, deadline):
+                break
+        return result
+
+    async def reset_bucket(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Collection[str] | None = None,
+        principal: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> BucketOperationResult:
+        """Fill a bucket up, all its shards at once; credits stay as they are.
+
+        ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
+        ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
+        at least: then the result of the first time is returned.
+        """
+        wanted = None if limits is None else _check_names(limits)
+        asked = {"limits": wanted or []}
+        action = AuditAction.BUCKET_RESET
+        request, deadline = await self._begin_request(
+            Request("", entity_id, resource, action, asked, principal, idempotency_key)
+        )
+        request = request._replace(details={} if wanted is None else asked)
+        for number in try_often(entity_id):
+            result = await self._find_result(request, deadline)
+            if result is None:
+                result = await self._reset(request, wanted, deadline, exact=number < TRIES - 1)
+            if result is not None:
+                break
+        assert result is not None  # else the tries have run out
+        return result
+
+    async def _begin_request(self, request: Request) -> tuple[Request, Deadline]:
+        """Check the names of a request, and find the namespace and the record of its key."""
+        names.entity_id(request.entity_id)
+        names.resource(request.resource)
+        names.principal(request.principal)
+        idempotency_key = request.idempotency_key
+        if idempotency_key is not None and not 0 < len(names.text(idempotency_key, "idempotency_key")) <= _MAX_KEY:
+            raise ValidationError("idempotency_key", idempotency_key, f"must have 1 to {_MAX_KEY} characters")
+        deadline, ns = await self._begin()
+        record = None if idempotency_key is None else once.key_of(ns, request.entity_id, idempotency_key)
+        asked = {"action": request.action.value, "resource": request.resource, **request.asked}
+        return request._replace(ns=ns, record=record, asked=asked), deadline
+
+    async def _find_result(self, request: Request, deadline: Deadline) -> BucketOperationResult | None:
+        """Return the result of an earlier request with the same key, or None if there was none.
+
+        Raise `ValidationError` if that asked for something else.
+        """
+        (image,) = (None,) if request.record is None else await self._backend.read([request.record], deadline)
+        if image is None:
+            return None
+        asked, result, event = once.decode(image)
+        if asked != request.asked:
+            reason = f"was used for another request, {asked}; use a new key for a new request"
+            raise ValidationError("idempotency_key", request.idempotency_key, reason)
+        if event:  # whoever wrote the record may not have come to it
+            await self._record_event(request, event, deadline)
+        return _result(request, result["shards"], result["amounts"])
+
+    async def _check_limits(
+        self, request: Request, limits: Collection[str], image: Image | None, deadline: Deadline
+    ) -> None:
+        """Raise `ValidationError` for a limit that the entity does not have, if it is known which it has."""
+        policy = await read_policy(self._backend, request.ns, request.entity_id, request.resource, deadline)
+        known = {limit.name for limit in policy.resolved.limits or ()} | bucket.stored_names(image or {})
+        _check_known(limits, known - {names.INFRASTRUCTURE_LIMIT}, "amounts")
+
+    async def _reset(
+        self, request: Request, limits: Collection[str] | None, deadline: Deadline, *, exact: bool
+    ) -> BucketOperationResult | None:
+        """Fill a bucket up, or delete it where nothing else has to stay; return None if a race was lost."""
+        shards: Shards = []
+        try:
+            shards = await self._read_shards(request, deadline)
+        except CorruptRecordError:
+            if limits is not None:
+                raise
+        if limits is not None:
+            known = {name for _, image in shards for name in bucket.stored_names(image)}
+            _check_known(limits, known - {names.INFRASTRUCTURE_LIMIT}, "limits")
+        now_ms = self._backend.clock.now_ms()
+        filled = [fill_up(key, image, limits, now_ms) for key, image in shards]
+        gains: dict[str, int] = {}
+        for _, gained in filled:
+            gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
+        result = _result(request, len(shards), {name: milli // MILLI for name, milli in gains.items()})
+        if limits is None and not any(CREDITS in image for _, image in shards):
+            won = await self._forget(request, result, deadline, exact=exact)
+        else:
+            won = await self._fill(request, [write for write, _ in filled], result, deadline)
+        return result if won else None
+
+    async def _forget(
+        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool
+    ) -> bool:
+        """Delete a bucket with all its shards, damaged or not: the next one starts full."""
+        backend = self._backend
+        whose = request.ns, request.entity_id, request.resource
+        splits = backend.store.capabilities.partition_writes > 0
+        found = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
+        event, noted = self._plan_notes(request, result)
+        apart = bool(noted) and not backend.store.capabilities.wide_commits
+        buckets = [keys.bucket(*whose), *(key for key, _ in found)]
+        if not await self._commit_forgetting([*noted, *([] if apart else [event])], buckets, deadline, exact=exact):
+            return False
+        if apart:
+            await self._record_event(request, event.put, deadline)
+        return True
+
+    async def _fill(
+        self, request: Request, writes: list[Write], result: BucketOperationResult, deadline: Deadline
+    ) -> bool:
+        """Fill all shards in one commit, and after it those that do not fit into one."""
+        room = MAX_COMMIT - 2
+        if not await self._commit_request(request, writes[:room], result, deadline):
+            return False
+        for late in writes[room:]:
+            for _ in tries(late.key.pk):
+                (image,) = await self._backend.read([late.key], deadline)
+                limits = request.asked["limits"] or None
+                write = None if image is None else fill_up(late.key, image, limits, self._backend.clock.now_ms())[0]
+                if write is None or await self._backend.commit([write], deadline):
+                    break
+            self._backend.last_seen.forget(late.key)
+        return True
+
+    async def _read_shards(self, request: Request, deadline: Deadline) -> Shards:
+        """Return all shards of a bucket: the first one says how many there are. Raise CorruptRecordError."""
+        whose = request.ns, request.entity_id, request.resource
+        found: Shards = []
+        count = 1
+        while len(found) < count:
+            wanted = [keys.bucket(*whose, shard) for shard in range(len(found), count)]
+            images = await self._backend.read(wanted, deadline)
+            known = [(key, bucket.inspect(key, image)) for key, image in zip(wanted, images, strict=True) if image]
+            found += known
+            if len(known) < len(wanted):
+                break
+            count = found[0][1].get(SHARDS, 1)
+        return found
+
+    def _plan_notes(self, request: Request, result: BucketOperationResult) -> tuple[Write, list[Write]]:
+        """Return the audit event of a request, and the record of its key, if it has one."""
+        backend = self._backend
+        event = backend.event(
+            request.ns, request.action, request.entity_id, request.principal, request.resource, request.details
+        )
+        if request.record is None:
+            return event, []
+        kept: Mapping[str, Any] = {} if backend.store.capabilities.wide_commits else event.put
+        done = {"shards": result.shards, "amounts": dict(result.amounts)}
+        return event, [once.record(request.record, request.ns, request.asked, done, kept, backend.clock.now_ms())]
+
+    async def _commit_request(
+        self, request: Request, writes: list[Write], result: BucketOperationResult, deadline: Deadline
+    ) -> bool:
+        """Commit changes of a bucket with the event and the record of the request; return False if a race was lost.
+
+        Where a commit cannot span both, the event follows; whoever repeats the request writes it if it is missing.
+        """
+        backend = self._backend
+        event, noted = self._plan_notes(request, result)
+        able = backend.store.capabilities
+        backend.check_usable()
+        notes = [event, *noted] if able.wide_commits else noted
+        outcome = await backend.store.commit([*writes, *notes], timeout=deadline.left())
+        if not isinstance(outcome, Committed):
+            return False
+        for write, image in zip(writes, outcome.images, strict=False):
+            backend.last_seen.forget(write.key)
+            if image is not None:
+                backend.last_seen.of(write.key).show(bucket.inspect(write.key, image), backend.clock.now_ms())
+        if not able.wide_commits:
+            await self._record_event(request, event.put, deadline)
+        return True
+
+    async def _record_event(self, request: Request, event: Mapping[str, Any], deadline: Deadline) -> None:
+        """Write an audit event, unless it is there."""
+        backend = self._backend
+        expires_ms = backend.clock.now_ms() + backend.audit_retention_days * 86_400_000
+        key = keys.audit(request.ns, request.entity_id, event["event_id"])
+        await backend.commit([Write(key, (ABSENT,), event, expires_at_ms=expires_ms)], deadline)
+
+
+def _result(request: Request, shards: int, amounts: Mapping[str, int]) -> BucketOperationResult:
+    from ..core.reports import BucketOperationResult
+
+    return BucketOperationResult(request.entity_id, request.resource, shards, dict(amounts))
+
+
+def _check_amounts(amounts: object) -> dict[str, int]:
+    """Return whole tokens by limit name. Raise `ValidationError` if it is not that."""
+    if not isinstance(amounts, Mapping) or not amounts:
+        raise ValidationError("amounts", amounts, "must map limit names to whole numbers, e.g. {'tpm': 50_000}")
+    return {
+        names.limit_name(name, "amounts"): whole(f"amounts[{name!r}]", amount, 1, MAX_AMOUNT, "tokens")
+        for name, amount in amounts.items()
+    }
+
+
+def _check_names(limits: object) -> list[str]:
+    if isinstance(limits, str) or not isinstance(limits, Collection) or not limits:
+        raise ValidationError("limits", limits, "must be names of limits, e.g. ['tpm'], or None for all")
+    return sorted({names.limit_name(name, "limits") for name in limits})
+
+
+def _check_known(limits: Collection[str], known: Collection[str], field: str) -> None:
+    for name in limits:
+        if known and name not in known:
+            raise ValidationError(field, name, f"no such limit; there are {', '.join(sorted(known))}")
+
+
+def _check_moment(moment: object) -> int:
+    """Return a moment in milliseconds, `FOR_EVER` for None. Raise `ValidationError` if it has no time zone."""
+    if moment is None:
+        return FOR_EVER
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, datetime) or parsed.tzinfo is None:
+        reason = "must be a datetime with a time zone or a text such as 2026-12-31T00:00:00Z"
+        raise ValidationError("expires_at", moment, reason)
+    return round(parsed.timestamp() * 1000)
