@@ -14,11 +14,12 @@ from zae_limiter import Limit
 from zae_limiter.aws.upgrade.buckets import merge_shards
 from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
 from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
-from zae_limiter.core.bucket import level
+from zae_limiter.aws.upgrade.policies import convert_credit
+from zae_limiter.core.bucket import Rule, level
 from zae_limiter.core.cron import parse_cron
 from zae_limiter.core.resets import find_edges, merge_crons
 from zae_limiter.core.values import Access
-from zae_limiter.records import config, keys
+from zae_limiter.records import config, keys, once
 from zae_limiter.records.algebra import Image, Key
 from zae_limiter.records.bucket import stored_rule
 
@@ -155,16 +156,26 @@ def test_a_split_quota_has_what_its_shards_have() -> None:
 
 
 def test_tokens_beyond_a_quota_are_not_dropped() -> None:
-    with pytest.raises(ValueError, match="tpd was topped up and holds 20 tokens beyond its allowance"):
-        left(bucket(120, NOON), now=NOON)
-    assert left(bucket(120, NOON), now=NEXT) == 100, "they end with the window"
+    move = merge_shards({0: bucket(120, NOON)}, int(NOON.timestamp() * 1000))
+    assert move is not None
+    image = move.writes[0].put
+    assert (image["b_tpd_tk"], image["lots"]) == (100_000, 1)
+    assert image[f"lot_tpd_{int(NEXT.timestamp() * 1000)}"] == 20_000, "they end with the window"
+    assert left(bucket(120, NOON), now=NEXT) == 100
+    with pytest.raises(ValueError, match="rpm holds 1 tokens beyond its capacity"):
+        convert_credit("rpm", Rule(1, 1, 1), 1000, NOW)
 
 
 def test_an_idempotency_key_is_not_dropped_while_it_counts() -> None:
     key = Key(f"{OTHER}/BUCKET#key#gpt-4#0", "#OP#paid-1")
-    item = Item(key, {"operation": "top_up", "ttl": NOW // 1000 + 60})
-    assert "idempotency key of a top_up, kept until 2027-" in refused(item)
-    assert key not in carried_out([item._replace(image={"operation": "top_up", "ttl": NOW // 1000 - 60})])
+    image = {"operation": "top_up", "ttl": NOW // 1000 + 60, "amounts": {"tpd": 5}, "shards": 1}
+    ((kept, found),) = carried_out([Item(key, image)]).items()
+    assert kept == once.key_of(OTHER, "key", "paid-1")
+    asked = {"action": "bucket_topped_up", "resource": "gpt-4"}
+    assert once.decode(found) == (asked, {"shards": 1, "amounts": {"tpd": 5}}, {})
+    assert found["ttl"] == image["ttl"]
+    assert carried_out([Item(key, image | {"ttl": NOW // 1000 - 60})]) == {}
+    assert "operation is 'shrug'" in refused(Item(key, image | {"operation": "shrug"}))
 
 
 MINUTES = st.sampled_from(["*", "0", "*/15", "30-59", "0-20", "5/10", "1,2,3-5,*/20", "0-59"])

@@ -16,8 +16,8 @@ from ..records.algebra import Image, Key, Query, Write
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .cache import Defaults
-from .entities import UNSET, Unset
 from .switches import check_policies
+from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -19,20 +18,12 @@ from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
+from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..runtime.deadline import Deadline
-
-
-class Unset(enum.Enum):
-    """Marks an argument that was not passed, where None has a meaning of its own."""
-
-    UNSET = enum.auto()
-
-
-UNSET = Unset.UNSET
 
 
 class EntityOperations(CreditOperations):

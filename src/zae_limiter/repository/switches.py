@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.errors import ValidationError
 from ..core.values import Access
-from .entities import UNSET, Unset
+from .unset import UNSET, Unset
 
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 

@@ -22,7 +22,7 @@ from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule
 from ...records.charging import identity, index_attributes
-from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
+from ...records.level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, attribute
 from ...records.settlement import Charge, settle
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
@@ -177,6 +177,7 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
         tokens = held.level(anchor if held.rule.calendar is None else now_ms)
         if tokens > held.rule.capacity:
             image |= policies.convert_credit(held.limit_name, held.rule, tokens - held.rule.capacity, now_ms)
+            image[CREDITS] = image.get(CREDITS, 0) + 1
         values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed, "cr": 0, "hi": 0}
         values |= policies.describe_rule(held.rule)
         image |= {attribute(held.limit_name, field): value for field, value in values.items()}

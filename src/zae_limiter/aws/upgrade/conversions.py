@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core import names
 from ...core.bucket import MILLI
 from ...core.limit import Limit
-from ...core.values import OnUnavailable
-from ...records import audit, config, entity, keys, usage, version
+from ...core.values import AuditAction, OnUnavailable
+from ...records import audit, config, entity, keys, once, usage, version
 from ...records.algebra import TTL, Key, Write, is_live
-from ...records.instants import iso
 from ...records.namespace import ACTIVE
 from . import policies
 from .buckets import read_rule
@@ -29,6 +28,9 @@ from .moves import NESTED, Move, delete_if_unchanged, plan_move, whole_number
 if TYPE_CHECKING:
     from .moves import Old
 
+OPERATION_PREFIX = "#OP#"
+"""The sort keys of idempotency keys of version 0.17 begin with it, under the bucket."""
+_OPERATIONS = {"top_up": AuditAction.BUCKET_TOPPED_UP, "reset": AuditAction.BUCKET_RESET}
 _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
 
@@ -195,11 +197,22 @@ def convert_provisioner(old: Old, now_ms: int) -> Move:
 
 
 def convert_operation(old: Old, now_ms: int) -> Move | None:
-    """Return the move of the record of a top-up or reset, by which a repeated one is recognised for three days."""
+    """Return the move of the record of a top-up or reset, by which a repeated one is recognised until it expires.
+
+    It does not say what was asked for, so whatever is asked for with its key gets its result.
+    """
     if not is_live(old.image, now_ms):
         return Move("idempotency key", (old,), (delete_if_unchanged(old, now_ms),))
-    until = iso(int(old.image.get(TTL, 0)) * MILLI)
-    raise ValueError(f"it is the idempotency key of a {old.fields.get('operation')}, kept until {until}")
+    whose, fields = keys.parse_bucket_pk(old.key.pk), old.fields
+    action = _OPERATIONS.get(str(fields.get("operation")))
+    if action is None:
+        raise ValueError(f"operation is {fields.get('operation')!r}, not one of {', '.join(_OPERATIONS)}")
+    key = once.key_of(whose.namespace_id, whose.entity_id, old.key.sk.removeprefix(OPERATION_PREFIX))
+    amounts = {name: whole_number(fields["amounts"], name) for name in fields["amounts"]}
+    result = {"shards": whole_number(fields, "shards", 0), "amounts": amounts}
+    asked = {"action": action.value, "resource": whose.resource}
+    image = once.record(key, whose.namespace_id, asked, result, {}, now_ms).put
+    return plan_move("idempotency key", (old,), key, image, now_ms)
 
 
 def convert_schema(old: Old, now_ms: int) -> Move | None:

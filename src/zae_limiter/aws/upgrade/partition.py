@@ -22,7 +22,6 @@ Ts = TypeVarTuple("Ts")
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
 _PROVISIONER = "#PROVISIONER"
-_OPERATION = "#OP#"
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
@@ -152,7 +151,7 @@ class Partition(NamedTuple):
             yield from attempt([old], conversions.convert_event, ns, subject, old, self.now_ms)
 
     def _read_operations(self) -> Iterator[Outcome]:
-        for _, old in self._under(_OPERATION):
+        for _, old in self._under(conversions.OPERATION_PREFIX):
             yield from attempt([old], conversions.convert_operation, old, self.now_ms)
 
     def _read_registry(self) -> Iterator[Outcome]:

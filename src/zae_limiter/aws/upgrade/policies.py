@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.bucket import MILLI, Rule
 from ...core.limit import Limit
 from ...core.resets import merge_resets
 from ...core.values import Access
 from ...records import config
+from ...records.credits import MAX_LOT
+from ...records.lots import lot_attribute
 from .moves import NESTED, whole_number
 
 if TYPE_CHECKING:
@@ -169,9 +171,12 @@ def describe_rule(rule: Rule) -> dict[str, int | str]:
     return fields
 
 
-def convert_credit(limit_name: str, rule: Rule, excess: int, now_ms: int) -> dict[str, Any]:
-    """Return the attributes of millitokens that were added to a quota beyond its allowance, until its window ends."""
-    raise ValueError(f"{limit_name} was topped up and holds {excess // MILLI} tokens beyond its allowance")
+def convert_credit(limit_name: str, rule: Rule, excess: int, now_ms: int) -> dict[str, int]:
+    """Return the lot of millitokens that were added to a quota beyond its allowance: they end with its window."""
+    if rule.calendar is None or excess > MAX_LOT:
+        raise ValueError(f"{limit_name} holds {excess // MILLI} tokens beyond its capacity")
+    end_ms = rule.calendar.start(rule.calendar.index(now_ms) + 1)
+    return {lot_attribute(limit_name, end_ms): excess}
 
 
 def convert_access(value: object) -> Access:
