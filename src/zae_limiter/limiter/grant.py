@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI, balance
+from ..records.lots import credits_by_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,6 +51,17 @@ GrantFields: TypeAlias = (
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
+
+
+def read_credits(grant: Grant) -> dict[tuple[str, str], int]:
+    """Return the whole tokens of credit that a grant has left, by entity and limit, where there are any."""
+    found = {}
+    for shard, _, image, part in grant.portions():
+        for name, lots in ({} if image is None else credits_by_limit(image)).items():
+            later = 0 if part is None else part.lots_later.get(name, 0)
+            held = sum(milli for expires_ms, milli in lots if expires_ms > grant.now_ms)
+            found[shard.level.entity_id, name] = (held + later) // MILLI
+    return found
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

@@ -23,7 +23,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, GrantFields, new_grant, read_left
+from .grant import Grant, GrantFields, new_grant, read_credits, read_left
 from .observers import Observers, classify
 from .planning import add_up
 
@@ -119,11 +119,15 @@ class LeaseCore:
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every level right after this acquire, by the write that granted it."""
-        asked = {} if self._grant is None else _tokens(self._grant.cost)
-        return tuple(
-            LimitStatus(level.entity_id, level.resource, limit.name, limit, left, asked.get(limit.name, 0), False, 0.0)
-            for level, limit, left in self.left()
-        )
+        grant = self._grant
+        asked = {} if grant is None else _tokens(grant.cost)
+        credit = {} if grant is None or grant.parts is None else read_credits(grant)
+        found = []
+        for level, limit, left in self.left():
+            whose = (level.entity_id, level.resource, limit.name)
+            lent = credit.get((level.entity_id, limit.name), 0)
+            found.append(LimitStatus(*whose, limit, left, asked.get(limit.name, 0), False, 0.0, credit=lent))
+        return tuple(found)
 
     def left(self) -> list[tuple[Level, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""

@@ -85,6 +85,7 @@ class CreditOperations(BucketOperations):
             if done is not None:
                 return done
             (image,) = await backend.read([key], deadline)
+            image = None if image is None else bucket.inspect(key, image)
             await self._check_limits(request, tokens, image, deadline)
             milli = {name: amount * MILLI for name, amount in tokens.items()}
             serial = int.from_bytes(os.urandom(2)) % MILLI

@@ -151,8 +151,7 @@ class Play:
         books = self.books
         left = (books.held + books.credit(books.now_ms)) // 1000
         same(await self.clients[client].available("key", "gpt-4"), {"tpm": left}, f"what is left of {books}")
-        (state,) = await self.clients[client].get_buckets("key", "gpt-4") or [None]
-        if state is not None:
+        for state in await self.clients[client].get_buckets("key", "gpt-4"):
             found = {lot.expires_ms or FOR_EVER: lot.tokens_milli for lot in state.credits}
             same(found, {expiry: milli for expiry, milli in books.lots.items() if milli}, "the lots")
 

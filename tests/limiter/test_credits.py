@@ -1,0 +1,425 @@
+"""Credits beside an allowance: by stale clients, in shards, in merged writes, and against books kept by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.laws.toys import Distant, Hot, Toy, toys
+from tests.limiter.test_shards import begun, opened, split, still
+from tests.support.acquiring import granted, take
+from zae_limiter import (
+    CapacityExceeded,
+    CorruptRecordError,
+    Limit,
+    RateLimiter,
+    RateLimitExceeded,
+    SyncRateLimiter,
+)
+from zae_limiter.records import charging, keys
+from zae_limiter.records.algebra import Write, applied, holds
+from zae_limiter.records.credits import add_credit
+from zae_limiter.records.instants import iso
+from zae_limiter.records.level import Level, slots_for
+from zae_limiter.stores.memory import MemoryStore
+from zae_limiter.testing import FaultyStore, Harness, ManualClock
+from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TPM = still(100, "tpm")
+NOW = 1_800_000_000_000
+
+
+def one_memory(*, blocking: bool = True) -> Harness:
+    shared: list[MemoryStore] = []
+
+    def open_store(clock: object, blocking: bool) -> MemoryStore:
+        assert isinstance(clock, ManualClock)
+        shared.extend([] if shared else [MemoryStore(clock)])
+        return shared[0]
+
+    return Harness(open_store, blocking=blocking)
+
+
+# Against the books.
+
+HARNESSES: dict[str, Callable[[], Harness]] = {
+    "toy": lambda: toys(Toy, True),
+    "distant": lambda: toys(Distant, True),
+    "memory": one_memory,
+}
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # the client
+        st.sampled_from((0, 1, 700, 5_000, 60_000)),  # the time before
+        st.none() | st.tuples(st.integers(1, 80), st.sampled_from(EXPIRIES)),  # a top-up
+        st.integers(0, 150),  # the cost
+        st.integers(-60, 60),  # its correction
+        st.sampled_from((0, 0, 1, 3_500, 42_000)),  # how long the lease lasts
+        st.booleans(),  # whether it fails
+        st.booleans(),  # whether it has a floor
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("kind", HARNESSES)
+@settings(max_examples=60)
+@given(STEPS, st.booleans())
+def test_any_history_agrees_with_the_books(kind: str, steps: list[tuple], stale: bool) -> None:  # type: ignore[type-arg]
+    """One client beside a rate, or three that remember older buckets beside a limit that stands still."""
+    harness = HARNESSES[kind]()
+    table = Play(harness, STILL if stale else RATE, 3 if stale else 1)
+
+    async def work() -> None:
+        await table.clients[0].set_system_defaults([table.books.limit])
+        for client, wait_ms, credit, cost, delta, lasts_ms, fails, floor in steps:
+            who = client if stale else 0
+            table.advance(wait_ms)
+            if credit is not None:
+                await table.top_up(who, *credit)
+            await table.acquire(
+                who, cost, max(delta, -cost), lasts_ms, fails=fails and delta < 0, batch=floor and not stale
+            )
+            await table.compare(who)
+
+    harness.run(work())
+
+
+# Many at once.
+
+
+@pytest.mark.parametrize("kind", [Toy, Distant, Hot])
+async def test_exactly_the_allowance_and_the_credits_are_sold(kind: type[Toy]) -> None:
+    """Merged and side by side, by several clients; those that fail give back what they took, credit first."""
+    harness = toys(kind, False)
+    clients = [harness.limiter(refusal_ttl=0) for _ in range(3)]
+    await clients[0].set_system_defaults([TPM])
+    await clients[0].top_up("key", "gpt-4", {"tpm": 30}, expires_at=iso(harness.clock.now_ms() + 60_000))
+    await clients[1].top_up("key", "gpt-4", {"tpm": 25})
+    sold = await asyncio.gather(*(granted(clients[n % 3], {"tpm": 7}) for n in range(60)))
+    assert sum(sold) == 155 // 7
+    assert await clients[2].available("key", "gpt-4") == {"tpm": 1}
+
+
+async def test_charges_of_one_write_give_back_what_each_took() -> None:
+    """The later ones took the credits: it is theirs that goes back to them."""
+    clock = ManualClock()
+    limiter = RateLimiter(FaultyStore(MemoryStore(clock), suspend=True), refusal_ttl=0)
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 100})
+    await take(limiter, {"tpm": 40})
+    gate = asyncio.Event()
+
+    async def hold(tokens: int, back: int) -> None:
+        async with limiter.acquire("key", "gpt-4", {"tpm": tokens}) as lease:
+            await gate.wait()
+            await lease.release(tpm=back)
+
+    async def lots() -> list[int]:
+        (state,) = await limiter.get_buckets("key", "gpt-4")
+        return [state.tokens_milli // 1000, *(lot.tokens_milli // 1000 for lot in state.credits)]
+
+    holders = [asyncio.create_task(hold(30, back)) for back in (30, 20, 5, 30)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    before = await lots()
+    assert before in ([0, 40], [-1, 40])
+    gate.set()
+    await asyncio.gather(*holders)
+    assert (await limiter.available("key", "gpt-4"))["tpm"] in (124, 125)
+    after = await lots()
+    assert after[1] == 40 + 5 + 30  # the first two took from the allowance alone
+
+
+def test_threads_never_take_more_than_there_is() -> None:
+    store = MemoryStore(ManualClock())
+    limiter = SyncRateLimiter(store, refusal_ttl=0)
+    limiter.set_system_defaults([TPM])
+    limiter.top_up("key", "gpt-4", {"tpm": 50})
+
+    def buy(_: int) -> int:
+        try:
+            with limiter.acquire("key", "gpt-4", {"tpm": 1}):
+                return 1
+        except RateLimitExceeded:
+            return 0
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(buy, range(300))) == 150
+
+
+def test_takers_of_lots_alone_commute() -> None:
+    """Two draws that were planned from the same image both take effect, as long as there is enough."""
+    key = keys.bucket("ns", "key", "gpt-4")
+    limits = (TPM,)
+    level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits))
+    image = applied(None, charging.create(level, {"tpm": 100_000}, NOW))
+    assert image is not None
+    image = applied(image, add_credit(key, image, {"tpm": 50_000}, NOW + 60_000, NOW))
+    assert image is not None
+
+    def drawn(tokens: int) -> Write:
+        anchored = charging.anchored_limits(level, image, NOW)
+        assert anchored is not None
+        write = charging.charge(level, image, anchored, {"tpm": tokens * 1000}, NOW)
+        assert write is not None
+        return write
+
+    first, second, third = drawn(20), drawn(25), drawn(30)
+    after = applied(image, first)
+    assert holds(after, second.guards)
+    assert holds(after, third.guards)
+    assert not holds(applied(after, second), first.guards)
+
+
+# What it costs.
+
+
+async def test_an_acquire_with_credits_is_one_write_and_no_read(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.set_system_defaults([TPM, Limit.per_minute("rpm", 1000)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    await take(limiter, {"tpm": 95, "rpm": 1})
+    store.calls.clear()
+    store.writes = 0
+    for _ in range(10):
+        await take(limiter, {"tpm": 3, "rpm": 1})
+    assert store.calls == {"commit": 10}
+    assert store.writes == 10
+
+
+async def test_the_first_acquire_after_an_expiry_is_one_write_too(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=iso(harness.clock.now_ms() + 5_000))
+    await take(limiter, {"tpm": 10})
+    harness.clock.advance(5)
+    store.calls.clear()
+    await take(limiter, {"tpm": 10})
+    assert store.calls == {"commit": 1}
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert state.credits == ()
+    assert not await granted(limiter, {"tpm": 81})
+
+
+# Shards.
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_credits_outlive_a_split_and_are_found_from_every_shard(blocking: bool, times: int) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        first, second = await begun(harness, still(64))
+        await first.top_up("key", "gpt-4", {"rpm": 50})
+        assert await granted(first, {"rpm": 10})
+        await split(first, times)
+        assert await second.available("key", "gpt-4") == {"rpm": 104}
+        sold = 0
+        for client in (harness.limiter(refusal_ttl=0), harness.limiter(refusal_ttl=0), second):
+            for tokens in (13, 13, 5):
+                sold += tokens * await granted(client, {"rpm": tokens})
+        for _ in range(200):
+            sold += await granted(first, {"rpm": 1})
+        assert sold == 104
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_charge_over_shards_takes_allowances_first_and_returns_credit_first(blocking: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        (limiter, _) = await begun(harness, still(64))
+        await limiter.top_up("key", "gpt-4", {"rpm": 50})
+        await take(limiter, {"rpm": 0})
+        await split(limiter, 2)
+        async with limiter.acquire("key", "gpt-4", {"rpm": 100}) as lease:
+            assert lease.available == {"rpm": 14}
+            (state,) = await limiter.get_buckets("key", "gpt-4")
+            assert (state.tokens_milli, [lot.tokens_milli for lot in state.credits]) == (0, [14_000])
+            await lease.release(rpm=30)
+        (state,) = await limiter.get_buckets("key", "gpt-4")
+        assert (state.tokens_milli, [lot.tokens_milli for lot in state.credits]) == (0, [44_000])
+        with pytest.raises(ZeroDivisionError):
+            async with limiter.acquire("key", "gpt-4", {"rpm": 40}):
+                await split(limiter)
+                raise ZeroDivisionError
+        assert await limiter.available("key", "gpt-4") == {"rpm": 44}
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_reset_fills_every_shard_and_leaves_credits(blocking: bool) -> None:
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        (limiter, other) = await begun(harness, still(64), times=2)
+        await limiter.top_up("key", "gpt-4", {"rpm": 50})
+        await take(limiter, {"rpm": 60})
+        done = await other.reset_bucket("key", "gpt-4")
+        assert (done.shards, dict(done.amounts)) == (4, {"rpm": 60})
+        assert await limiter.available("key", "gpt-4") == {"rpm": 114}
+
+    harness.run(work())
+
+
+# Beside other rules.
+
+
+async def test_a_refused_level_gives_the_credits_of_others_back(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    assert not await granted(limiter, {"tpm": 120})
+    await limiter.top_up("org", "gpt-4", {"tpm": 30})
+    assert await granted(limiter, {"tpm": 120})
+    assert not await granted(limiter, {"tpm": 11})
+    assert await limiter.available("key", "gpt-4") == {"tpm": 10}
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert [lot.tokens_milli for lot in state.credits] == [30_000]
+
+
+async def test_a_soft_limit_spends_credits_before_it_goes_into_debt(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8, soft=True)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    assert (await take(limiter, {"tpm": 130})).overdrawn == ()
+    lease = await take(limiter, {"tpm": 30})
+    assert (lease.overdrawn, lease.available) == (("tpm",), {"tpm": -10})
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert state.credits == ()
+
+
+async def test_credits_outlive_changes_of_limits(harness: Harness) -> None:
+    """A limit that is gone keeps them for when it comes back."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM, Limit.per_minute("rpm", 10)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    await take(limiter, {"tpm": 120})
+    await limiter.set_system_defaults([still(40, "tpm"), Limit.per_minute("rpm", 10)])
+    assert await limiter.available("key", "gpt-4") == {"tpm": 30, "rpm": 10}
+    assert await granted(limiter, {"tpm": 5})
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 10)])
+    assert await granted(limiter, {"rpm": 1})
+    await limiter.set_system_defaults([TPM])
+    assert await granted(limiter, {"tpm": 25})
+    assert not await granted(limiter, {"tpm": 1})
+
+
+async def test_a_limit_that_is_new_in_a_bucket_is_topped_up_at_once(harness: Harness) -> None:
+    """The bucket was made by the top-up, without limits: the first charge takes from both."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8, floors={"batch": 0.5})])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    with pytest.raises(CapacityExceeded, match="above the maximum 150"):
+        await take(limiter, {"tpm": 151})
+    assert await granted(limiter, {"tpm": 80}, priority="batch")
+    assert not await granted(limiter, {"tpm": 21}, priority="batch")
+    assert await granted(limiter, {"tpm": 70})
+
+
+async def test_corrections_after_the_end_return_credit_first(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    lease = limiter.acquire("key", "gpt-4", {"tpm": 140})
+    await lease.enter()
+    await lease.exit(final=False)
+    found = []
+    for back in (15, 15, 15, 15):
+        await lease.adjust(tpm=-back)
+        (state,) = await limiter.get_buckets("key", "gpt-4")
+        found.append((state.tokens_milli // 1000, sum(lot.tokens_milli for lot in state.credits) // 1000))
+    assert found == [(0, 25), (0, 40), (5, 50), (20, 50)]
+
+
+async def test_usage_counts_credits_under_the_name_of_the_limit(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    async with limiter.acquire("key", "gpt-4", {"tpm": 140}) as lease:
+        await lease.adjust(tpm=-20)
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert state.total_consumed_milli == 120_000
+
+
+async def test_what_is_shown(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    await take(limiter, {"tpm": 120})
+    (status,) = await limiter.get_status("key", "gpt-4", needed={"tpm": 90})
+    assert (status.available, status.credit, status.exceeded) == (30, 30, True)
+    survey = await limiter.repository.survey_buckets("gpt-4")
+    assert [load.available for load in survey.loads] == [30]
+    capacity = await limiter.get_resource_capacity("gpt-4", "tpm")
+    assert capacity.total_available == 30
+    lease = await take(limiter, {"tpm": 5})
+    assert [(each.available, each.credit) for each in lease.statuses] == [(25, 25)]
+
+
+async def test_a_damaged_credit_is_noticed(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    ns = await limiter._backend.ns(limiter._backend.deadline())
+    key = keys.bucket(ns, "key", "gpt-4")
+    store = harness.store()
+    for damage in ({"lot_tpm_never": -1}, {"lots": 7}, {"lot_tpm_soon": 3, "lots": 2}):
+        (before,) = await store.read([key])
+        assert before is not None
+        await store.commit([Write(key, put=damage)])
+        with pytest.raises(CorruptRecordError, match="lot"):
+            await take(harness.limiter(), {"tpm": 1})
+        gone = tuple(attr for attr in damage if attr not in before)
+        await store.commit([Write(key, put={attr: before[attr] for attr in damage if attr in before}, remove=gone)])
+    assert await granted(harness.limiter(), {"tpm": 101})
+
+
+async def test_one_who_waits_is_served_from_credits() -> None:
+    """At the promised moment, which is before the credit expires."""
+    harness = one_memory(blocking=True)
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_second("tpm", 10)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 5}, expires_at=iso(harness.clock.now_ms() + 1_000))
+    await take(limiter, {"tpm": 10})
+    before = harness.clock.now_ms()
+    lease = await take(limiter, {"tpm": 12}, max_wait=5)
+    assert harness.clock.now_ms() - before == 700
+    assert lease.available == {"tpm": 0}
+
+
+def test_a_full_memory_keeps_buckets_with_credits() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, max_buckets=10)
+    limiter = SyncRateLimiter(store)
+    limiter.set_system_defaults([Limit.per_second("tpm", 10)])
+    limiter.top_up("rich", "gpt-4", {"tpm": 500})
+    limiter.top_up("brief", "gpt-4", {"tpm": 500}, expires_at=iso(clock.now_ms() + 3_600_000))
+    for number in range(100):
+        with limiter.acquire(f"key-{number}", "gpt-4", {"tpm": 10}):
+            pass
+    assert limiter.available("rich", "gpt-4") == {"tpm": 510}
+    assert limiter.available("brief", "gpt-4") == {"tpm": 510}
+    clock.advance(3_600)
+    for number in range(100):
+        with limiter.acquire(f"key-{number}", "gpt-4", {"tpm": 10}):
+            pass
+    assert limiter.repository.get_buckets("brief") == []
+    assert limiter.available("rich", "gpt-4") == {"tpm": 510}
