@@ -52,7 +52,7 @@ def refill_bucket(
 
 
 def _rule(state: BucketState) -> Rule:
-    calendar = None if state.calendar is None else parse_calendar(state.calendar)
+    calendar = None if state.calendar is None else parse_calendar(state.calendar).begin(state.window_start_ms)
     return Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms, 0, calendar)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given, settings, strategies as st
 
 from tests.aggregator.streams import StreamedStore, aggregator
 from zae_limiter import Limit, RateLimitExceeded
+from zae_limiter.core.cron import parse_cron
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, reshaping
 from zae_limiter.records.algebra import Committed, Key
 from zae_limiter.records.bucket import group_by_bucket, stored_balances
-from zae_limiter.records.level import ANCHOR, SHARDS
+from zae_limiter.records.level import ANCHOR, SHARDS, parse_calendar
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
 from zae_limiter.testing import ManualClock
@@ -226,3 +228,18 @@ def _refill(busy: Busy) -> None:
     write = reshaping.reshape(level, image, {}, busy.clock.now_ms())
     assert write is not None
     assert isinstance(run(busy.store.commit([write])), Committed)
+
+
+def test_a_bucket_by_cron_is_left_to_its_clients_where_cronsim_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As inside Lambda: nothing is changed, and nothing is called a failure."""
+    busy = Busy(Limit.quota("rpm", 10**9, cron="0 0 1 * *"))
+    busy.spend(1_300, every_ms=1 / 0.85)
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    parse_calendar.cache_clear()
+    parse_cron.cache_clear()
+    assert maintain(busy) == 0
+    assert "not looked after" not in capsys.readouterr().out
+    monkeypatch.undo()
+    assert maintain(busy) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,7 +90,13 @@ def test_entity_limits(terminal: Terminal) -> None:
 
 def test_limits_of_every_kind(terminal: Terminal) -> None:
     cron = "work:7/cron(0,30 */2 * * 1-5)@Europe/Berlin,soft"
-    given = (cron, "tpd:1000+200/day@Europe/Berlin,at=06:00", "rpm:60,soft", "tpm:100/min:200,batch=0.3,free=0.5")
+    given = (
+        cron,
+        "use:3/5h@first-use",
+        "tpd:1000+200/day@Europe/Berlin,at=06:00",
+        "rpm:60,soft",
+        "tpm:100/min:200,batch=0.3,free=0.5",
+    )
     table = words(
         terminal.text("entity", "set-limits", "key", "-r", "gpt-4", *(part for each in given for part in ("-l", each)))
     )
@@ -100,6 +107,7 @@ def test_limits_of_every_kind(terminal: Terminal) -> None:
         Limit.per_minute("rpm", 60, soft=True),
         Limit.quota("tpd", 1_000, tz="Europe/Berlin", at="06:00", rollover=200),
         Limit.per_minute("tpm", 100, burst=200, floors={"batch": 0.3, "free": 0.5}),
+        Limit.quota("use", 3, reset_after=timedelta(hours=5)),
         Limit.quota("work", 7, cron="0,30 */2 * * 1-5", tz="Europe/Berlin", soft=True),
     ]
     terminal.text("acquire", "key", "gpt-4", "-c", "tpd:200")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from zae_limiter import Limit, ValidationError, ZAELimiterError
 from zae_limiter.core import cron as crons
 from zae_limiter.core.calendar import Calendar
+from zae_limiter.core.validation import MissingCronsim
 from zae_limiter.records.config import decode, encode
 from zae_limiter.records.keys import system_config
 
@@ -141,17 +142,10 @@ def test_texts_and_records() -> None:
 def test_without_cronsim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for a stored limit, which is not called damaged."""
     limit = Limit.quota("tpd", 5, cron="0 4 * * 3")
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == "cronsim":
-            raise ImportError
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "cronsim", None)
     crons.parse_cron.cache_clear()
     monkeypatch.setattr("zae_limiter.records.config.parse_calendar", Calendar.parse)
     image: dict[str, Any] = {**encode((limit,)), "config_version": 1}
     with pytest.raises(ZAELimiterError, match=r"pip install 'zae-limiter\[cron\]'") as raised:
         decode(system_config("ns"), image)
-    assert type(raised.value) is crons.MissingCronsim
+    assert type(raised.value) is MissingCronsim

@@ -99,6 +99,10 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 KINDS = "policies.all_kinds_in_one_bucket"
 WINDOW = "policies.a_quota_is_back_when_its_window_begins"
 CRON = "windows.a_quota_by_cron"
+FIRST_USE = "windows.a_window_begins_with_its_first_use"
+SESSIONS = "windows.windows_of_first_use_in_the_books"
+SWALLOWED = "windows.idle_windows_swallow_nothing"
+AFTER = "windows.what_comes_back_after_a_window"
 FLOOR = "policies.a_floor_is_left_to_others"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
@@ -152,6 +156,13 @@ MUTATIONS = [
     Mutation("core.cron._find_days", "and simulated.match_day(day)", "", CRON),
     Mutation("core.calendar._find_instant", "(0, 1)", "(1, 1)", CRON),
     Mutation("core.calendar._find_instant", "first <= second", "first", CRON),
+    Mutation("core.calendar.Calendar.index", "- (self.phase_ms or 0)", "", FIRST_USE),
+    Mutation("core.calendar.Calendar.is_idle", "instant_ms >= self", "instant_ms > self", FIRST_USE),
+    Mutation("records.reshaping.reshape", "current, put[slot.ws] = slot.begin(now_ms), now_ms", "pass", SESSIONS),
+    Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
+    Mutation("records.charging.new_bucket", "put[slot.ws] = now_ms", "pass", AFTER),
+    Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
+    Mutation("records.settlement.SettlementDraft.owe", "now_ms=as_of_ms", "now_ms=0", SWALLOWED),
     Mutation("core.bucket.produced", "rule.calendar.index(instant_ms)", "instant_ms // 86_400_000", WINDOW),
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from datetime import timedelta
 from textwrap import dedent
 
 import pytest
@@ -29,6 +30,7 @@ YAML = """
           tpm: {rate: 10, per: 30s, burst: 20, soft: yes, floors: {batch: 0.3}}
           usd: {quota: 30, every: month, on: 31, at: 10:30, tz: Europe/Berlin, rollover: 5}
           win: {quota: 5, every: 90min}
+          use: {quota: 4, reset_after: 5h, rollover: 1}
           work: {quota: 7, cron: "0,30 9 * * mon-fri", tz: Europe/Berlin}
     entities:
       key-1:
@@ -54,6 +56,7 @@ TOML = """
     limits.tpm = {rate = 10, per = 30, burst = 20, soft = true, floors = {batch = 0.3}}
     limits.usd = {quota = 30, every = "month", on = 31, at = "10:30", tz = "Europe/Berlin", rollover = 5}
     limits.win = {quota = 5, every = "90min"}
+    limits.use = {quota = 4, reset_after = 18000, rollover = 1}
     limits.work = {quota = 7, cron = "0,30 9 * * mon-fri", tz = "Europe/Berlin"}
     [entities.key-1]
     parent = "acme"
@@ -91,6 +94,7 @@ def test_a_file_states_everything(text: str, format: str) -> None:
             "limits": (
                 Limit.custom("tpm", 20, 10, 30, soft=True, floors=floors),
                 Limit.quota("usd", 30, every="month", on=31, at="10:30", tz="Europe/Berlin", rollover=5),
+                Limit.quota("use", 4, reset_after=timedelta(hours=5), rollover=1),
                 Limit.quota("win", 5, every="90min@"),
                 Limit.quota("work", 7, cron="0,30 9 * * MON-FRI", tz="Europe/Berlin"),
             ),
@@ -145,6 +149,9 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, at: 25:00}}}": (1, 37, "HH:MM"),
     "system: {limits: {x: {quota: 1, every: month, on: 40}}}": (1, 51, "1 to 31"),
     "system: {limits: {x: {quota: 1, rollover: -1}}}": (1, 43, "between 0"),
+    "system: {limits: {x: {quota: 1, reset_after: soon}}}": (1, 46, "such as 5h"),
+    "system: {limits: {x: {quota: 1, reset_after: 99999d}}}": (1, 46, "at most ten years"),
+    "system: {limits: {x: {quota: 1, reset_after: 5h, at: 10:30}}}": (1, 54, "cannot be combined with reset_after"),
     "system: {limits: {x: {quota: 1, cron: daily}}}": (1, 39, "five fields"),
     "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: day, on: 1}}}": (1, 66, "cannot be combined with cron"),
     "namespace: other": (1, 12, "is not 'default'"),
@@ -152,7 +159,12 @@ MISTAKES = {
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
     "resources: {a: {cascades: true}}": (1, 17, "no known key"),
     "system: {limits: {x: {capacity: 1, refill_period: 1.5}}}": (1, 51, "whole number"),
-    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5}}}": (1, 36, "no known key"),
+    "system: {limits: {x: {capacity: 1, schedule: []}}}": (1, 36, "no known key"),
+    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5h}}}": (1, 57, "whole number"),
+    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5, reset_schedule: [{cron: 0 0 * * *}]}}}": (
+        *(1, 36),
+        "cannot be combined with reset_schedule",
+    ),
     "system: {limits: {x: {capacity: 1, refill_amount: 0}}}": (1, 51, "1 or more without reset_schedule"),
     "system: {limits: {x: {capacity: 1, reset_schedule: daily}}}": (1, 52, "a list of mappings with cron"),
     "system: {limits: {x: {capacity: 1, reset_schedule: [daily]}}}": (1, 52, "a list of mappings with cron"),
@@ -277,6 +289,7 @@ def test_a_quota_of_version_0_17_keeps_its_meaning() -> None:
               half: {capacity: 9, refill_amount: 0, soft: true, reset_schedule: [{cron: 0 0 1 1 *}, {cron: 0 0 1 7 *}]}
               none: {capacity: 9, reset_schedule: []}
               nine: {capacity: 9, reset_schedule: [{cron: "* 9 * * *"}]}
+              used: {capacity: 9, reset_after_seconds: 18000}
           flat: {cascade: false}
         entities: {key: {resources: {_default_: {cascade: true}}}}
     """)
@@ -287,6 +300,7 @@ def test_a_quota_of_version_0_17_keeps_its_meaning() -> None:
                 Limit.quota("half", 9, cron="0 0 1 1,7 *", soft=True),
                 Limit.quota("nine", 9, cron="0 9 * * *"),
                 Limit.per_minute("none", 9),
+                Limit.quota("used", 9, reset_after=timedelta(hours=5)),
             )
         },
         Subject(None, "flat"): {"cascade": False},
@@ -335,8 +349,11 @@ def test_the_schema_knows_every_key() -> None:
         "resources",
     }
     rate, quota, capacity = parts["limit"]["anyOf"][1:]
-    assert set(quota["properties"]) == {"quota", "every", "tz", "at", "on", "cron", "rollover", "soft", "floors"}
+    assert set(quota["properties"]) == {
+        *("quota", "every", "tz", "at", "on", "cron", "reset_after", "rollover", "soft", "floors"),
+    }
     assert set(capacity["properties"]) == {
-        *("capacity", "burst", "refill_amount", "refill_period", "reset_schedule", "soft", "floors"),
+        *("capacity", "burst", "refill_amount", "refill_period", "soft", "floors"),
+        *("reset_schedule", "reset_after_seconds"),
     }
     assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors"}

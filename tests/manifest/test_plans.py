@@ -40,8 +40,8 @@ FULL = """
       key-1:
         parent: project
         cascade: true
-        limits: {rpm: 5, work: {quota: 2, cron: 0 9 * * 1-5, tz: Asia/Tokyo}}
-        resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, every: week, on: sunday}}}}
+        limits: {rpm: 5}
+        resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, cron: 0 9 * * 0}}}}
       project: {parent: acme}
       acme: {name: Acme}
 """
@@ -390,6 +390,10 @@ CALENDARS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(dict, every=st.just("month"), on=st.integers(1, 31), tz=st.just("Europe/Berlin")),
     st.builds(dict, every=st.just("year"), on=st.sampled_from(["01-01", "02-29", "12-31"])),
     st.builds(dict, every=st.integers(1, 10**8).map(lambda length: f"{length}ms@")),
+    st.builds(dict, every=st.integers(1, 10**8).map(lambda length: f"{length}ms@first-use")),
+    st.builds(
+        dict, cron=st.sampled_from(["0 9 * * 1-5", "*/5,7 * L * MON#2"]), tz=st.sampled_from(["UTC", "Asia/Kolkata"])
+    ),
 )
 POLICIES = st.fixed_dictionaries(
     {"soft": st.booleans(), "floors": st.dictionaries(st.sampled_from(["batch", "soft", "at", "on"]), st.just(0.25))}

@@ -21,7 +21,7 @@ from zae_limiter.core.values import Access
 
 PYTHON = Path(os.environ.get("ZAE_TEST_REFERENCE", ROOT / ".venv-bench-reference/bin/python"))
 REGION = "us-east-1"
-REFUSED = ["session", "half", "other", "cheap"]
+REFUSED = ["half", "other", "cheap"]
 """What cannot be upgraded yet."""
 
 pytestmark = [
@@ -85,7 +85,7 @@ def test_what_has_no_counterpart_is_named_and_nothing_is_changed(credentials: No
     assert upgrade(table, "--yes", code=25)["changed"] is False
     again = upgrade(table, "--dry-run", code=25)
     assert again == told, "nothing was changed"
-    for resource, reason in (("session", "300 days"), ("half", "schedule"), ("cheap", "schedule")):
+    for resource, reason in (("half", "schedule"), ("other", "schedule"), ("cheap", "schedule")):
         assert reason in refused[f"RESOURCE#{resource}", "CONFIG"]
         assert reason in refused[f"BUCKET#key#{resource}#0", "STATE"]
     left = upgrade(table, "--yes", "--leave-refused", code=25)

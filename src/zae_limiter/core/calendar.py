@@ -6,18 +6,22 @@ reached its local time for the first time: at the end of the gap where they skip
 repeat it. So does each window of a cron expression, one for every time at which it fires. So ``index`` never falls, and
 ``start`` of the window of an instant is never later than the instant.
 
+A window may also begin with its first use. Such a calendar is that of one bucket, whose window began at ``phase_ms``;
+after its end windows of the same length are counted on, until somebody uses it again: then another one begins.
+
 A day that a zone has skipped as a whole (Samoa had no 30 December 2011) is a window without length, which holds none.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from . import cron as crons
+from .names import FIRST_USE
 from .validation import ValidationError
 
 if TYPE_CHECKING:
@@ -47,13 +51,14 @@ class Calendar:
     """Windows of one ``unit`` of local time, or of ``period_ms`` each, counted from 1970.
 
     Args:
-        unit: One of `UNITS`, ``period`` for windows of the same length, or ``cron``.
+        unit: One of `UNITS`, ``period`` for windows of the same length, ``cron`` or `FIRST_USE`.
         tz: The name of the time zone.
         at_minutes: The minutes after local midnight at which days and longer windows begin.
         month: The month in which a year begins.
         day: The day on which a window begins: 0 to 6 for a week, 1 to 31 for a month or a year.
-        period_ms: The length of a window of the unit ``period``.
+        period_ms: The length of a window of the units ``period`` and `FIRST_USE`.
         cron: The expression of the unit ``cron``, which begins a window whenever it fires.
+        phase_ms: The instant at which the window of a bucket has begun with its first use; None before that.
     """
 
     unit: str = "day"
@@ -63,6 +68,7 @@ class Calendar:
     day: int = 1
     period_ms: int = 0
     cron: str = ""
+    phase_ms: int | None = None
 
     @classmethod
     def of(
@@ -72,14 +78,18 @@ class Calendar:
         at: str | None = None,
         on: str | int | None = None,
         cron: str | None = None,
+        reset_after: timedelta | None = None,
     ) -> Calendar:
         """Return a calendar from what users write. Raise `ValidationError` that names the field.
 
         ``every`` is one of `UNITS`, a `timedelta` of whole milliseconds, or all of it as a `text`. ``tz`` names a zone
         of the tz database. ``at`` is the local time ``HH:MM`` at which a day, week, month or year begins. ``on`` is the
         day: of a week its name or its number from Monday, 0, on; of a month 1 to 31; of a year ``MM-DD``. Where a month
-        is shorter, it is its last day. ``cron`` is an expression of five fields instead of all these but ``tz``.
+        is shorter, it is its last day. ``cron`` is an expression of five fields instead of all these but ``tz``,
+        ``reset_after`` the length of a window that begins with its first use, instead of all of them.
         """
+        if reset_after is not None:
+            return cls._of_first_use(reset_after, tz, every, at, on, cron)
         if cron is not None:
             return cls._of_cron(cron, tz, every, at, on)
         if isinstance(every, str) and "@" in every and (tz, at, on) == ("UTC", None, None):
@@ -97,13 +107,21 @@ class Calendar:
 
     @classmethod
     def _of_period(cls, every: timedelta, tz: str, at: object, on: object) -> Calendar:
-        period_ms, rest = divmod(every, timedelta(milliseconds=1))
-        if rest or not 0 < period_ms <= _MOST_MS:
-            raise ValidationError("every", every, "must be whole milliseconds, at most ten years")
+        period_ms = _measure("every", every)
         for field, value in (("tz", None if tz == "UTC" else tz), ("at", at), ("on", on)):
             if value is not None:
                 raise ValidationError(field, value, "is for hours, days, weeks, months and years, not for a timedelta")
         return cls("period", period_ms=period_ms)
+
+    @classmethod
+    def _of_first_use(cls, reset_after: object, tz: str, every: object, *others: object) -> Calendar:
+        given = (None if tz == "UTC" else tz, None if every == "day" else every, *others)
+        for field, value in zip(("tz", "every", "at", "on", "cron"), given, strict=True):
+            if value is not None:
+                raise ValidationError(field, value, "cannot be combined with reset_after")
+        if not isinstance(reset_after, timedelta):
+            raise ValidationError("reset_after", reset_after, "must be a timedelta, e.g. timedelta(hours=5)")
+        return cls(FIRST_USE, period_ms=_measure("reset_after", reset_after))
 
     @classmethod
     def _of_cron(cls, cron: str, tz: str, every: object, at: object, on: object) -> Calendar:
@@ -120,7 +138,7 @@ class Calendar:
         """Return the calendar of a text as `text` writes it. Raise `ValidationError` for anything else.
 
         >>> Calendar.parse("month@Europe/Berlin,at=09:00,on=31")
-        Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0, cron='')
+        Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0, cron='', phase_ms=None)
         """
         every, has_zone, rest = text.partition("@")
         zone, *options = rest.split(",")
@@ -131,6 +149,8 @@ class Calendar:
         if (cron := _CRON.match(every)) is not None:
             return cls.of("day", zone or "UTC", given.get("at"), given.get("on"), cron[1])
         span = _SPAN.match(every)
+        if span and zone == FIRST_USE and not given:
+            return cls.of(reset_after=timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]))
         length = timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]) if span else every
         on = given.get("on")
         day = int(on) if on is not None and on.isdecimal() else on
@@ -145,6 +165,8 @@ class Calendar:
         """
         if self.unit == "period":
             return f"{self.period_ms}ms@"
+        if self.unit == FIRST_USE:
+            return f"{self.period_ms}ms@{FIRST_USE}"
         if self.unit == "cron":
             return f"cron({self.cron})@{self.tz}"
         at = f",at={self.at_minutes // 60:02}:{self.at_minutes % 60:02}" if self.at_minutes else ""
@@ -166,8 +188,8 @@ class Calendar:
 
     def index(self, instant_ms: int) -> int:
         """Return the number of the window that holds an instant."""
-        if self.unit == "period":
-            return instant_ms // self.period_ms
+        if self.period_ms:
+            return (instant_ms - (self.phase_ms or 0)) // self.period_ms
         found = self._estimate(instant_ms)
         while _start(self, found) > instant_ms:
             found -= 1
@@ -177,7 +199,15 @@ class Calendar:
 
     def start(self, index: int) -> int:
         """Return the first instant of a window."""
-        return index * self.period_ms if self.unit == "period" else _start(self, index)
+        return index * self.period_ms + (self.phase_ms or 0) if self.period_ms else _start(self, index)
+
+    def begin(self, start_ms: int | None) -> Calendar:
+        """Return the calendar of a bucket whose window has begun with its first use at ``start_ms``."""
+        return self if self.unit != FIRST_USE or start_ms == self.phase_ms else replace(self, phase_ms=start_ms)
+
+    def is_idle(self, instant_ms: int) -> bool:
+        """Return whether a window begins with the first use from an instant on: none has begun, or it is over."""
+        return self.unit == FIRST_USE and (self.phase_ms is None or instant_ms >= self.phase_ms + self.period_ms)
 
     def moment(self, instant_ms: int) -> datetime:
         """Return an instant in the time zone of the calendar."""
@@ -261,6 +291,13 @@ def _check_zone(name: object) -> None:
     except (LookupError, ValueError, OSError):
         reason = "is no time zone known here, e.g. 'Europe/Berlin'; `pip install tzdata` where the system has none"
         raise ValidationError("tz", name, reason) from None
+
+
+def _measure(field: str, length: timedelta) -> int:
+    period_ms, rest = divmod(length, timedelta(milliseconds=1))
+    if rest or not 0 < period_ms <= _MOST_MS:
+        raise ValidationError(field, length, "must be whole milliseconds, at most ten years")
+    return period_ms
 
 
 def _parse_time(at: object) -> int:

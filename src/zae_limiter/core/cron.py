@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from .validation import ValidationError, ZAELimiterError
+from .validation import MissingCronsim, ValidationError
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -24,10 +24,6 @@ _CYCLE_YEARS = 400
 _DAY_MINUTES = 1440
 _LONGEST_DAYS = 10 * 366
 _FORMS = "five fields: minute, hour, day of month, month, day of week, e.g. '0 9 * * 1-5'"
-
-
-class MissingCronsim(ZAELimiterError):
-    """A cron expression has to be read, and the package that does it is not installed."""
 
 
 class Cron:

@@ -42,6 +42,9 @@ class Reading(NamedTuple):
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
         wait = self.wait_ms(limit, (cost_milli or 0) + least, now_ms)
         held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
+        calendar = balances[0].rule.calendar
+        if calendar is not None:
+            limit = limit.begin_window(calendar.phase_ms)
         return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms, credit)
 
     def wait_ms(self, limit: Limit, need_milli: int, now_ms: int) -> int:

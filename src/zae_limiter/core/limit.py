@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +202,7 @@ class Limit:
         at: str | None = None,
         on: str | int | None = None,
         cron: str | None = None,
+        reset_after: timedelta | None = None,
         rollover: int = 0,
         soft: bool = False,
         floors: Mapping[str, float] | None = None,
@@ -223,6 +224,8 @@ class Limit:
                 day where it is shorter), of a year ``MM-DD``.
             cron: An expression of five fields, e.g. ``0 9 * * 1-5``, that begins a window whenever it fires by the
                 clocks of ``tz``; instead of ``every``, ``at`` and ``on``.
+            reset_after: The length of a window that begins with its first use, for each bucket on its own; after its
+                end the next use begins another. Instead of all that says when windows begin.
             rollover: How many tokens that were not used are kept for later windows, at most. An entity that was not
                 seen before counts as one that has used nothing.
             soft: Whether it only counts, and never refuses.
@@ -230,7 +233,7 @@ class Limit:
         """
         from .calendar import Calendar
 
-        calendar = Calendar.of(every, tz, at, on, cron)
+        calendar = Calendar.of(every, tz, at, on, cron, reset_after)
         amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
         return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))
@@ -247,6 +250,11 @@ class Limit:
     def floor(self, priority: str | None) -> float:
         """Return the part of the capacity that requests of a priority leave untouched; 0 for one without a floor."""
         return dict(self.floors).get(priority or "", 0.0)
+
+    def begin_window(self, start_ms: int | None) -> Limit:
+        """Return the limit as a bucket has it whose window has begun with its first use; any other as it is."""
+        calendar = None if self.calendar is None else self.calendar.begin(start_ms)
+        return self if calendar is self.calendar else replace(self, calendar=calendar)
 
     @property
     def kind(self) -> str:

@@ -23,6 +23,9 @@ RESERVED_NAMESPACE = "_"
 INFRASTRUCTURE_LIMIT = "wcu"
 """The name of the hidden limit that tracks write pressure on a bucket's partition."""
 
+FIRST_USE = "first-use"
+"""The kind of windows that begin, for each bucket on its own, with their first use; written where a zone would be."""
+
 ADDRESS_TAG = "ip:"
 """The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 

@@ -47,7 +47,8 @@ class BucketState:
 
     ``tokens_milli`` is the balance as of ``last_refill_ms``: the balance at a later instant ``t`` is
     ``min(capacity_milli, tokens_milli + produced(t) - produced(last_refill_ms))``. Of a quota, ``calendar`` says which
-    windows it has, and ``refill_period_ms`` is 1: one of them. ``credits`` are spent after it, in their order.
+    windows it has, and ``refill_period_ms`` is 1: one of them. ``credits`` are spent after it, in their order. Of a
+    quota whose window begins with its first use, ``window_start_ms`` is when that was.
     """
 
     entity_id: str
@@ -61,6 +62,7 @@ class BucketState:
     total_consumed_milli: int = 0
     calendar: str | None = None
     credits: tuple[Credit, ...] = ()
+    window_start_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ class ZAELimiterError(Exception):
     """The base class of every error that this package raises on purpose."""
 
 
+class MissingCronsim(ZAELimiterError):
+    """A cron expression has to be read, and the package that does it is not installed."""
+
+
 class ValidationError(ZAELimiterError, ValueError):
     """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``."""
 

@@ -91,7 +91,7 @@ class LimitStatus:
         entity_id: The entity.
         resource: The resource.
         limit_name: The name of the limit.
-        limit: The limit.
+        limit: The limit; of a quota that begins with its first use, with the window of this bucket.
         available: The tokens that are left, credits included; negative means debt.
         requested: The tokens that the request costs.
         exceeded: Whether the limit refuses the request.
@@ -120,9 +120,14 @@ class LimitStatus:
 
     @property
     def resets_at(self) -> datetime | None:
-        """When the next window of a quota begins, in its time zone; None for a rate."""
-        calendar = self.limit.calendar
-        return None if calendar is None else calendar.moment(calendar.start(calendar.index(self.instant_ms) + 1))
+        """When the next window of a quota begins, in its time zone; None for a rate.
+
+        None also for a full quota that begins a window with its next use.
+        """
+        calendar, now_ms = self.limit.calendar, self.instant_ms
+        if calendar is None or (calendar.is_idle(now_ms) and self.available >= self.limit.capacity):
+            return None
+        return calendar.moment(calendar.start(calendar.index(now_ms) + 1))
 
     @property
     def deficit(self) -> int:

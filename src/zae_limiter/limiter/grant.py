@@ -72,7 +72,8 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
         level, seen = shards.home
         image = images[place] if parts is None and len(shards.shards) == 1 else None
         known_level, limits, _, _ = seen.spendable
-        if image is None or image is not seen.image or level is not known_level or now_ms != seen.seen_ms:
+        is_known = image is seen.image and level is known_level and len(limits) == len(level.limits)
+        if image is None or not is_known or now_ms != seen.seen_ms:
             checked = None if image is None else seen.limits(level, image, now_ms)
             limits = {} if checked is None else checked.by_name
         if image is None or not limits:
@@ -84,5 +85,7 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
             else:
                 anchored = limits[limit.name]
                 held = anchored.level(image[anchored.tk], now_ms)
+            if limit.calendar is not None:
+                limit = limit.begin_window((image or seen.image or {}).get(level.slots[limit.name].ws))
             found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
     return found

@@ -12,6 +12,7 @@ from ..core.bucket import FOR_EVER, MILLI, first_instant, full_instant
 from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.names import FIRST_USE
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, NEWEST
@@ -102,7 +103,7 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            if not cost.keys() <= limits.keys():
+            if not cost.keys() <= limits.keys() or len(limits) < len(level.limits):
                 return None
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)
@@ -128,7 +129,10 @@ class InPlace:
             if limits is not None and not limits.lots:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
-                seen.spendable = level, limits.by_name, until_ms, _renewal(level, image)
+                by_name = limits.by_name
+                if limits.idle:
+                    by_name = {name: limit for name, limit in by_name.items() if name not in limits.idle}
+                seen.spendable = level, by_name, until_ms, _renewal(level, image)
         return image
 
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
@@ -140,7 +144,7 @@ class InPlace:
         for name, need in cost.items():
             slot = level.slots[name]
             capacity, amount, period, _, calendar = slot.rule
-            if need + slot.least > capacity:
+            if need + slot.least > capacity or (calendar is not None and calendar.unit == FIRST_USE):
                 return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
@@ -191,7 +195,9 @@ def _describe(
         elif anchored.amount:
             fits_ms = anchored.reaches(lacking - tokens - 1) + 1
         else:
-            fits_ms = first_instant(level.slots_of(image)[limit.name].rule, tokens, anchored.anchor_ms, lacking)
+            slot = level.slots_of(image)[limit.name]
+            fits_ms = first_instant(slot.rule, tokens, anchored.anchor_ms, lacking)
+            limit = limit.begin_window(image.get(slot.ws))
         held = anchored.level(tokens, now_ms)
         whose = (level.entity_id, level.resource, limit)
         found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))

@@ -120,13 +120,13 @@ class LeaseCore:
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every level right after this acquire, by the write that granted it."""
         grant = self._grant
-        asked = {} if grant is None else _tokens(grant.cost)
+        asked, now_ms = ({}, 0) if grant is None else (_tokens(grant.cost), grant.now_ms)
         credit = {} if grant is None or grant.parts is None else read_credits(grant)
         found = []
         for level, limit, left in self.left():
             whose = (level.entity_id, level.resource, limit.name)
-            lent = credit.get((level.entity_id, limit.name), 0)
-            found.append(LimitStatus(*whose, limit, left, asked.get(limit.name, 0), False, 0.0, credit=lent))
+            lent, cost = credit.get(whose[::2], 0), asked.get(limit.name, 0)
+            found.append(LimitStatus(*whose, limit, left, cost, False, 0.0, instant_ms=now_ms, credit=lent))
         return tuple(found)
 
     def left(self) -> list[tuple[Level, Limit, int]]:

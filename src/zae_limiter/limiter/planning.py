@@ -116,7 +116,7 @@ def plan_part(
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
         return None if write is None else Part(shard, cost, write, (), grants)
     limits = seen.limits(level, image, now_ms)
-    if limits is not None and now_ms <= limits.until_ms:
+    if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
         write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
         raise Outdated

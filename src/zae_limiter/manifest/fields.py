@@ -52,6 +52,9 @@ QUOTA: dict[str, Any] = {
     "at": _of("string", "The local time HH:MM at which a window begins."),
     "on": _of(["string", "integer"], "The day on which it begins: monday, 15, or 04-01."),
     "cron": _of("string", "Instead of every, at and on: a window begins whenever this fires, e.g. 0 9 * * 1-5."),
+    "reset_after": _of(
+        ["string", "integer"], "Instead of these: the length of a window that begins with its first use, e.g. 5h."
+    ),
     "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
     **_POLICY,
 }
@@ -64,6 +67,9 @@ CAPACITY: dict[str, Any] = {
     "burst": _amount("The same; it counts instead of the capacity."),
     "refill_amount": _amount("Tokens per period; the capacity if left out.", least=0),
     "refill_period": _of("integer", "The period in seconds; 60 if left out.", minimum=1),
+    "reset_after_seconds": _of(
+        ["integer", "null"], "The same for a window that begins with its first use: its length.", minimum=1
+    ),
     "reset_schedule": _of(
         ["array", "null"],
         "When a quota is back, instead of a refill amount.",

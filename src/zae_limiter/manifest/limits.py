@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
+from ..core.names import FIRST_USE
 from ..core.resets import merge_resets
 from ..core.validation import ValidationError
 from . import fields
@@ -20,6 +22,7 @@ _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400,
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
 _RESET = fields.RESET.keys()
+_CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
 Report = Callable[["Place", str, str], None]
 """Notes a problem: its place, the keys below the limit, and what is wrong."""
@@ -67,7 +70,7 @@ class _LimitReader:
         seconds = self._check("refill_period", 60, _check_seconds)
         soft, floors = self._read_policy()
         if "refill_amount" in self._given and amount is not None and bool(amount) == (calendar is not None):
-            reason = "must be 0 beside reset_schedule" if calendar else "must be 1 or more without reset_schedule"
+            reason = "must be 0 beside a reset" if calendar else "must be 1 or more without reset_schedule"
             self._fail(self._given["refill_amount"][1].place, "refill_amount", reason)
         if self._failed or capacity is None or amount is None:
             return None
@@ -76,10 +79,17 @@ class _LimitReader:
         return Limit(name, capacity, amount, seconds, None, soft, floors)
 
     def _read_resets(self) -> Calendar | None:
-        """Return the calendar of a reset schedule of version 0.17, None without one."""
-        place, node = self._given.get("reset_schedule", (None, None))
-        if place is None or node is None or not node.value:
-            return None
+        """Return the calendar of a reset as version 0.17 writes it, None without one."""
+        _, node = self._given.get("reset_schedule", (None, None))
+        place, after = self._given.get("reset_after_seconds", (None, None))
+        if place is not None and after is not None and after.value is not None:
+            if node is not None and node.value:
+                self._fail(place, "reset_after_seconds", "cannot be combined with reset_schedule")
+            seconds = self._check("reset_after_seconds", 1, _check_seconds)
+            return Calendar.of(reset_after=timedelta(seconds=seconds))
+        return None if node is None or not node.value else self._read_schedule(node)
+
+    def _read_schedule(self, node: Node) -> Calendar | None:
         entries = node.value if isinstance(node.value, list) else []
         given = [entry.value for entry in entries if isinstance(entry.value, dict)]
         if not entries or len(given) < len(entries) or not all({"cron"} <= each.keys() <= _RESET for each in given):
@@ -126,10 +136,12 @@ class _LimitReader:
 
     def _read_calendar(self) -> Calendar | None:
         """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
-        given = {field: self._given[field][1] for field in ("every", "tz", "at", "on", "cron") if field in self._given}
+        given = {field: self._given[field][1] for field in _CALENDAR if field in self._given}
         values: dict[str, Any] = {field: node.value for field, node in given.items()}
         if "at" in given:
             values["at"] = given["at"].text  # YAML takes 10:30 for a number
+        if "reset_after" in given:
+            values["reset_after"] = self._check("reset_after", None, _parse_length)
         every = values.get("every", "day")
         if isinstance(every, str) and _SPAN.match(every):
             return self._read_period(f"{every}@", values.keys() - {"every"})
@@ -183,6 +195,15 @@ def _check_seconds(node: Node) -> int:
     return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
 
 
+def _parse_length(node: Node) -> timedelta:
+    found = _SPAN.match(node.value) if isinstance(node.value, str) else None
+    if found is None and isinstance(node.value, str):
+        raise ValidationError("reset_after", node.value, "must be a length such as 5h, or seconds")
+    if found is None:
+        return timedelta(seconds=_check_seconds(node))
+    return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
+
+
 def _parse_period(node: Node) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is not None:
@@ -210,14 +231,17 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+_SIZES = {unit: size for size, unit in _LENGTHS}
 _SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
 
 
 def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     every, _, rest = calendar.text.partition("@")
-    if calendar.unit == "period":
+    if calendar.period_ms:
         size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
         every = f"{calendar.period_ms // size}{unit}"
+    if calendar.unit == FIRST_USE:
+        return {"quota": limit.refill_amount, "reset_after": every} | _write_rollover(limit)
     window = {"cron": calendar.cron} if calendar.cron else {"every": every}
     zone, *options = rest.split(",")
     given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
@@ -226,4 +250,8 @@ def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     made: dict[str, Any] = {"quota": limit.refill_amount, **window}
     if zone not in ("", "UTC"):
         made["tz"] = zone
-    return made | given | ({"rollover": limit.rollover} if limit.rollover else {})
+    return made | given | _write_rollover(limit)
+
+
+def _write_rollover(limit: Limit) -> dict[str, Any]:
+    return {"rollover": limit.rollover} if limit.rollover else {}

@@ -7,6 +7,7 @@
     b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     b_{limit}_ca          the calendar of a quota, of which rp counts the windows
+    b_{limit}_ws          when the window of a quota has begun with its first use, ms; changes only with the anchor
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
@@ -28,6 +29,7 @@ from ..core.bucket import FOR_EVER, Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
 from .level import (
@@ -135,11 +137,12 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             levels = (shard.without_credits().level(now_ms) for shard in balances)
             tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
             consumed = sum(image.get(attribute(name, "tc"), 0) for _, image in shards)
-            windows = None if whole.calendar is None else whole.calendar.text
+            calendar = whole.calendar
+            windows = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
             whose = (owner.entity_id, owner.resource, name)
             lots = sorted(lot for shard in balances for lot in shard.credits if lot[0] > now_ms and lot[1])
             left = tuple(Credit(held, None if expires == FOR_EVER else expires) for expires, held in lots)
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows, left))
+            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, windows[0], left, windows[1]))
     return found
 
 
@@ -160,8 +163,8 @@ def full_at(image: Image) -> int:
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
     anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
-    for tk, cp, ra, rp, ca in _limit_attributes(tuple(image)):
-        calendar = parse_calendar(image[ca]) if ca in image else None
+    for tk, cp, ra, rp, ca, ws in _limit_attributes(tuple(image)):
+        calendar = parse_calendar(image[ca]).begin(image.get(ws)) if ca in image else None
         latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
     return latest if CREDITS not in image else max(latest, last_expiry(image))
 
@@ -169,7 +172,8 @@ def full_at(image: Image) -> int:
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = [tuple(attribute(name, field) for field in ("tk", "cp", "ra", "rp", "ca")) for name in stored_names(attrs)]
+    fields = ("tk", "cp", "ra", "rp", "ca", "ws")
+    found = [tuple(attribute(name, field) for field in fields) for name in stored_names(attrs)]
     return [each for each in found if set(each[:4]) <= set(attrs)]
 
 
@@ -201,6 +205,8 @@ def _is_calendar(value: object) -> bool:
         return isinstance(value, str) and parse_calendar(value) is not None
     except ValidationError:
         return False
+    except MissingCronsim:  # whoever needs its windows is told; its numbers are sound without
+        return True
 
 
 @lru_cache(maxsize=1024)
@@ -213,7 +219,7 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
-    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith("_uc")}
+    ranges |= {attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ws"))}
     ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
     if CREDITS in attrs:
         lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]
@@ -243,8 +249,9 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
     if capacity is None or amount is None or period is None:
         return None
-    calendar = image.get(attribute(name, "ca"))
-    return Rule(capacity, amount, period, 0, None if calendar is None else parse_calendar(calendar))
+    text = image.get(attribute(name, "ca"))
+    calendar = None if text is None else parse_calendar(text).begin(image.get(attribute(name, "ws")))
+    return Rule(capacity, amount, period, 0, calendar)
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.bucket import FOR_EVER, MILLI, between, first_instant, refill_ms
 from ..core.credit import draw_with_credits, suffices
 from ..core.draw import AnchoredLimit, draw
+from ..core.names import FIRST_USE
 from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
@@ -51,6 +52,7 @@ class Contention(NamedTuple):
 ALONE = Contention()
 _FAR = 2**62
 _NO_LOTS: Mapping[str, tuple[Lot, ...]] = MappingProxyType({})
+_NONE: frozenset[str] = frozenset()
 
 
 class AnchoredLimits(NamedTuple):
@@ -69,6 +71,8 @@ class AnchoredLimits(NamedTuple):
     """The first instant at which ``by_name`` is true, and the last: the window that the quotas are in."""
     lots: Mapping[str, tuple[Lot, ...]] = _NO_LOTS
     """The lots of credit by limit, none of which expires in ``window``."""
+    idle: frozenset[str] = frozenset()
+    """The limits of which a window begins with the next use, which moves the bucket."""
 
 
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
@@ -84,7 +88,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     slots = level.slots_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
-    until_ms, window, lots = _FAR, (-_FAR, _FAR), _NO_LOTS
+    until_ms, window, lots, idle = _FAR, (-_FAR, _FAR), _NO_LOTS, _NONE
     if CREDITS in image:
         if has_expired_lots(image, now_ms):
             return None
@@ -100,9 +104,10 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         if calendar is not None:
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
+            idle = idle | {name} if calendar.is_idle(now_ms) else idle
         by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
         until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
-    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots)
+    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
@@ -138,6 +143,8 @@ def new_bucket(
         put[slot.tc] = taken
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
+        if calendar is not None and name in cost and calendar.unit == FIRST_USE:
+            put[slot.ws] = now_ms
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms

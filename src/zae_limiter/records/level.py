@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import Rule
 from ..core.draw import SOFT
+from ..core.names import FIRST_USE
 from . import keys
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ MIGRATED_FROM = "migrated_from"
 class Slot(NamedTuple):
     """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
 
-    ``ca`` names the attribute that only a quota has. ``least`` is what a draw has to leave.
+    ``ca`` names the attribute that only a quota has, ``ws`` that of one whose window begins with its first use.
+    ``least`` is what a draw has to leave.
     """
 
     rule: Rule
@@ -47,8 +49,22 @@ class Slot(NamedTuple):
     cr: str
     hi: str
     ca: str
+    ws: str
     shape: tuple[tuple[str, int | str], ...]
     least: int = 0
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The attributes that a limit of this kind does not have."""
+        calendar = self.rule.calendar
+        if calendar is None:
+            return self.ca, self.ws
+        return () if calendar.unit == FIRST_USE else (self.ws,)
+
+    def begin(self, start_ms: int | None) -> Slot:
+        """Return the slot of a bucket whose window has begun with its first use at ``start_ms``."""
+        calendar = self.rule.calendar
+        return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
 
 
 Slots: TypeAlias = dict[str, Slot]
@@ -101,12 +117,17 @@ class Level(NamedTuple):
         return any(cost.get(name) for name in self.slots)
 
     def slots_of(self, image: Image) -> Slots:
-        """Return the limits with the share that the record has by its own account."""
+        """Return the limits with the share and the windows that the record has by its own account."""
         count = image.get(SHARDS, 1)
-        return self.slots if count == 1 else _shares(self.limits, self.priority, self.bypassed, self.shard, count)
+        slots = self.slots if count == 1 else _shares(self.limits, self.priority, self.bypassed, self.shard, count)
+        for slot in slots.values():
+            calendar = slot.rule.calendar
+            if calendar is not None and calendar.unit == FIRST_USE:
+                return {name: slot.begin(image.get(slot.ws)) for name, slot in slots.items()}
+        return slots
 
 
-_FIELDS = ("tk", "tc", "cr", "hi", "ca", "cp", "ra", "rp")
+_FIELDS = ("tk", "tc", "cr", "hi", "ca", "ws", "cp", "ra", "rp")
 
 
 @lru_cache(maxsize=1024)
@@ -128,12 +149,12 @@ def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: 
     slots = {}
     for limit in limits:
         rule = Rule.of(limit)
-        tk, tc, cr, hi, ca, *numbers = (attribute(limit.name, field) for field in _FIELDS)
+        tk, tc, cr, hi, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
         shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
         if rule.calendar is not None:
             shape.append((ca, rule.calendar.text))
         least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, tuple(shape), least)
+        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least)
     return slots
 
 

@@ -51,9 +51,11 @@ def reshape(
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     for name, slot in level.slots_of(image).items():
-        old = stored_rule(image, name, level.shard)
+        old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
+        if calendar is not None and name in cost and calendar.is_idle(now_ms):
+            current, put[slot.ws] = slot.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
-        if not _reshape_limit((guards, put, add), image, old, slot, cost.get(name), now_ms, anchor, lots):
+        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
@@ -61,8 +63,8 @@ def reshape(
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    rates = tuple(slot.ca for slot in level.slots.values() if slot.rule.calendar is None and slot.ca in image)
-    remove = rates if level.parent_id is not None else ("parent_id", *rates)
+    gone = tuple(attr for slot in level.slots.values() for attr in slot.unused if attr in image)
+    remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)

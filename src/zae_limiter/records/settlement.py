@@ -129,7 +129,8 @@ class SettlementDraft:
         if not self._is_same_bucket and name in charge.after:
             as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
             amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-        limit = AnchoredLimit.of(rule, image[ANCHOR], (tk, attribute(name, "tc"), attribute(name, "hi")))
+        names = (tk, attribute(name, "tc"), attribute(name, "hi"))
+        limit = AnchoredLimit.of(rule, image[ANCHOR], names, now_ms=as_of_ms)
         self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))
 
     def return_lots(self, lots: SpentLots, instant_ms: int) -> dict[str, int]:

@@ -71,8 +71,7 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         credited += between(whole.share(level.shard, count), rf, now_ms)
         put[cr] = credited // 2 - between(whole.share(level.shard, 2 * count), anchor, now_ms)
         born |= {attribute(name, field): value for field, value in zip(("cp", "ra", "rp"), whole, strict=False)}
-        if whole.calendar is not None:
-            born[attribute(name, "ca")] = whole.calendar.text
+        born |= {attr: image[attr] for field in ("ca", "ws") if (attr := attribute(name, field)) in image}
         born[cr] = credited - credited // 2 - between(whole.share(sibling.shard, 2 * count), anchor, now_ms)
         born |= {tk: gift, tc: 0, hi: upper_draws + _UPPER_DRAWS}
     kept = NEVER if TTL in image else None

@@ -107,7 +107,7 @@ class LastSeen:
             if known_image is image:
                 return known
             # The rule of a bucket changes only with its anchor.
-            anchor_ms, made, config_version, _, _, _, _ = known
+            anchor_ms, made, config_version = known[:3]
             if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
                 return known
         limits = charging.anchored_limits(level, image, now_ms)

@@ -155,6 +155,8 @@ class Fields:
             missing = capacity - left if left < capacity else 0
             if limit.calendar is None:
                 full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
+            elif missing == 0 and limit.calendar.is_idle(now_ms):
+                full_in_ms = 0
             else:
                 limit, end_ms = _in_window(limit, limit.calendar.index(now_ms))
                 full_in_ms = end_ms - now_ms

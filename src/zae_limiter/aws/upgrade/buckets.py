@@ -56,7 +56,7 @@ class Holding(NamedTuple):
         """Return whether the window of a quota is over in which it was refilled last."""
         calendar = self.rule.calendar
         assert calendar is not None  # it is a quota
-        return calendar.index(now_ms) > calendar.index(self.refilled_ms)
+        return calendar.is_idle(now_ms) or calendar.index(now_ms) > calendar.index(self.refilled_ms)
 
 
 def read_rule(fields: Image, capacity: str, burst: str, amount: str, period: str) -> Rule:

@@ -136,12 +136,8 @@ def convert_quota(old: OldLimit) -> Limit:
 
 def convert_window(old: OldLimit) -> Limit:
     """Return a quota whose window begins with its first use."""
-    assert old.reset_after is not None
-    if not hasattr(Limit, "begin_window"):
-        raise ValueError(f"{old.name} is back {timedelta(seconds=old.reset_after)} after its first use")
-    return Limit.quota(  # type: ignore[call-arg]
-        old.name, old.capacity, reset_after=timedelta(seconds=old.reset_after), soft=old.soft
-    )
+    assert old.reset_after is not None  # it is one of these
+    return Limit.quota(old.name, old.capacity, reset_after=timedelta(seconds=old.reset_after), soft=old.soft)
 
 
 def convert_schedule(old: OldLimit) -> Limit:
@@ -157,7 +153,7 @@ def convert_rule(old: OldLimit, window_start_ms: int | None) -> Rule:
     rule = Rule.of(convert_limit(old._replace(**numbers)))
     if rule.calendar is None or old.reset_after is None:
         return rule
-    return rule._replace(calendar=rule.calendar.begin(window_start_ms))  # type: ignore[attr-defined]
+    return rule._replace(calendar=rule.calendar.begin(window_start_ms))
 
 
 def describe_rule(rule: Rule) -> dict[str, int | str]:
@@ -165,9 +161,8 @@ def describe_rule(rule: Rule) -> dict[str, int | str]:
     fields: dict[str, int | str] = {"cp": rule.capacity, "ra": rule.amount, "rp": rule.period}
     if rule.calendar is not None:
         fields["ca"] = rule.calendar.text
-        start_ms = getattr(rule.calendar, "phase_ms", None)
-        if start_ms is not None:
-            fields["ws"] = start_ms
+        if rule.calendar.phase_ms is not None:
+            fields["ws"] = rule.calendar.phase_ms
     return fields
 
 

@@ -1,9 +1,11 @@
-"""Quotas whose windows are not those of a calendar: by cron expressions."""
+"""Quotas whose windows are not those of a calendar: by cron expressions, or from their first use on."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.util import find_spec
+from random import Random
 from typing import TYPE_CHECKING
 
 from ...core.errors import RateLimitExceeded
@@ -22,6 +24,30 @@ CRON_WINDOWS = (
     ("30 2,14 * * *", "Europe/Berlin", ("2026-10-24T12:30Z", "2026-10-25T00:30Z", "2026-10-25T13:30Z")),
 )
 """Expressions, zones, and instants at which windows begin one after the other."""
+
+SESSION = Limit.quota("session", 1_000, reset_after=timedelta(hours=5))
+OTHER = Limit.per_minute("rpm", 600)
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Session:
+    """A window that begins with its first use, by hand."""
+
+    start_ms: int | None = None
+    held: int = SESSION.capacity
+
+    def left(self, now_ms: int) -> int:
+        """Return what is left: every length of a window that has passed brings an allowance."""
+        passed = 0 if self.start_ms is None else (now_ms - self.start_ms) // (5 * HOUR_MS)
+        return min(SESSION.capacity, self.held + passed * SESSION.refill_amount)
+
+    def use(self, taken: int, now_ms: int) -> None:
+        """Take tokens that are there; the first use after the end of a window begins another."""
+        held = self.left(now_ms)
+        if self.start_ms is None or now_ms >= self.start_ms + 5 * HOUR_MS:
+            self.start_ms, self.held = now_ms, held
+        self.held -= taken
 
 
 def _move_to(harness: Harness, instant_ms: int) -> None:
@@ -59,6 +85,83 @@ async def a_quota_by_cron(harness: Harness) -> None:
             true(not await _grants(limiter, key, {"tpd": 1}), "not a millisecond early")
             _move_to(harness, end)
             true(await _grants(limiter, key, {"tpd": 1_000}), "all of it is back")
+
+
+@check
+async def a_window_begins_with_its_first_use(harness: Harness) -> None:
+    """And is over when its time has passed; the next use begins another. To the millisecond, by two clients."""
+    one, two = harness.limiter(), harness.limiter()
+    for pause_ms in (3 * HOUR_MS, 0, 7 * HOUR_MS, 2 * HOUR_MS):
+        await one.set_system_defaults([SESSION, OTHER])
+        true(await _grants(one, "key", {"rpm": 1}), "a bucket is made, or moved, for another limit")
+        harness.clock.advance_ms(pause_ms)
+        start = harness.clock.now_ms()
+        true(await _grants(one, "key", {"session": 400, "rpm": 1}), "the first use")
+        harness.clock.advance_ms(2 * HOUR_MS)
+        true(await _grants(two, "key", {"session": 600}), "the rest of it")
+        harness.clock.advance_ms(3 * HOUR_MS - 1)
+        true(await _grants(one, "key", {"rpm": 1}), "other limits have nothing to do with it")
+        with raises(RateLimitExceeded, "nothing is left") as refused:
+            async with two.acquire("key", "gpt-4", {"session": 1}):
+                pass
+        same(refused.error.retry_after_seconds, 0.001, "it ends five hours after the first use")
+        resets = refused.error.resets_at
+        same(None if resets is None else round(resets.timestamp() * 1000), start + 5 * HOUR_MS, "and says when")
+        harness.clock.advance_ms(1)
+
+
+@check
+async def windows_of_first_use_in_the_books(harness: Harness) -> None:
+    """Two clients, idle times, debt across windows, and what is given back: equal to windows that are kept by hand."""
+    clients, chance = (harness.limiter(), harness.limiter()), Random(11)
+    await clients[0].set_system_defaults([SESSION, OTHER])
+    books = Session()
+    for _ in range(150):
+        harness.clock.advance_ms(chance.choice((0, 1, 600_000, HOUR_MS, 4 * HOUR_MS, 5 * HOUR_MS - 1, 11 * HOUR_MS)))
+        now_ms, client = harness.clock.now_ms(), chance.choice(clients)
+        taken, more = chance.randrange(500), chance.choice((0, 0, -1, 1_800))
+        fits = books.left(now_ms) >= taken
+        try:
+            async with client.acquire("key", "gpt-4", {"session": taken, "rpm": 1}) as lease:
+                true(fits, f"granted {taken} of {books.left(now_ms)}")
+                await lease.adjust(session=more if more > 0 else more * taken)
+            books.use(taken + (more if more > 0 else more * taken), now_ms)
+        except RateLimitExceeded:
+            true(not fits, f"refused {taken} of {books.left(now_ms)}")
+        true(await _grants(chance.choice(clients), "key", {"rpm": 1}), "which begins nothing")
+        left = await client.available("key", "gpt-4")
+        same(left["session"], books.left(now_ms), "what is left is in the books")
+
+
+@check
+async def what_comes_back_after_a_window(harness: Harness) -> None:
+    """A return raises nothing once the next window has begun, as it is full without it."""
+    limiter = harness.limiter()
+    harness.clock.advance_ms(HOUR_MS)
+    await limiter.set_system_defaults([SESSION])
+    async with limiter.acquire("key", "gpt-4", {"session": 700}) as lease:
+        harness.clock.advance_ms(5 * HOUR_MS - 1)
+        same(await limiter.available("key", "gpt-4"), {"session": 300}, "the use that makes a bucket begins a window")
+        harness.clock.advance_ms(HOUR_MS + 1)
+        true(await _grants(limiter, "key", {"session": 300}), "another window")
+        await lease.adjust(session=-700)
+    same(await limiter.available("key", "gpt-4"), {"session": 700}, "it belonged to the window before")
+    harness.clock.advance_ms(5 * HOUR_MS - 1)
+    same(await limiter.available("key", "gpt-4"), {"session": 700}, "and began when it was used")
+    harness.clock.advance_ms(1)
+    same(await limiter.available("key", "gpt-4"), {"session": 1_000}, "five hours before")
+
+
+@check
+async def idle_windows_swallow_nothing(harness: Harness) -> None:
+    """A quota that nobody has used for days is full and no more, for what was not estimated too."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.quota("tpd", 1_000), OTHER])
+    true(await _grants(limiter, "key", {"tpd": 1}), "some of it")
+    harness.clock.advance_ms(5 * 24 * HOUR_MS)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
+        await lease.adjust(tpd=900)
+    same((await limiter.available("key", "gpt-4"))["tpd"], 100, "what is left of one allowance")
 
 
 CHECKS = checks_of(globals())
