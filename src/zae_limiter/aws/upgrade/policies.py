@@ -42,8 +42,11 @@ _NONE = "-"
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 _FIELDS = ("cp", "bx", "ra", "rp", "sched", "rsched", "rsa", "soft")
 _OLD_FIELDS = ("_bx", "_sched", "_rsched", "_rsa", "_soft")
-_CRON = re.compile(r"(?:([mhDMw])([^mhDMwscap;]+))")
+_ENTRY = re.compile(r"((?:[mhDMw][0-9*/,-]+)*)((?:[scap][0-9]+)*)")
+_PART = re.compile(r"([a-zA-Z])([0-9*/,-]+)")
 _CRON_LETTERS = "mhDMw"
+_SCALE = 1000
+"""A scale is stored in thousandths."""
 
 
 class OldLimit(NamedTuple):
@@ -130,7 +133,7 @@ def convert_limit(old: OldLimit) -> Limit:
 
 def convert_quota(old: OldLimit) -> Limit:
     """Return a quota that is back whenever a cron expression begins to match."""
-    cron = merge_resets([read_cron(text) for text in _read_entries(old.reset)])
+    cron = merge_resets([read_entry(text)[0] for text in _read_entries(old.reset)])
     return Limit.quota(old.name, old.capacity, cron=cron, tz=old.zone, soft=old.soft)
 
 
@@ -188,13 +191,15 @@ def _read_entries(text: str | None) -> list[str]:
     return text[1:].split(";")
 
 
-def read_cron(text: str) -> str:
-    """Return the cron expression of an entry.
+def read_entry(text: str) -> tuple[str, dict[str, int]]:
+    """Return the cron expression of an entry, and its numbers by letter: scale, capacity, amount, period.
 
-    >>> read_cron("m0h9-17w1-5")
-    '0 9-17 * * 1-5'
+    >>> read_entry("m0h9-17w1-5c200a10")
+    ('0 9-17 * * 1-5', {'c': 200, 'a': 10})
     """
-    if _CRON.sub("", text):
+    found = _ENTRY.fullmatch(text)
+    if found is None:
         raise ValueError(f"the schedule entry {text!r} cannot be read")
-    given = dict(_CRON.findall(text))
-    return " ".join(given.get(letter, "*") for letter in _CRON_LETTERS)
+    given = dict(_PART.findall(found[1]))
+    cron = " ".join(given.get(letter, "*") for letter in _CRON_LETTERS)
+    return cron, {letter: int(number) for letter, number in _PART.findall(found[2])}
