@@ -201,3 +201,11 @@ def test_merged_expressions_fire_whenever_one_of_them_does(crons: list[str]) -> 
     for month in range(1, 13):
         here = day.replace(month=month)
         assert merged.matches_day(here) == any(parse_cron(cron).matches_day(here) for cron in crons)
+
+
+def test_notes_of_the_provisioner_are_deleted_and_counted() -> None:
+    pk = f"{OTHER}/SYSTEM#"
+    notes = [Item(Key(pk, "#PROVISIONER"), {"managed_system": True})]
+    notes.append(Item(Key(pk, "#PROVISIONER#PENDING#soft#resource#gpt-4"), {"owners": {}}))
+    assert [move.kind for move in convert(*notes)] == ["note on a limits file"] * 2
+    assert carried_out(notes) == {}

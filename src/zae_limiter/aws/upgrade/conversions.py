@@ -192,8 +192,12 @@ def convert_resources(ns: str | None, old: Old, now_ms: int) -> Move | None:
 
 
 def convert_provisioner(old: Old, now_ms: int) -> Move:
-    """Return the move that deletes the list of what a limits file of version 0.17 managed: ``--prune`` needs none."""
-    return Move("list of managed limits", (old,), (delete_if_unchanged(old, now_ms),))
+    """Return the move that deletes what version 0.17 notes beside a limits file.
+
+    It lists what the file manages, which ``--prune`` does not need, and buckets that have yet to be told of a change,
+    which here follow the config by themselves.
+    """
+    return Move("note on a limits file", (old,), (delete_if_unchanged(old, now_ms),))
 
 
 def convert_operation(old: Old, now_ms: int) -> Move | None:

@@ -136,9 +136,8 @@ class Partition(NamedTuple):
         yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
         for resource, items in grouped.items():
             yield from self._read_config(Scope(ns, resource), None, items)
-        managed = self._find(_PROVISIONER)
-        if managed is not None:
-            yield from attempt([managed], conversions.convert_provisioner, managed, self.now_ms)
+        for _, old in self._under(_PROVISIONER):
+            yield from attempt([old], conversions.convert_provisioner, old, self.now_ms)
         for old in filter(None, map(self._find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
             yield from attempt([old], conversions.convert_resources, stored_ns, old, self.now_ms)
         stamp = self._find(keys.VERSION)
