@@ -13,7 +13,7 @@ from tests.aws.test_upgrade_layouts import carried_out, convert
 from zae_limiter import Limit
 from zae_limiter.aws.upgrade.buckets import merge_shards
 from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
-from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
+from zae_limiter.aws.upgrade.partition import PRESENT, Partition, PartitionKey
 from zae_limiter.aws.upgrade.policies import convert_credit
 from zae_limiter.core.bucket import Rule, level
 from zae_limiter.core.cron import parse_cron
@@ -201,6 +201,16 @@ def test_merged_expressions_fire_whenever_one_of_them_does(crons: list[str]) -> 
     for month in range(1, 13):
         here = day.replace(month=month)
         assert merged.matches_day(here) == any(parse_cron(cron).matches_day(here) for cron in crons)
+
+
+def test_every_kind_of_record_of_the_present_layout_is_known() -> None:
+    found = {name: value for name, value in vars(keys).items() if isinstance(value, str) and value.startswith("#")}
+    assert found
+    assert [name for name, value in found.items() if not value.startswith(PRESENT)] == []
+
+
+def test_a_record_of_an_unknown_kind_is_named() -> None:
+    assert "not a record of any known layout" in refused(Item(Key(f"{OTHER}/RESOURCE#gpt-4", "#LATER"), {"a": 1}))
 
 
 def test_notes_of_the_provisioner_are_deleted_and_counted() -> None:

@@ -22,6 +22,11 @@ Ts = TypeVarTuple("Ts")
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
 _PROVISIONER = "#PROVISIONER"
+PRESENT = (
+    *(keys.META, keys.CONFIG, keys.STATE, keys.VERSION, keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES),
+    *(keys.AUDIT_PREFIX, keys.USAGE_PREFIX, keys.ONCE_PREFIX, keys.NAMESPACE_PREFIX, keys.NSID_PREFIX),
+)
+"""The sort keys of the present layout begin so."""
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
@@ -62,16 +67,15 @@ class Partition(NamedTuple):
     def plan(self) -> list[Outcome]:
         """Return the moves and rejections, the entity first: the others belong to it.
 
-        Without a namespace every record is moved or rejected, except the version record, which is moved last.
+        Every record of an old layout is moved or rejected, except the version record, which is moved last.
         """
         is_registry = self.place.namespace_id == RESERVED_NAMESPACE
         found = list(self._read_registry() if is_registry else _READERS[self.place.kind](self))
-        if self.place.namespace_id is None:
-            known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
-            known |= {each.key for each in found if isinstance(each, RejectedRecord)}
-            unknown = [old.key for old in self.olds if old.key not in known and old.key.sk != keys.VERSION]
-            found += [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
-        return found
+        present = (keys.VERSION,) if self.place.namespace_id is None else PRESENT
+        known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
+        known |= {each.key for each in found if isinstance(each, RejectedRecord)}
+        unknown = [old.key for old in self.olds if old.key not in known and not old.key.sk.startswith(present)]
+        return found + [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
 
     def _find(self, sk: str) -> Old | None:
         """Return the record with this sort key, or None."""
