@@ -189,6 +189,34 @@ def test_buckets_and_reset(terminal: Terminal) -> None:
     assert terminal.json("entity", "buckets", "key") == []
 
 
+def test_credits(terminal: Terminal) -> None:
+    top_up = ("entity", "top-up", "key", "--resource", "gpt-4", "--add", "rpm:5", "--idempotency-key", "order-7")
+    terminal.text("system", "set-defaults", "-l", "rpm:10/day")
+    terminal.text("acquire", "key", "gpt-4", "-c", "rpm:3")
+    assert ["key", "gpt-4", "rpm", "5"] in words(terminal.text(*top_up, "--expires", "30d"))
+    done = {"entity_id": "key", "resource": "gpt-4", "shards": 1, "amounts": {"rpm": 5}}
+    assert terminal.json(*top_up, "--expires", "31d") == done
+    assert ["gpt-4", "rpm", "7", "5", "10", "10/day", "3"] in words(terminal.text("entity", "buckets", "key"))
+    ((lot,),) = [state["credits"] for state in terminal.json("entity", "buckets", "key")]
+    assert lot["tokens_milli"] == 5000
+    ((level,),) = [level["limits"] for level in terminal.json("explain", "key", "gpt-4")["levels"]]
+    assert (level["available"], level["credit"]) == (12, 5)
+    assert "of it credit" in terminal.text("explain", "key", "gpt-4")
+    assert "above the maximum 15 of rpm" in terminal.text("explain", "key", "gpt-4", "-c", "rpm:16")
+    filled = terminal.json("entity", "reset", "key", "-r", "gpt-4", "--limit", "rpm", "--idempotency-key", "t")
+    assert filled == {**done, "amounts": {"rpm": 3}}
+    assert terminal.json("available", "key", "gpt-4")["available"] == {"rpm": 15}
+    actions = [event["action"] for event in terminal.json("audit", "list", "key")]
+    assert actions == ["bucket_reset", "bucket_topped_up"]
+
+
+@pytest.mark.parametrize("wrong", ["soon", "30", "2020-01-01", "2030-01-01T00:00"])
+def test_a_wrong_expiry_says_how_to_write_one(terminal: Terminal, wrong: str) -> None:
+    result = terminal.run("entity", "top-up", "key", "-r", "gpt-4", "--add", "rpm:5", "--expires", wrong)
+    assert result.exit_code == 2
+    assert "expir" in result.stderr
+
+
 # Defaults.
 
 

@@ -104,6 +104,12 @@ SESSIONS = "windows.windows_of_first_use_in_the_books"
 SWALLOWED = "windows.idle_windows_swallow_nothing"
 AFTER = "windows.what_comes_back_after_a_window"
 FLOOR = "policies.a_floor_is_left_to_others"
+CREDIT = "credits.credits_are_spent_after_the_allowance"
+CREDITS_SHARED = "credits.several_clients_share_credits"
+RETURNED = "credits.credits_return_before_the_allowance"
+CREDIT_KEPT = "credits.a_bucket_with_credits_is_kept"
+FILLED = "credits.a_reset_is_not_given_back_to"
+GONE_WITH = "credits.credits_go_with_the_entity"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
 EXACT = "lawful.law_2_refill_is_exact"
@@ -169,6 +175,31 @@ MUTATIONS = [
     Mutation("core.draw.draw_all", "need + least", "need", FLOOR, "memory"),
     Mutation("core.decide.Reading.describe", "(cost_milli or 0) + least", "(cost_milli or 0)", FLOOR),
     Mutation("core.limit.Limit.floor", '.get(priority or "", 0.0)', '.get("batch", 0.0)', FLOOR),
+    # Credits.
+    Mutation("core.credit.divide", "max(0, min(cost, level))", "min(cost, level)", CREDIT),
+    Mutation("core.credit.divide", "max(0, min(cost, level))", "0", CREDIT),
+    Mutation("core.credit.divide", "min(level, cost + least)", "max(0, min(level, cost + least))", CREDIT),
+    Mutation("core.credit.divide", "_take(lots, cost + least - covered)", "_take(lots, cost - covered)", CREDIT),
+    Mutation("core.credit.divide", "return None if missing else", "return", CREDIT),
+    Mutation("core.credit._take", "min(held, amount)", "held", CREDIT),
+    Mutation("core.credit._take", "amount -= taken[attr]", "pass", CREDIT),
+    Mutation("core.credit.draw_with_credits", "add[attr] = -amount", "pass", CREDIT),
+    Mutation("core.credit.draw_with_credits", "add[limit.tc] = cost", "pass", CREDIT),
+    Mutation("core.credit.draw_with_credits", "in needed.items()", "in ()", CREDITS_SHARED),
+    Mutation("core.credit.draw_with_credits", "covered - allowance", "SOFT", CREDITS_SHARED),
+    Mutation("core.credit.suffices", "max(limit.least, 0)", "0", "credits.a_floor_is_left_of_both"),
+    Mutation("core.credit.take_last", "in reversed(spent)", "in spent", CREDIT),
+    Mutation("core.credit.take_last", "left[name] = left.get(name, 0) - back", "pass", CREDIT),
+    Mutation("core.bucket.ShardBalance.credit", "expires_ms > now_ms", "expires_ms >= now_ms", CREDIT_KEPT),
+    Mutation("core.bucket.wait_ms", "min(end - 1, max(early, full_ms))", "max(early, full_ms)", CREDIT),
+    Mutation("core.bucket.wait_ms", "if now_ms < end < FOR_EVER", "if end < 0", CREDIT),
+    Mutation("records.lots._parse_lots", "lot.expires_ms)", "-lot.expires_ms)", CREDIT),
+    Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", CREDIT),
+    Mutation("records.settlement.settle", "- credit.get(name, 0)", "", RETURNED),
+    Mutation("records.settlement.SettlementDraft.return_lots", "self._is_same_bucket and", "", GONE_WITH),
+    Mutation("records.credits.fill_up", "add[cr] += gains[name] + rule.capacity", "pass", FILLED),
+    Mutation("records.credits.fill_up", "between(rule, put[ANCHOR], now_ms)", "between(rule, 0, now_ms)", FILLED),
+    Mutation("records.bucket.full_at", "max(latest, last_expiry(image))", "latest", CREDIT_KEPT),
     # What a rate has made by an instant.
     Mutation("core.bucket.produced", MADE, "ticks // 1000 * 1000 * rule.amount // rule.period", PROMISE),
     Mutation("core.bucket.produced", MADE, "ticks * (rule.amount // rule.period)", EXACT),

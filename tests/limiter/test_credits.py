@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from zae_limiter.records.level import Level, slots_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
 from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
+from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,6 +240,63 @@ def test_credits_outlive_a_split_and_are_found_from_every_shard(blocking: bool, 
     harness.run(work())
 
 
+@settings(max_examples=40)
+@given(st.integers(0, 2**32))
+def test_any_interleaving_is_within_the_law(seed: int) -> None:
+    """Acquire, release, fail, top up and split in any order, by clients that have seen different things.
+
+    In every window at most capacity + rate x w + credits granted is taken, and in the end all that is left can be.
+    """
+    harness, chance = opened(blocking=True), random.Random(seed)
+    random.seed(seed)
+    limit = Limit.custom("rpm", capacity=chance.choice([4, 30, 200]), refill_amount=2, refill_period_seconds=1)
+    ledger = Ledger(limit)
+
+    async def use(limiter: RateLimiter) -> None:
+        cost = chance.randint(0, 1 + 2 * limit.capacity // chance.choice([1, 3, 10]))
+        back, fails = chance.choice([0, 0, chance.randint(0, cost)]), chance.random() < 0.1
+        with contextlib.suppress(RateLimitExceeded, ZeroDivisionError):
+            async with limiter.acquire("key", "gpt-4", {"rpm": cost}) as lease:
+                assert lease._grant is not None
+                returned = (cost if fails else back) * 1000
+                ledger.entries.append(Entry(lease._grant.now_ms, cost * 1000, True, LAG_MS, returned))
+                await step(chance.choice(clients), deep=False)
+                await lease.release(rpm=back)
+                ledger.entries.append(Entry(harness.clock.now_ms(), -returned, granted=False))
+                if fails:
+                    raise ZeroDivisionError
+
+    async def step(limiter: RateLimiter, *, deep: bool = True) -> None:
+        dice = chance.random()
+        if dice < 0.08:
+            await split(limiter, only=chance.choice([None, 0, 1]))
+        elif dice < 0.2:
+            tokens = chance.randint(1, limit.capacity)
+            expiry = chance.choice([None, iso(harness.clock.now_ms() // 1000 * 1000 + 5_000)])
+            await limiter.top_up("key", "gpt-4", {"rpm": tokens}, expires_at=expiry)
+            ledger.credits += tokens * 1000
+        elif dice < 0.4:
+            harness.clock.advance_ms(chance.choice([1, 90, 700, 6_000]))
+        elif deep:
+            await use(limiter)
+
+    async def work() -> None:
+        await clients[0].set_system_defaults([limit])
+        for _ in range(40):
+            await step(chance.choice(clients))
+        ledger.check()
+        last = harness.limiter(refusal_ttl=0)
+        left = (await last.available("key", "gpt-4"))["rpm"]
+        taken = 0
+        for tokens in (256, 64, 16, 4, 1):
+            while await granted(last, {"rpm": tokens}):
+                taken += tokens
+        assert taken == max(0, left)
+
+    clients = [harness.limiter(refusal_ttl=0, timeout=3_600) for _ in range(3)]
+    harness.run(work())
+
+
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 def test_a_charge_over_shards_takes_allowances_first_and_returns_credit_first(blocking: bool) -> None:
     harness = opened(blocking=blocking)
@@ -390,6 +450,28 @@ async def test_a_damaged_credit_is_noticed(harness: Harness) -> None:
         gone = tuple(attr for attr in damage if attr not in before)
         await store.commit([Write(key, put={attr: before[attr] for attr in damage if attr in before}, remove=gone)])
     assert await granted(harness.limiter(), {"tpm": 101})
+
+
+async def test_a_bucket_with_credit_for_ever_has_no_expiry(harness: Harness) -> None:
+    """Until it is spent."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_second("tpm", 100)])
+    await take(limiter, {"tpm": 1})
+    await limiter.top_up("key", "gpt-4", {"tpm": 5})
+    ns = await limiter._backend.ns(limiter._backend.deadline())
+    found = []
+    for tokens in (1, 1, 100, 1):
+        await take(limiter, {"tpm": tokens})
+        (image,) = await harness.store().read([keys.bucket(ns, "key", "gpt-4")])
+        assert image is not None
+        found.append("ttl" in image)
+        harness.clock.advance(0 if tokens == 1 else 1)
+    assert found == [False, False, False, False]
+    assert await granted(limiter, {"tpm": 101})
+    assert await granted(limiter, {"tpm": 0})
+    (image,) = await harness.store().read([keys.bucket(ns, "key", "gpt-4")])
+    assert image is not None
+    assert "ttl" in image
 
 
 async def test_one_who_waits_is_served_from_credits() -> None:

@@ -197,7 +197,7 @@ async def test_a_reset_fills_the_limits_that_are_named(harness: Harness) -> None
     assert await harness.limiter().reset_bucket("key", "gpt-4", ["tpm"], idempotency_key="once") == done
     assert await limiter.available("key", "gpt-4") == {"tpm": 70, "rpm": 10}
     (event,) = await limiter.get_audit_events("key")
-    assert (event.action, event.principal, event.details) == ("bucket_reset", "ann", {"limits": ["tpm"]})
+    assert (event.action, event.principal, event.details) == ("bucket_reset", "ann", {"limit_names": ["tpm"]})
 
 
 async def test_a_reset_forgives_debt(harness: Harness) -> None:

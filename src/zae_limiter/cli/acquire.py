@@ -158,7 +158,10 @@ def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[
     late = next(status for status in statuses if status.retry_after_seconds == wait)
     where = f"{late.limit_name} of {late.entity_id}"
     if wait is None:
-        return f"{asked} never fits: above the maximum {late.limit.capacity:,} of {where}."
+        most = late.limit.capacity
+        if late.requested > most + late.credit:  # else the credit expires before the rest is there
+            most += late.credit
+        return f"{asked} never fits: above the maximum {most:,} of {where}."
     return f"{asked} fits in {spell_duration(wait)}, when {where} has refilled."
 
 
@@ -197,9 +200,10 @@ def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
         names: tuple[object, object] = (Cell(level.entity_id, "bold"), f"{level.source}{over}")
         for status in level.limits:
             limit = (status.limit_name, spell_rate(status.limit), status.limit.capacity)
-            rows.append((*names, *limit, status.available, _fit_cell(status)))
+            rows.append((*names, *limit, status.available, status.credit, _fit_cell(status)))
             names = ("", "")
-    return Grid(("level", "limits from", "limit", "rate", "burst", "left", fitting), rows)
+    grid = Grid(("level", "limits from", "limit", "rate", "burst", "left", "of it credit", fitting), rows)
+    return grid if any(status.credit for level in levels for status in level.limits) else grid.without("of it credit")
 
 
 def _fit_cell(status: LevelStatus) -> Cell:

@@ -128,6 +128,16 @@ def parse_moment(text: str, now: datetime) -> datetime:
     return moment
 
 
+def parse_expiry(text: str, now: datetime) -> datetime:
+    """Return the moment of a text at which something expires. Raise `ValueError` that says how to write one."""
+    span = _parse_span(text) if text[:1].isdigit() else None
+    try:
+        return parse_moment(text, now) if span is None else now + timedelta(seconds=span)
+    except (ValueError, OverflowError):
+        forms = "2026-12-31T00:00Z, 2026-12-31 (midnight UTC) or how long from now, such as 30d or 12h"
+        raise ValueError(f"{text!r} is not an expiry; write {forms}") from None
+
+
 def _parse_span(text: str) -> int | None:
     """Return the seconds of ``30s``, ``24h`` or ``day``, or None if it is not a span of time."""
     match = re.fullmatch(r"([0-9]*) ?([a-z]+)", text.lower())
@@ -202,6 +212,11 @@ def pairs_option(*names: str, help: str) -> Decorator:
 def moment_option(*names: str, help: str) -> Decorator:
     """Return an option that takes a moment."""
     return _parsed_option(lambda text: parse_moment(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
+
+
+def expiry_option(*names: str, help: str) -> Decorator:
+    """Return an option that takes the moment at which something expires."""
+    return _parsed_option(lambda text: parse_expiry(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
 
 
 def _parsed_option(parse: Callable[[str], object], *names: str, **settings: Any) -> Decorator:

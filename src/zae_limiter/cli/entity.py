@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,21 @@ from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import Entity
-from .arguments import limit_option, limits_grid, pairs_option, spell_limit, spell_rate
+from .arguments import (
+    amount_option,
+    expiry_option,
+    limit_option,
+    limits_grid,
+    pairs_option,
+    spell_limit,
+    spell_rate,
+)
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
 from .output import note
 
 if TYPE_CHECKING:
+    from ..core.reports import BucketOperationResult
     from ..sync import SyncRepository
 
 
@@ -329,9 +338,11 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
             limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
         else:
             limit = Limit.quota(each.limit_name, amount, every=each.calendar, rollover=capacity - amount)
-        rows.append((each.resource, limit.name, stored, capacity, spell_rate(limit), used))
-    headers = ("resource", "limit", "stored", "capacity", "rate", "used in all")
-    shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet."))
+        credit = sum(lot.tokens_milli for lot in each.credits) // MILLI
+        rows.append((each.resource, limit.name, stored, credit, capacity, spell_rate(limit), used))
+    headers = ("resource", "limit", "stored", "credit", "capacity", "rate", "used in all")
+    grid = Grid(headers, rows, f"{entity_id} has not used anything yet.")
+    shell.show(found, grid if any(each.credits for each in found) else grid.without("credit"))
 
 
 @entity.command("reset-bucket")
@@ -348,8 +359,60 @@ def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, princip
       zae-limiter entity reset-bucket key-1 gpt-4 --yes
     """
     shell.confirm(f"Reset the bucket of {entity_id!r} on {resource} to full?", yes)
-    shell.repository().reset_bucket(entity_id, resource, principal)
+    shell.repository().reset_bucket(entity_id, resource, principal=principal)
     shell.show({"reset": {"entity_id": entity_id, "resource": resource}}, f"Reset {entity_id} on {resource}.")
+
+
+key_option = click.option(
+    "--idempotency-key", metavar="KEY", help="Do it only once for this key, for three days at least."
+)
+bucket_option = click.option("--resource", "-r", required=True, metavar="NAME", help="The resource of the bucket.")
+
+
+@entity.command("top-up")
+@click.argument("entity_id")
+@bucket_option
+@amount_option("--add", "amounts", required=True, help="How many tokens of which limit; may be repeated.")
+@expiry_option(
+    "--expires", "expires_at", help="When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
+)
+@key_option
+@principal_option
+def top_up(shell: Shell, **given: Any) -> None:
+    """Give an entity credit.
+
+    It is spent when the allowance of a limit is used up, and is not refilled.
+
+    Examples:
+      zae-limiter entity top-up key-1 -r gpt-4 --add tpm:50000
+      zae-limiter entity top-up key-1 -r gpt-4 --add tpm:50000 --expires 30d --idempotency-key order-7
+    """
+    done = shell.repository().top_up(**given)
+    shell.show(done, _result_grid(done, "added"))
+
+
+@entity.command("reset")
+@click.argument("entity_id")
+@bucket_option
+@click.option("--limit", "-l", "limits", multiple=True, metavar="NAME", help="Only this limit; may be repeated.")
+@key_option
+@principal_option
+def reset(shell: Shell, limits: Sequence[str], **given: Any) -> None:
+    """Fill the limits of a bucket up.
+
+    Credits stay as they are. Without --limit this also repairs a damaged bucket.
+
+    Examples:
+      zae-limiter entity reset key-1 -r gpt-4
+      zae-limiter entity reset key-1 -r gpt-4 --limit tpm --idempotency-key ticket-12
+    """
+    done = shell.repository().reset_bucket(limits=limits or None, **given)
+    shell.show(done, _result_grid(done, "filled up"))
+
+
+def _result_grid(done: BucketOperationResult, header: str) -> Grid:
+    rows = [(done.entity_id, done.resource, name, amount) for name, amount in done.amounts.items()]
+    return Grid(("entity", "resource", "limit", header), rows, f"{done.entity_id} had nothing to fill up.")
 
 
 def _entity_facts(found: Entity) -> Grid:

@@ -115,7 +115,7 @@ class CreditOperations(BucketOperations):
         request, deadline = await self._begin_request(
             Request("", entity_id, resource, action, asked, principal, idempotency_key)
         )
-        request = request._replace(details={} if wanted is None else asked)
+        request = request._replace(details={} if wanted is None else {"limit_names": wanted})
         for number in try_often(entity_id):
             result = await self._find_result(request, deadline)
             if result is None:
@@ -180,7 +180,7 @@ class CreditOperations(BucketOperations):
         gains: dict[str, int] = {}
         for _, gained in filled:
             gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
-        result = _result(request, len(shards), {name: milli // MILLI for name, milli in gains.items()})
+        result = _result(request, len(shards), {name: -(-milli // MILLI) for name, milli in gains.items()})
         if limits is None and not any(CREDITS in image for _, image in shards):
             won = await self._forget(request, result, deadline, exact=exact)
         else:

@@ -34,8 +34,8 @@ class Books:
     limit: Limit
     held: int
     lots: dict[int, int] = field(default_factory=dict)
-    granted: int = 0
-    """All that was ever given as credit."""
+    consumed: int = 0
+    """All that was ever taken, less what was given back."""
 
     def level(self, at_ms: int) -> int:
         """Return the allowance at an instant; negative means debt."""
@@ -55,7 +55,6 @@ class Books:
     def top_up(self, milli: int, expires_ms: int) -> None:
         """Add a lot."""
         self.lots[expires_ms] = self.lots.get(expires_ms, 0) + milli
-        self.granted += milli
 
     def fits(self, milli: int, at_ms: int, least: int = 0) -> bool:
         """Return whether a cost would be granted at an instant."""
@@ -65,6 +64,7 @@ class Books:
         """Take a cost, and return what of it was taken from which lot, in this order."""
         allowance = max(0, min(milli, self.held))
         self.held -= allowance
+        self.consumed += milli
         left, taken = milli - allowance, {}
         for expiry in sorted(self.lots):
             taken[expiry] = min(left, self.lots[expiry])
@@ -74,6 +74,7 @@ class Books:
 
     def give_back(self, milli: int, taken: dict[int, int]) -> None:
         """Return a part of a cost: to the lots that it came from, the last first, then to the allowance."""
+        self.consumed -= milli
         for expiry in sorted(taken, reverse=True):
             back = min(milli, taken[expiry])
             milli -= back
@@ -136,6 +137,7 @@ class Play:
             if delta > 0:  # owed by the allowance, as of the charge
                 charged.held -= delta * 1000
                 books.held = charged.level(books.now_ms)
+                books.consumed += delta * 1000
             else:
                 books.give_back(-delta * 1000, taken)
         except Deliberate:
@@ -154,6 +156,7 @@ class Play:
         for state in await self.clients[client].get_buckets("key", "gpt-4"):
             found = {lot.expires_ms or FOR_EVER: lot.tokens_milli for lot in state.credits}
             same(found, {expiry: milli for expiry, milli in books.lots.items() if milli}, "the lots")
+            same(state.total_consumed_milli, books.consumed, "what was used in all")
 
 
 async def play(harness: Harness, limit: Limit, clients: int, seed: int, steps: int) -> None:
@@ -181,7 +184,32 @@ async def credits_are_spent_after_the_allowance(harness: Harness) -> None:
 @check
 async def several_clients_share_credits(harness: Harness) -> None:
     """Clients that remember an older bucket take neither more nor less."""
+    table = Play(harness, STILL, 2)
+    await table.clients[0].set_system_defaults([STILL])
+    await table.top_up(0, 50, None)
+    for client, tokens, delta in ((0, 10, 0), (1, 80, 0), (0, 120, 0), (1, 10, 20), (0, 1, 0), (1, 0, 20), (0, 25, 0)):
+        await table.acquire(client, tokens, delta)
+    await table.top_up(0, 60, None)
+    for client, tokens in ((1, 20), (0, 60), (0, 49)):
+        await table.acquire(client, tokens)
+    await table.compare(1)
+
+
+@check
+async def any_history_of_clients_with_credits(harness: Harness) -> None:
+    """At random, by three of them."""
     await play(harness, STILL, 3, 5, 120)
+
+
+@check
+async def a_floor_is_left_of_both(harness: Harness) -> None:
+    """What a request of a lower priority has to leave may be credit."""
+    table = Play(harness, RATE)
+    await table.clients[0].set_system_defaults([RATE])
+    await table.top_up(0, 50, None)
+    for tokens, batch in ((60, False), (30, True), (31, True), (30, True), (1, True), (30, False)):
+        await table.acquire(0, tokens, batch=batch)
+        await table.compare(0)
 
 
 @check
@@ -228,8 +256,12 @@ async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
     """Under default limits a bucket expires when it is full, but not before its credits."""
     limiter = harness.limiter()
     await limiter.set_system_defaults([Limit.per_second("tpm", 100)])
-    await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=iso(harness.clock.now_ms() + 86_400_000 * 400))
     await limiter.top_up("other", "gpt-4", {"tpm": 50})
+    await limiter.top_up("other", "gpt-4", {"tpm": 5}, expires_at=iso(harness.clock.now_ms() + 60_000))
+    same(await limiter.available("other", "gpt-4"), {"tpm": 155}, "both are there")
+    harness.clock.advance(60)
+    same(await limiter.available("other", "gpt-4"), {"tpm": 150}, "expired, to the millisecond")
+    await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=iso(harness.clock.now_ms() + 86_400_000 * 400))
     true(await _takes(limiter, 1), "a charge does not bring the expiry nearer")
     harness.clock.advance(86_400 * 399)
     same(await limiter.available("key", "gpt-4"), {"tpm": 150}, "kept until then")
@@ -238,6 +270,35 @@ async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
     async with limiter.acquire("other", "gpt-4", {"tpm": 120}):
         harness.clock.advance(86_400 * 500)
     same(await limiter.available("other", "gpt-4"), {"tpm": 130}, "kept for ever")
+
+
+@check
+async def a_reset_is_not_given_back_to(harness: Harness) -> None:
+    """What was taken before a reset raises nothing after it; limits that it does not name are left alone."""
+    limiter, other = harness.limiter(), harness.limiter()
+    await limiter.set_system_defaults([STILL, Limit.per_day("rpd", 10)])
+    async with limiter.acquire("key", "gpt-4", {"tpm": 80, "rpd": 8}) as lease:
+        done = await other.reset_bucket("key", "gpt-4", ["tpm"], idempotency_key="ticket-3")
+        same((done.shards, dict(done.amounts)), (1, {"tpm": 80}), "what was filled up")
+        true(await _takes(other, 30), "the bucket is full")
+        await lease.release(tpm=80, rpd=8)
+    same(await limiter.available("key", "gpt-4"), {"tpm": 70, "rpd": 10}, "it would have been full anyway")
+    same(await limiter.reset_bucket("key", "gpt-4", ["tpm"], idempotency_key="ticket-3"), done, "only once")
+    same(await limiter.available("key", "gpt-4"), {"tpm": 70, "rpd": 10}, "nothing happens the second time")
+
+
+@check
+async def credits_go_with_the_entity(harness: Harness) -> None:
+    """What was taken from them is not given back to those of the next bucket."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([STILL])
+    await limiter.create_entity("key")
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    async with limiter.acquire("key", "gpt-4", {"tpm": 140}) as lease:
+        await limiter.delete_entity("key")
+        await limiter.top_up("key", "gpt-4", {"tpm": 7})
+        await lease.release(tpm=140)
+    same(await limiter.available("key", "gpt-4"), {"tpm": 107}, "only the new credit is there")
 
 
 async def _takes(limiter: RateLimiter, tokens: int) -> bool:

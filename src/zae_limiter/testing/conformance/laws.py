@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def never_over_admits(family: Family, moves: Sequence[Move]) -> None:
-    """Law 1: whatever the clients do, every window of every limit keeps to ``capacity + rate * w``."""
+    """Law 1: whatever the clients do, every window of every limit keeps to ``capacity + rate * w``, and credits."""
     await family.drive(moves)
     family.check()
 

@@ -62,6 +62,8 @@ class Ledger:
 
     limit: Limit
     entries: list[Entry] = field(default_factory=list)
+    credits: int = 0
+    """The millitokens that were ever given as credit: so many may be taken besides."""
 
     def check(self) -> None:
         """Check law 1, in every span of writes and in every window of time."""
@@ -93,9 +95,9 @@ class Ledger:
                 self._within(kept, end_ms - begin_ms + lag_ms)
 
     def _within(self, taken: int, span_ms: int) -> None:
-        """``taken < capacity + rate * span + 1``: over the rational line by less than the millitoken of its floors."""
+        """``taken < capacity + rate * span + credits + 1``: over the line by less than the millitoken of its floors."""
         amount, period = self.limit.refill_amount, self.limit.refill_period_seconds
-        over = taken - self.limit.capacity * 1000
+        over = taken - self.limit.capacity * 1000 - self.credits
         true(
             (over - 1) * period < amount * span_ms,
             f"over-admitted: {taken} millitokens in {span_ms} ms of {self.limit}",
