@@ -18,6 +18,7 @@ from .core.reports import (
     UsageSnapshot as UsageSnapshot,
     UsageSummary as UsageSummary,
 )
+from .core.schedule import ScheduleEntry as ScheduleEntry
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

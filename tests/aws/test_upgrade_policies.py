@@ -10,7 +10,7 @@ from hypothesis import assume, given, strategies as st
 
 from tests.aws.old_tables import NOW, OTHER, Item
 from tests.aws.test_upgrade_layouts import carried_out, convert
-from zae_limiter import Limit
+from zae_limiter import Limit, ScheduleEntry
 from zae_limiter.aws.upgrade.buckets import merge_shards
 from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
 from zae_limiter.aws.upgrade.partition import PRESENT, Partition, PartitionKey
@@ -54,6 +54,21 @@ def refused(item: Item) -> str:
         (
             {**QUOTA, "l_tpd_rsched": "1m30h0D1M1;m30h0D1M7"},
             Limit.quota("tpd", 100, cron="30 0 1 1,7 *", tz="Europe/Berlin"),
+        ),
+        (
+            {**QUOTA, "l_tpd_sched": "1h9-17c7;m0s333"},
+            DAILY.with_schedule(
+                [
+                    ScheduleEntry("* 9-17 * * *", "Europe/Berlin", capacity=7),
+                    ScheduleEntry("0 * * * *", "Europe/Berlin", scale=0.333),
+                ]
+            ),
+        ),
+        (
+            {"l_x_cp": 9, "l_x_ra": 6, "l_x_rp": 60, "l_x_sched": "1h9c8a7p6", "sched_tz": "UTC"},
+            Limit("x", 9, 6, 60).with_schedule(
+                [ScheduleEntry("* 9 * * *", capacity=8, refill_amount=7, refill_period_seconds=6)]
+            ),
         ),
         ({"l_r_s_cp": 9, "l_r_s_ra": 6, "l_r_s_rp": 60, "l_r_s_soft": True}, Limit("r_s", 9, 6, 60, soft=True)),
     ],

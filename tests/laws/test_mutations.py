@@ -103,6 +103,9 @@ FIRST_USE = "windows.a_window_begins_with_its_first_use"
 SESSIONS = "windows.windows_of_first_use_in_the_books"
 SWALLOWED = "windows.idle_windows_swallow_nothing"
 AFTER = "windows.what_comes_back_after_a_window"
+SCHEDULES = "schedules.schedules_in_the_books"
+ACROSS = "schedules.a_wait_across_a_border"
+LATER = "schedules.not_yet_and_never_with_a_schedule"
 FLOOR = "policies.a_floor_is_left_to_others"
 CREDIT = "credits.credits_are_spent_after_the_allowance"
 CREDITS_SHARED = "credits.several_clients_share_credits"
@@ -169,6 +172,16 @@ MUTATIONS = [
     Mutation("records.charging.new_bucket", "put[slot.ws] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation("records.settlement.SettlementDraft.owe", "now_ms=as_of_ms", "now_ms=0", SWALLOWED),
+    # Schedules.
+    Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
+    Mutation("core.borders.carry", "made = between(rule, start, border)", "made = 0", SCHEDULES),
+    Mutation("core.borders.carry", "border <= now_ms", "False", SCHEDULES),
+    Mutation("core.borders.wait_across", "fits_ms < border", "True", ACROSS),
+    Mutation("core.borders._cross", "min(rule.capacity, shard.level(border_ms))", "rule.capacity", LATER),
+    Mutation("core.borders._cross", "NEVER_USED if", "rule.capacity if", LATER),
+    Mutation("core.schedule._decisive", "entries[: entries.index(active) + 1]", "entries[:1]", SCHEDULES),
+    Mutation("core.schedule.ScheduleEntry.matches", "find_zone(self.tz)", 'find_zone("UTC")', SCHEDULES),
+    Mutation("records.charging.anchored_limits", "level.scheduled and", "False and", SCHEDULES),
     Mutation("core.bucket.produced", "rule.calendar.index(instant_ms)", "instant_ms // 86_400_000", WINDOW),
     Mutation("core.draw.draw", "low = need + least - since", "low = need - since", FLOOR),
     Mutation("core.draw.draw", "need + least > capacity or", "need > capacity or", FLOOR, "memory"),
@@ -288,8 +301,8 @@ MUTATIONS = [
         "records.settlement.SettlementDraft.__init__", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW
     ),
     Mutation("records.settlement.settle", 'draft.add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.reshaping._reshape_limit", "+ max(0, old.capacity - rule.capacity)", "", CUT),
-    Mutation("records.reshaping._reshape_limit", "since - after + max", "max", RAISED),
+    Mutation("records.reshaping._reshape_limit", "since - after + cut", "since - after", CUT),
+    Mutation("records.reshaping._reshape_limit", "since - after + cut", "cut", RAISED),
     Mutation(
         "core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", "leases.unestimated_use_is_not_swallowed"
     ),

@@ -152,6 +152,13 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, reset_after: soon}}}": (1, 46, "such as 5h"),
     "system: {limits: {x: {quota: 1, reset_after: 99999d}}}": (1, 46, "at most ten years"),
     "system: {limits: {x: {quota: 1, reset_after: 5h, at: 10:30}}}": (1, 54, "cannot be combined with reset_after"),
+    "system: {limits: {x: {rate: 1, schedule: 5}}}": (1, 42, "must be a list"),
+    "system: {limits: {x: {rate: 1, schedule: [5]}}}": (1, 43, "must be a mapping with cron"),
+    "system: {limits: {x: {rate: 1, schedule: [{cron: 5}]}}}": (1, 50, "five fields"),
+    "system: {limits: {x: {rate: 1, schedule: [{cron: '* 9 * * *', scale: -1}]}}}": (1, 70, "above 0"),
+    "system: {limits: {x: {rate: 1, schedule: [{cron: '* 9 * * *'}]}}}": (1, 43, "either a scale or"),
+    "system: {limits: {x: {rate: 1, schedule: [{cron: '* 9 * * *', scal: 1}]}}}": (1, 63, "no known key"),
+    "system: {limits: {x: {quota: 1, schedule: [{cron: '* 9 * * *', refill_amount: 1}]}}}": (1, 43, "of a quota"),
     "system: {limits: {x: {quota: 1, cron: daily}}}": (1, 39, "five fields"),
     "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: day, on: 1}}}": (1, 66, "cannot be combined with cron"),
     "namespace: other": (1, 12, "is not 'default'"),
@@ -159,7 +166,6 @@ MISTAKES = {
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
     "resources: {a: {cascades: true}}": (1, 17, "no known key"),
     "system: {limits: {x: {capacity: 1, refill_period: 1.5}}}": (1, 51, "whole number"),
-    "system: {limits: {x: {capacity: 1, schedule: []}}}": (1, 36, "no known key"),
     "system: {limits: {x: {capacity: 1, reset_after_seconds: 5h}}}": (1, 57, "whole number"),
     "system: {limits: {x: {capacity: 1, reset_after_seconds: 5, reset_schedule: [{cron: 0 0 * * *}]}}}": (
         *(1, 36),
@@ -350,10 +356,10 @@ def test_the_schema_knows_every_key() -> None:
     }
     rate, quota, capacity = parts["limit"]["anyOf"][1:]
     assert set(quota["properties"]) == {
-        *("quota", "every", "tz", "at", "on", "cron", "reset_after", "rollover", "soft", "floors"),
+        *("quota", "every", "tz", "at", "on", "cron", "reset_after", "rollover", "soft", "floors", "schedule"),
     }
     assert set(capacity["properties"]) == {
-        *("capacity", "burst", "refill_amount", "refill_period", "soft", "floors"),
+        *("capacity", "burst", "refill_amount", "refill_period", "soft", "floors", "schedule"),
         *("reset_schedule", "reset_after_seconds"),
     }
-    assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors"}
+    assert set(rate["properties"]) == {"rate", "per", "burst", "soft", "floors", "schedule"}

@@ -19,6 +19,7 @@ from zae_limiter import (
     ManifestError,
     PlanOutdatedError,
     RateLimiterUnavailable,
+    ScheduleEntry,
     SyncRepository,
     ValidationError,
 )
@@ -398,8 +399,16 @@ CALENDARS: st.SearchStrategy[dict[str, Any]] = st.one_of(
 POLICIES = st.fixed_dictionaries(
     {"soft": st.booleans(), "floors": st.dictionaries(st.sampled_from(["batch", "soft", "at", "on"]), st.just(0.25))}
 )
+SCHEDULES: st.SearchStrategy[list[ScheduleEntry]] = st.lists(
+    st.sampled_from(
+        [
+            ScheduleEntry("* 9-17 * * 1-5", "Europe/Berlin", scale=0.5),
+            ScheduleEntry("0,30 * L * MON#2", capacity=7),
+        ]
+    )
+)
 AMOUNTS = st.integers(1, 10**12)
-LIMITS = st.one_of(
+UNSCHEDULED = st.one_of(
     st.builds(
         lambda capacity, amount, period, more: Limit.custom("x", capacity, amount, period, **more),
         AMOUNTS,
@@ -415,6 +424,7 @@ LIMITS = st.one_of(
         POLICIES,
     ),
 )
+LIMITS = st.builds(Limit.with_schedule, UNSCHEDULED, SCHEDULES)
 IDS = st.one_of(
     st.sampled_from(
         ["null", "true", "1", "0x1F", "10:30", "~", "a b", "é", "'q'", '"q"', "a: b", "- a", "&a", "<<", "."]

@@ -1,8 +1,8 @@
 """Writes a table with all that zae-limiter 0.17 can store, and says how it decides there.
 
-Runs in an environment that has 0.17, against a local engine: ``python writes_everything.py TABLE URL [RESOURCE ...]``,
-where some resources are left out. It prints JSON: each decision, and the tokens that are left. Rates are so slow that
-nothing is refilled between two answers, and windows so long that none ends.
+Runs in an environment that has 0.17, against a local engine: ``python writes_everything.py TABLE URL [awkward]``, the
+last for limits that have no counterpart here too. It prints JSON: each decision, and the tokens that are left. Rates
+are so slow that nothing is refilled between two answers, and windows so long that none ends.
 """
 
 from __future__ import annotations
@@ -75,12 +75,22 @@ def limits_by_resource() -> dict[str, list[Any]]:
     }
 
 
-def store_limits(repo: Any, left_out: list[str]) -> None:
+def store_limits(repo: Any) -> None:
     """Store limits of every kind, at every level."""
     repo.set_system_defaults([rate("rpm", 100)], on_unavailable="allow")
     for resource, limits in limits_by_resource().items():
-        if resource not in left_out:
-            repo.set_resource_defaults(resource, limits)
+        repo.set_resource_defaults(resource, limits)
+
+
+def store_awkward(repo: Any, limiter: Any) -> None:
+    """Store a limit that cannot be upgraded, and use it."""
+    entries = (Entry.reset(YEARLY), Entry.reset("30 9 2 7 *"))
+    repo.set_resource_defaults(AWKWARD, [Limit.quota("tpy", 1_000, cron=YEARLY).with_reset_schedule(entries)])
+    with limiter.acquire("key", AWKWARD, {"tpy": 1}):
+        pass
+
+
+AWKWARD = "awkward"
 
 
 def store_entities(repo: Any) -> None:
@@ -116,28 +126,23 @@ def store_switches(repo: Any) -> None:
     repo.set_entity_cascade("team", True, resource="flat")
 
 
-def use(repo: Any, limiter: Any, left_out: list[str]) -> None:
+def use(repo: Any, limiter: Any) -> None:
     """Take tokens, top buckets up, reset one, and leave what the provisioner leaves."""
     for entity_id, resource, cost in USES:
-        if resource not in left_out:
-            with limiter.acquire(entity_id, resource, cost):
-                pass
+        with limiter.acquire(entity_id, resource, cost):
+            pass
     repo.bump_shard_count("split", "cron", 1)
     for _ in range(8):
         with limiter.acquire("split", "cron", {"tpy": 1}):
             pass
-    if TOP_UPS not in left_out:
-        repo.top_up("topped", "gpt-4", {"rpm": 25}, idempotency_key="paid-1", principal="shop")
-        repo.top_up("topped-cron", "cron", {"tpy": 500}, idempotency_key="paid-2")
-        repo.top_up("rich", "cron", {"tpy": 500})
-        repo.reset_bucket("reset", "gpt-4", limits=["rpm"], idempotency_key="sorry-1")
+    repo.top_up("topped", "gpt-4", {"rpm": 25}, idempotency_key="paid-1", principal="shop")
+    repo.top_up("topped-cron", "cron", {"tpy": 500}, idempotency_key="paid-2")
+    repo.top_up("rich", "cron", {"tpy": 500})
+    repo.reset_bucket("reset", "gpt-4", limits=["rpm"], idempotency_key="sorry-1")
     repo.register_namespace("second")
     state = {"managed_system": True, "managed_resources": ["gpt-4"], "last_applied": "2026-01-01", "applied_hash": "x"}
     repo.put_provisioner_state({**repo.get_provisioner_state(), **state})
 
-
-TOP_UPS = "top-ups"
-"""Stands for top-ups and resets where resources are left out."""
 
 USES: list[tuple[str, str, dict[str, int]]] = [
     ("key", "gpt-4", {"rpm": 10, "tpm": 900}),
@@ -240,10 +245,9 @@ def decide(limiter: Any, errors: Any, entity_id: str, resource: str, cost: dict[
         return "refused by " + ", ".join(sorted({each.limit_name for each in refused.violations}))
 
 
-def answer(limiter: Any, errors: Any, left_out: list[str]) -> dict[str, Any]:
+def answer(limiter: Any, errors: Any) -> dict[str, Any]:
     """Return every decision, and what is left in the buckets of those whose parents are not charged."""
-    asked = [each for each in QUESTIONS if each[1] not in left_out]
-    decided = [decide(limiter, errors, *each) for each in asked]
+    asked, decided = QUESTIONS, [decide(limiter, errors, *each) for each in QUESTIONS]
     open_to = {each[:2] for each, decision in zip(asked, decided, strict=True) if decision != "disabled"}
     left = {f"{who} {resource}": dict(limiter.available(who, resource)) for who, resource in sorted(open_to)}
     return {
@@ -258,16 +262,18 @@ CHARGING = ("team", "moved", "cascade")
 """Those who charge their parents, whose tokens 0.17 does not look at."""
 
 
-def main(table: str, url: str, *left_out: str) -> None:
+def main(table: str, url: str, *more: str) -> None:
     """Write the table and print the answers."""
     provision(table, url)
     repo = reference.SyncRepository.open(stack=table, region="us-east-1", endpoint_url=url, auto_update=False)
     limiter = reference.SyncRateLimiter(repository=repo)
-    store_limits(repo, list(left_out))
+    store_limits(repo)
     store_entities(repo)
     store_switches(repo)
-    use(repo, limiter, list(left_out))
-    print(json.dumps(answer(limiter, reference, list(left_out))))
+    use(repo, limiter)
+    if AWKWARD in more:
+        store_awkward(repo, limiter)
+    print(json.dumps(answer(limiter, reference)))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,8 @@ def spell_rate(limit: Limit) -> str:
 
 def _spell_policy(limit: Limit) -> list[str]:
     """Return what a limit is besides its rate and its capacity."""
-    return ["soft"] * limit.soft + [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+    floors = [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+    return ["soft"] * limit.soft + floors + [entry.text for entry in limit.schedule]
 
 
 def spell_limit(limit: Limit) -> str:

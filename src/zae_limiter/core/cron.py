@@ -33,6 +33,7 @@ class Cron:
         simulated = _simulate(expression)
         self.minutes = tuple(sorted(60 * hour + minute for hour in simulated.hours for minute in simulated.minutes))
         """The minutes of a day at which it fires."""
+        self._minutes = frozenset(self.minutes)
         kinds: dict[tuple[int, bool], tuple[int, ...]] = {}
         self._years: list[tuple[int, ...]] = []
         """For each year of a cycle: its matching days, counted from New Year's Day."""
@@ -51,6 +52,15 @@ class Cron:
         year = self._years[(day.year - _FIRST_YEAR) % _CYCLE_YEARS]
         place = bisect_right(year, _day_of_year(day)) - 1
         return place >= 0 and year[place] == _day_of_year(day)
+
+    def matches(self, day: date, minute: int) -> bool:
+        """Return whether it fires at a local time."""
+        return minute in self._minutes and self.matches_day(day)
+
+    @property
+    def is_always(self) -> bool:
+        """Whether it fires in every minute."""
+        return self.longest_minutes == 1
 
     def number(self, day: date, minute: int) -> int:
         """Return the number of the last firing at a local time or before it."""

@@ -13,6 +13,7 @@ from .values import LimitStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .borders import Scheduled
     from .bucket import ShardBalance
     from .errors import StatusFields
     from .limit import Limit
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
-    ``least`` is what a request has to leave of a limit, where it is not 0.
+    ``least`` is what a request has to leave of a limit, where it is not 0. ``scheduled`` are those with a schedule.
     """
 
     entity_id: str
@@ -29,6 +30,19 @@ class Reading(NamedTuple):
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[ShardBalance, ...]]
     least: Mapping[str, int] = MappingProxyType({})
+    scheduled: Mapping[str, Scheduled] = MappingProxyType({})
+
+    def wait_ms(self, limit: Limit, need_milli: int, now_ms: int) -> int:
+        """Return the milliseconds until a limit holds ``need_milli``; `FOR_EVER` if it never does."""
+        balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
+        if limit.name in self.scheduled and least >= 0:
+            from .borders import wait_across
+
+            found = wait_across(self.scheduled[limit.name], balances, need_milli - least, now_ms)
+            return FOR_EVER if found is None else found
+        if need_milli > limit.capacity * MILLI and not any(shard.credits for shard in balances):
+            return FOR_EVER
+        return wait_ms(balances, need_milli, now_ms)
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -46,13 +60,6 @@ class Reading(NamedTuple):
         if calendar is not None:
             limit = limit.begin_window(calendar.phase_ms)
         return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms, credit)
-
-    def wait_ms(self, limit: Limit, need_milli: int, now_ms: int) -> int:
-        """Return the milliseconds until a limit holds ``need_milli``; `FOR_EVER` if it never does."""
-        balances = self.balances[limit.name]
-        if need_milli > limit.capacity * MILLI and not any(shard.credits for shard in balances):
-            return FOR_EVER
-        return wait_ms(balances, need_milli, now_ms)
 
 
 def describe_limit(
@@ -101,10 +108,12 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need = cost_milli.get(limit.name)
             if need is None:
                 continue
-            need += reading.least.get(limit.name, 0)
-            if balance(reading.balances[limit.name], now_ms) < need:
+            needed = need + reading.least.get(limit.name, 0)
+            if balance(reading.balances[limit.name], now_ms) < needed:
                 lacks = True
-                never = never or (need > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
+                never = never or (
+                    needed > limit.capacity * MILLI and reading.wait_ms(limit, needed, now_ms) >= FOR_EVER
+                )
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded
@@ -131,9 +140,9 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends."""
     waits = (
-        wait_ms(balances, cost_milli[name] + reading.least.get(name, 0), now_ms)
+        reading.wait_ms(limit, cost_milli[limit.name] + reading.least.get(limit.name, 0), now_ms)
         for reading in readings
-        for name, balances in reading.balances.items()
-        if name in cost_milli
+        for limit in reading.limits
+        if limit.name in cost_milli
     )
     return max(waits, default=0)

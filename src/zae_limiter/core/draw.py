@@ -78,6 +78,10 @@ class AnchoredLimit(NamedTuple):
         """Return what the rate has produced from the anchor to ``now_ms``."""
         return ((now_ms - self.anchor_ms) * self.amount + self.rest) // self.period
 
+    def carried(self, ceiling: int, produced: int) -> AnchoredLimit:
+        """Return the limit as one that has produced so much since the anchor, up to a ceiling, and makes no more."""
+        return self._replace(capacity=ceiling, amount=0, period=1, rest=produced, mark=upper_mark(ceiling))
+
     def crowded(self, since: int, now_ms: int) -> AnchoredLimit:
         """Return the limit as if it had produced ``since`` by ``now_ms``, for a draw that may meet more than was seen.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from .calendar import Calendar
+    from .schedule import ScheduleEntry
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
@@ -91,6 +92,7 @@ class Limit:
         soft: Whether it only counts: what is taken beyond it is granted, and told apart. So a new limit is rolled out.
         floors: By priority, the part of the capacity that requests of this priority leave for others, e.g.
             ``{"batch": 0.3}``. Kept as sorted pairs.
+        schedule: What it is instead at certain times: the first entry that matches is in force. `with_schedule`.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Limit:
     calendar: Calendar | None = None
     soft: bool = False
     floors: tuple[tuple[str, float], ...] = ()
+    schedule: tuple[ScheduleEntry, ...] = ()
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
@@ -109,6 +112,8 @@ class Limit:
             object.__setattr__(self, "floors", check_floors(self.floors))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
+        for entry in self.schedule:
+            self._apply(entry)
 
     @classmethod
     def per_second(
@@ -238,12 +243,69 @@ class Limit:
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
         return cls(name, capacity, amount, -(-calendar.longest_ms // 1000), calendar, soft, check_floors(floors))
 
+    def with_schedule(self, entries: Iterable[ScheduleEntry]) -> Limit:
+        """Return the limit with other numbers at certain times; without any for an empty list.
+
+        The first of ``entries`` whose pattern matches is in force, the limit itself while none does. Where that
+        changes, a raise keeps the tokens that there are, and a cut clamps them.
+        """
+        from .schedule import check_schedule
+
+        return replace(self, schedule=check_schedule(entries))
+
+    def in_force(self, instant_ms: int) -> Limit:
+        """Return what the limit is at an instant, without its schedule."""
+        if not self.schedule:
+            return self
+        from .schedule import find_active
+
+        entry = find_active(self.schedule, instant_ms)
+        return replace(self, schedule=()) if entry is None else self._apply(entry)
+
+    def states(self) -> list[Limit]:
+        """Return all that the limit can be by its schedule."""
+        return [self, *map(self._apply, self.schedule)]
+
+    def _apply(self, entry: ScheduleEntry) -> Limit:
+        plain = replace(self, schedule=())
+        if entry.scale is not None:
+            return plain.scale(entry.scale)
+        numbers = {field: getattr(entry, field) for field in _REQUIRED[1:] if getattr(entry, field) is not None}
+        if self.calendar is not None:
+            if numbers.keys() != {"capacity"}:
+                raise ValidationError("schedule", entry.text, "can only change the capacity of a quota, or scale it")
+            amount = whole("capacity", entry.capacity, 1, MAX_AMOUNT, "tokens")
+            numbers = {"capacity": amount + self.rollover, "refill_amount": amount}
+        return replace(plain, **numbers)
+
+    def scale(self, factor: float) -> Limit:
+        """Return the limit with its capacity and its refill multiplied; the capacity is rounded down, to 1 at least.
+
+        >>> Limit.per_minute("rpm", 5).scale(0.5)
+        Limit(name='rpm', capacity=2, refill_amount=5, refill_period_seconds=120)
+        """
+        from fractions import Fraction
+
+        part = Fraction(repr(float(factor)))
+        capacity, amount = (max(1, int(number * part)) for number in (self.capacity, self.refill_amount))
+        rate = Fraction(self.refill_amount, self.refill_period_seconds) * part
+        times = max(1, self.refill_period_seconds // rate.denominator)
+        exact = rate.denominator <= MAX_PERIOD_SECONDS and rate.numerator * times <= MAX_AMOUNT
+        if self.calendar is None and self.refill_amount * part != amount and exact:
+            return replace(
+                self,
+                capacity=capacity,
+                refill_amount=rate.numerator * times,
+                refill_period_seconds=rate.denominator * times,
+            )
+        return replace(self, capacity=capacity, refill_amount=amount)
+
     def __repr__(self) -> str:
         hidden = _REQUIRED[:0] if self.calendar is None else _REQUIRED[1:]
         shown = {field: getattr(self, field) for field in _REQUIRED if field not in hidden}
         if self.calendar is not None:
             shown |= {"amount": self.refill_amount, "every": self.calendar.text, "rollover": self.rollover}
-        shown |= {"soft": self.soft, "floors": dict(self.floors)}
+        shown |= {"soft": self.soft, "floors": dict(self.floors), "schedule": self.schedule}
         fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
         return f"Limit{'' if self.calendar is None else '.quota'}({fields})"
 
@@ -285,6 +347,8 @@ class Limit:
             data["soft"] = True
         if self.floors:
             data["floors"] = dict(self.floors)
+        if self.schedule:
+            data["schedule"] = [entry.to_dict() for entry in self.schedule]
         return data
 
     @classmethod
@@ -300,7 +364,17 @@ class Limit:
             calendar = Calendar.parse(data["calendar"])
         name, capacity, amount, period = (data[field] for field in _REQUIRED)
         floors = check_floors(data.get("floors"))
-        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors)
+        schedule = read_schedule(data.get("schedule") or ())
+        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors, schedule)
+
+
+def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
+    """Return the entries of texts, or of dictionaries, as `ScheduleEntry` writes them."""
+    if not entries:
+        return ()
+    from .schedule import ScheduleEntry
+
+    return tuple(ScheduleEntry.parse(each) if isinstance(each, str) else ScheduleEntry(**each) for each in entries)
 
 
 def check_floors(floors: object) -> tuple[tuple[str, float], ...]:

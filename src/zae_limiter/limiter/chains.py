@@ -161,8 +161,8 @@ class Chains:
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
         self.system_policy = policies[0].on_unavailable
-        until_ms = min([policy.valid_until_ms for policy in policies])
-        chain = Chain(tuple(levels), given, since_ms, until_ms, generation)
+        until_ms = [*(policy.valid_until_ms for policy in policies), *(each.home.level.in_force[1] for each in levels)]
+        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
@@ -205,6 +205,8 @@ class Chains:
             priority=priority,
             bypassed=bypassed,
         )
+        if any(limit.schedule for limit in limits):
+            return _apply_schedules(level, self._backend.clock.now_ms())
         if plain:
             self._templates.put(resource, (policy.resolved, level))
         return level
@@ -216,7 +218,8 @@ class Chains:
         """
         if source in CUSTOM:
             return 0
-        fill_ms = max([limit.time_to_fill_ms for limit in limits])
+        states = [state for limit in limits for state in (limit.states() if limit.schedule else (limit,))]
+        fill_ms = max([state.time_to_fill_ms for state in states])
         if names.is_address(entity_id):
             return fill_ms
         lifetime_ms = self._ttl_multiplier * fill_ms
@@ -235,6 +238,19 @@ class Chains:
 
 
 _NO_OVERRIDE = Override()
+
+
+def _apply_schedules(level: Level, now_ms: int) -> Level:
+    """Return the level with the limits that its schedules put in force at an instant."""
+    from ..core.borders import find_interval, find_scheduled
+
+    limits = tuple([limit.in_force(now_ms) for limit in level.limits])
+    return level._replace(
+        limits=limits,
+        slots=slots_for(limits, level.priority, level.bypassed),
+        scheduled=find_scheduled(level.limits, level.priority),
+        in_force=find_interval(level.limits, now_ms),
+    )
 
 
 def _check_priority(given: Override | None, levels: list[LevelShards]) -> None:

@@ -103,7 +103,7 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            if not cost.keys() <= limits.keys() or len(limits) < len(level.limits):
+            if not cost.keys() <= limits.keys() or len(limits) < len(level.limits) or level.scheduled:
                 return None
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)

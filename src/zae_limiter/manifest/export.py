@@ -87,4 +87,6 @@ def _write_key(key: str) -> str:
 def _write_value(value: object) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_write_key(key)} = {_write_value(each)}' for key, each in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_write_value, value))}]"
     return json.dumps(value, ensure_ascii=False)

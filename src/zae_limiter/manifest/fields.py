@@ -29,8 +29,21 @@ def _amount(description: str, least: int = 1) -> dict[str, Any]:
     return _of("integer", description, minimum=least, maximum=MAX_AMOUNT)
 
 
+def _object(fields: dict[str, Any], *required: str) -> dict[str, Any]:
+    made = {"type": "object" if required else ["object", "null"], "properties": fields, "additionalProperties": False}
+    return made | ({"required": list(required)} if required else {})
+
+
 _LIMITS = _map_of("limit", "All limits of this level, by name; empty for none.")
 _SWITCH = {"enum": [*(each.value for each in Access), NONE], "description": "The switch; none removes a stored one."}
+ENTRY: dict[str, Any] = {
+    "cron": _of("string", "The pattern: the entry is in force in every minute that matches, e.g. * 9-17 * * 1-5."),
+    "tz": _of("string", "The time zone, e.g. Europe/Berlin."),
+    "scale": _of("number", "The factor for capacity and refill.", exclusiveMinimum=0),
+    "capacity": _amount("Instead of the factor: the capacity; of a quota, the tokens per window."),
+    "refill_amount": _amount("The tokens per period, of a rate."),
+    "refill_period_seconds": _of("integer", "The period in seconds, of a rate.", minimum=1),
+}
 _POLICY: dict[str, Any] = {
     "soft": _of("boolean", "Whether it only counts, and never refuses."),
     "floors": _of(
@@ -38,6 +51,7 @@ _POLICY: dict[str, Any] = {
         "By priority, the part that its requests leave for others.",
         additionalProperties={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     ),
+    "schedule": _of("array", "Other numbers at certain times; the first that matches.", items=_object(ENTRY, "cron")),
 }
 RATE: dict[str, Any] = {
     "rate": _amount("Tokens per period."),
@@ -105,11 +119,6 @@ ROOT: dict[str, Any] = {
     "resources": _map_of("settings", "Defaults by resource."),
     "entities": _map_of("entity", "Entities by id."),
 }
-
-
-def _object(fields: dict[str, Any], *required: str) -> dict[str, Any]:
-    made = {"type": "object" if required else ["object", "null"], "properties": fields, "additionalProperties": False}
-    return made | ({"required": list(required)} if required else {})
 
 
 def json_schema() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..core.calendar import UNITS, Calendar
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_floors, whole
 from ..core.names import FIRST_USE
 from ..core.resets import merge_resets
+from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
 from . import fields
 
@@ -32,8 +33,10 @@ def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Repor
     """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
     if "quota" in given:
-        return reader.read_quota(name)
-    return reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+        limit = reader.read_quota(name)
+    else:
+        limit = reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+    return reader.add_schedule(limit) if "schedule" in given else limit
 
 
 def find_table(given: Iterable[str]) -> Mapping[str, Any]:
@@ -115,6 +118,36 @@ class _LimitReader:
         if self._failed or amount is None or rollover is None or calendar is None:
             return None
         return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, soft, floors)
+
+    def add_schedule(self, limit: Limit | None) -> Limit | None:
+        """Return a limit with its schedule, None if it is None or an entry is wrong."""
+        node = self._given["schedule"][1]
+        if not isinstance(node.value, list):
+            self._fail(node.place, "schedule", "must be a list of entries with cron and scale, or other numbers")
+            return None
+        entries = [self._read_entry(number, each) for number, each in enumerate(node.value)]
+        if limit is None or self._failed:
+            return None
+        try:
+            return limit.with_schedule([entry for entry in entries if entry is not None])
+        except ValidationError as error:
+            self._fail(node.place, "schedule", error.reason)
+            return None
+
+    def _read_entry(self, number: int, node: Node) -> ScheduleEntry | None:
+        path = f"schedule[{number}]"
+        if not isinstance(node.value, dict) or "cron" not in node.value:
+            self._fail(node.place, path, "must be a mapping with cron and scale, or other numbers")
+            return None
+        for key in node.value.keys() - fields.ENTRY.keys():
+            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(fields.ENTRY)}")
+        try:
+            values = {key: each.value for key, (_, each) in node.value.items() if key in fields.ENTRY}
+            return ScheduleEntry(**values)
+        except ValidationError as error:
+            known = node.value.get(error.field)
+            self._fail(node.place if known is None else known[1].place, f"{path}.{error.field}", error.reason)
+            return None
 
     def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...]]:
         return self._check("soft", False, _check_flag), self._read_floors()
@@ -221,6 +254,8 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
+    if limit.schedule:
+        policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
     if limit.calendar is not None:
         return _write_quota(limit, limit.calendar) | policy
     burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}

@@ -51,6 +51,7 @@ from .lots import credits_by_limit, last_expiry, parse_lot
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.borders import Carried
     from ..core.reports import BucketState
     from .level import Level
 
@@ -80,7 +81,7 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
     least = {name: slot.least for name, slot in level.slots.items() if slot.least}
-    return Reading(level.entity_id, level.resource, level.limits, balances, least)
+    return Reading(level.entity_id, level.resource, level.limits, balances, least, level.scheduled)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
@@ -90,7 +91,13 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            yield name, ShardBalance(slot.rule, slot.rule.capacity, now_ms, lots)
+            held = 2**60 if name in level.scheduled else slot.rule.capacity  # as `core.borders.NEVER_USED`
+            yield name, ShardBalance(slot.rule, held, now_ms, lots)
+        elif name in level.scheduled and image[ANCHOR] < level.in_force[0]:
+            instant = latest_instant(image, now_ms)
+            change = carry_over(level, image, name, old, slot.rule, instant)
+            held = min(change.ceiling, image[slot.tk] + change.produced)
+            yield name, ShardBalance(slot.rule, held, instant, lots)
         elif old == slot.rule:
             yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR], lots)
         else:
@@ -98,6 +105,14 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             ceiling = min(old.capacity, slot.rule.capacity)
             held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(slot.rule, held, instant, lots)
+
+
+def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+    """Return the way of a limit with a schedule from the tokens in a bucket to its level under the limits in force."""
+    from ..core.borders import carry
+
+    newest_ms, place = latest_instant(image, 0), (level.shard, image.get(SHARDS, 1))
+    return carry(level.scheduled[name], old, new, image[ANCHOR], newest_ms, now_ms, place)
 
 
 def latest_instant(image: Image, now_ms: int) -> int:

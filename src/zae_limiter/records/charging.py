@@ -79,7 +79,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
     """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
     None where the bucket has to be moved first: it has other limits, another config version, no ledger or credit that
-    has expired.
+    has expired, or was not written since its limits are in force.
     """
     config_version = image[CONFIG_VERSION]
     if level.version is not None and config_version != level.version:
@@ -88,6 +88,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     slots = level.slots_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
+    if level.scheduled and anchor_ms < level.in_force[0]:
+        return None
     until_ms, window, lots, idle = _FAR, (-_FAR, _FAR), _NO_LOTS, _NONE
     if CREDITS in image:
         if has_expired_lots(image, now_ms):

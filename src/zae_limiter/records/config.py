@@ -4,6 +4,7 @@ l_{limit}_cp|ra|rp    capacity, refill amount, refill period in seconds: whole t
 l_{limit}_ca          the calendar, of a quota only
 l_{limit}_so          1 for a soft limit
 l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
+l_{limit}_sc          the schedule: its entries, with ; between them
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
-from ..core.limit import Limit, whole
+from ..core.limit import Limit, read_schedule, whole
 from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar
@@ -59,13 +60,15 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
             put[attribute(limit.name, "so")] = 1
         if limit.floors:
             put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
+        if limit.schedule:
+            put[attribute(limit.name, "sc")] = ";".join(entry.text for entry in limit.schedule)
     return put
 
 
 def _decode_limit(name: str, image: Image) -> Limit:
     prefix = attribute(name, "")
     capacity, amount, period = (image[prefix + field] for field in _FIELDS)
-    calendar, soft, floors = (image.get(prefix + field) for field in ("ca", "so", "fl"))
+    calendar, soft, floors, schedule = (image.get(prefix + field) for field in ("ca", "so", "fl", "sc"))
     pairs = [pair.partition("=") for pair in floors.split(",")] if floors else []
     return Limit(
         name,
@@ -75,6 +78,7 @@ def _decode_limit(name: str, image: Image) -> Limit:
         None if calendar is None else parse_calendar(calendar),
         bool(soft),
         tuple([(priority, float(part)) for priority, _, part in pairs]),
+        read_schedule(schedule.split(";")) if schedule else (),
     )
 
 

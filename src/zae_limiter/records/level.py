@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import Rule
@@ -13,6 +14,7 @@ from . import keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.borders import Scheduled
     from ..core.calendar import Calendar
     from ..core.limit import Limit
     from .algebra import Image, Key
@@ -80,6 +82,8 @@ class Level(NamedTuple):
     ``usage_days`` is for how long usage is kept by whoever consumes (0: not by these).
     ``priority`` is that of the requests, which the limits may have a floor for.
     ``bypassed`` says that nothing is refused.
+    ``scheduled`` are those limits, by name, that have a schedule; ``limits`` are what these are from the first instant
+    of ``in_force`` on until before the second.
     ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
@@ -100,6 +104,8 @@ class Level(NamedTuple):
     shard_count: int = 1
     priority: str | None = None
     bypassed: bool = False
+    scheduled: Mapping[str, Scheduled] = MappingProxyType({})
+    in_force: tuple[int, int] = (0, 2**62)
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""

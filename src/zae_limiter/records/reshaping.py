@@ -11,7 +11,7 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import full_at, latest_instant, stored_names, stored_rule, whole_rule
+from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule, whole_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
 from .lots import held_lots, lots_of
@@ -19,6 +19,7 @@ from .lots import held_lots, lots_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.borders import Carried
     from ..core.bucket import Rule
     from ..core.credit import HeldLots
     from .algebra import Key
@@ -55,7 +56,10 @@ def reshape(
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[slot.ws] = slot.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
-        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots):
+        change = None
+        if old is not None and name in level.scheduled:
+            change = carry_over(level, image, name, old, slot.rule, now_ms)
+        if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
@@ -79,10 +83,12 @@ def _reshape_limit(
     now_ms: int,
     anchor: int,
     lots: HeldLots = (),
+    change: Carried | None = None,
 ) -> bool:
     """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits.
 
-    What the allowance does not have is taken from ``lots``.
+    What the allowance does not have is taken from ``lots``. ``change`` is how a limit with a schedule has come to its
+    level.
     """
     guards, put, add = draft
     need, rule = cost or 0, slot.rule
@@ -95,6 +101,9 @@ def _reshape_limit(
         return _take_beyond_new(draft, slot, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms)
+    cut = max(0, old.capacity - rule.capacity)
+    if change is not None:
+        limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
     since = limit.since(now_ms)
     if cost is not None and lots and not suffices(limit, image[slot.tk], need, now_ms):
         drawn = draw_with_credits(limit, image[slot.tk], lots, need, now_ms, put, add, after)
@@ -106,7 +115,7 @@ def _reshape_limit(
         if guard is None:
             return False
         guards.append(guard)
-    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + max(0, old.capacity - rule.capacity))
+    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + cut)
     add[slot.hi] = 1
     return True
 

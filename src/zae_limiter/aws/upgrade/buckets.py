@@ -158,7 +158,7 @@ def _read_holdings(old: Old) -> list[Holding]:
     limits = policies.read_bucket_limits(fields, sorted(limit_names - {names.INFRASTRUCTURE_LIMIT}))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
-        rule, tokens = policies.convert_rule(limit, fields.get(ws)), whole_number(fields, tk)
+        rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)
         found.append(Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0)))
     return found
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...core.bucket import MILLI, Rule
 from ...core.limit import Limit
 from ...core.resets import merge_resets
+from ...core.schedule import ScheduleEntry
 from ...core.values import Access
 from ...records import config
 from ...records.credits import MAX_LOT
@@ -145,15 +146,20 @@ def convert_window(old: OldLimit) -> Limit:
 
 def convert_schedule(old: OldLimit) -> Limit:
     """Return a limit with other numbers at certain times."""
-    raise ValueError(f"{old.name} has a schedule, {old.schedule!r}")
+    entries = []
+    for text in _read_entries(old.schedule):
+        cron, numbers = read_entry(text)
+        scale = numbers["s"] / _SCALE if "s" in numbers else None
+        entries.append(ScheduleEntry(cron, old.zone, scale, *(numbers.get(letter) for letter in "cap")))
+    return convert_limit(old._replace(schedule=None)).with_schedule(entries)
 
 
-def convert_rule(old: OldLimit, window_start_ms: int | None) -> Rule:
-    """Return the rule of a limit in a bucket, in millitokens; of a quota with the window that it is in."""
+def convert_rule(old: OldLimit, window_start_ms: int | None, instant_ms: int) -> Rule:
+    """Return the rule of a limit in a bucket at an instant, in millitokens; of a quota with the window it is in."""
     if old.is_rate:
         return Rule(old.capacity, old.amount, old.period)
     numbers = {field: getattr(old, field) // MILLI for field in ("capacity", "amount", "period")}
-    rule = Rule.of(convert_limit(old._replace(**numbers)))
+    rule = Rule.of(convert_limit(old._replace(**numbers)).in_force(instant_ms))
     if rule.calendar is None or old.reset_after is None:
         return rule
     return rule._replace(calendar=rule.calendar.begin(window_start_ms))

@@ -37,6 +37,7 @@ from . import (
     lifecycle,
     policies,
     ranges,
+    schedules,
     settlements,
     tenants,
     values,
@@ -65,6 +66,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *policies.CHECKS,
     *windows.CHECKS,
     *credits.CHECKS,
+    *schedules.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

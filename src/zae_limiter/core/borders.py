@@ -1,0 +1,119 @@
+"""Limits with a schedule across its borders: what a bucket holds after some of them, and when a cost fits.
+
+At a border a bucket goes on under other numbers: a raise keeps what it holds, a cut clamps it. Between two borders it
+is a bucket as any other. So the level of a bucket that held ``x`` at its anchor is ``min(ceiling, x + produced)``,
+however many borders lie in between: both numbers are found border by border, and no write is needed at any of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .bucket import Rule, ShardBalance, between, wait_ms
+from .schedule import last_change, next_change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .limit import Limit
+
+_FAR = 2**62
+NEVER_USED = 2**60
+"""The tokens of a limit that nobody has used: it is full whatever its numbers are."""
+_HORIZON_MS = 50 * 366 * 86_400_000
+"""What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
+_MOST_BORDERS = 4_000
+"""Across so many borders a wait is exact; for one that is longer, the numbers of the last are taken to stay."""
+
+
+class Scheduled(NamedTuple):
+    """A limit with its schedule, and the part of it that a request has to leave."""
+
+    limit: Limit
+    floor: float = 0.0
+
+    def rule_at(self, instant_ms: int, like: Rule) -> Rule:
+        """Return the whole rule in force at an instant, with the windows of the bucket that ``like`` is from."""
+        return Rule.of(self.limit.in_force(instant_ms))._replace(calendar=like.calendar)
+
+    def least(self, rule: Rule) -> int:
+        """Return what a request has to leave under a whole rule."""
+        return round(rule.capacity * self.floor)
+
+
+def find_scheduled(limits: Sequence[Limit], priority: str | None) -> dict[str, Scheduled]:
+    """Return the limits that have a schedule, by name, for requests of a priority."""
+    return {limit.name: Scheduled(limit, limit.floor(priority)) for limit in limits if limit.schedule}
+
+
+def find_interval(limits: Sequence[Limit], now_ms: int) -> tuple[int, int]:
+    """Return since when all limits are what they are at an instant, and the instant from which one of them is not."""
+    schedules = [limit.schedule for limit in limits if limit.schedule]
+    starts = [start for each in schedules if (start := last_change(each, now_ms)) is not None]
+    ends = [end for each in schedules if (end := next_change(each, now_ms)) is not None]
+    return max(starts, default=0), min(ends, default=_FAR)
+
+
+class Carried(NamedTuple):
+    """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders.
+
+    ``lowest`` is the lowest capacity on the way.
+    """
+
+    produced: int
+    ceiling: int
+    lowest: int
+
+
+def carry(
+    scheduled: Scheduled, old: Rule, new: Rule, anchor_ms: int, newest_ms: int, now_ms: int, place: tuple[int, int]
+) -> Carried:
+    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to ``now_ms`` under ``new``.
+
+    ``newest_ms`` is when it was last charged. Where other limits than those of the schedule were in force then, it is
+    one change to the new limits, now.
+    """
+    produced, ceiling, lowest, rule, start = 0, _FAR, old.capacity, old, anchor_ms
+    known = scheduled.rule_at(newest_ms, old).share(*place) == old
+    border = next_change(scheduled.limit.schedule, newest_ms) if known else None
+    while border is not None and border <= now_ms:
+        made = between(rule, start, border)
+        following = scheduled.rule_at(border, old).share(*place)
+        produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
+        lowest = min(lowest, following.capacity)
+        rule, start = following, border
+        border = next_change(scheduled.limit.schedule, border)
+    made = between(rule, start, now_ms)
+    return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity), min(lowest, new.capacity))
+
+
+def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int | None:
+    """Return the milliseconds until a cost fits, across the borders to come; None if it never does.
+
+    Only borders within fifty years are looked at.
+    """
+    limit, instant = scheduled.limit, now_ms
+    whole = scheduled.rule_at(now_ms, balances[0].rule)
+    for number in range(_MOST_BORDERS):
+        border = next_change(limit.schedule, instant) if number < _MOST_BORDERS - 1 else None
+        need = cost_milli + scheduled.least(whole)
+        if need <= sum(shard.rule.capacity for shard in balances):
+            fits_ms = instant + wait_ms(balances, need, instant)
+            if border is None or fits_ms < border:
+                return fits_ms - now_ms
+        if border is None or border - now_ms > _HORIZON_MS:
+            return None
+        following = scheduled.rule_at(border, balances[0].rule)
+        balances, instant, whole = _cross(balances, whole, following, border), border, following
+    return None
+
+
+def _cross(balances: Sequence[ShardBalance], whole: Rule, following: Rule, border_ms: int) -> tuple[ShardBalance, ...]:
+    """Return the shards of a bucket right after a border."""
+    crossed = []
+    for shard in balances:
+        count, place = shard.rule.period // whole.period or 1, shard.rule.phase // whole.period
+        rule = following.share(place, count)
+        held = NEVER_USED if shard.tokens == NEVER_USED else min(rule.capacity, shard.level(border_ms))
+        crossed.append(ShardBalance(rule, held, border_ms))
+    return tuple(crossed)

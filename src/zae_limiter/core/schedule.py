@@ -1,0 +1,186 @@
+"""Schedules: which of several entries is in force at an instant, and when that changes.
+
+The cron expression of an entry is a pattern, not a time at which something fires: the entry is in force in every minute
+that matches it, by the clocks of its zone. Of several entries that match, the first is in force; of none, the limit
+itself. So what is in force is a pure function of the instant, days on which clocks are changed included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from .calendar import Calendar, find_zone
+from .cron import Cron, parse_cron
+from .validation import ValidationError
+
+_MOST_SCALE = 1_000_000
+_DAY = timedelta(1)
+_LAST_DAY = date(9990, 1, 1)
+"""Nobody asks what comes after it, and days end a little later."""
+_MOST_DAYS = 10 * 366
+_ABSOLUTE = ("capacity", "refill_amount", "refill_period_seconds")
+_FORMS = "cron(EXPRESSION)@ZONE,scale=FACTOR, or with capacity=, refill_amount= and refill_period_seconds="
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEntry:
+    """What a limit is while a cron pattern matches: scaled, or with other numbers.
+
+    Args:
+        cron: The pattern, of five fields: ``* 9-17 * * 1-5`` is from 9:00 to 18:00 on weekdays.
+        tz: The time zone of the pattern.
+        scale: The factor for the capacity and the refill. Instead of the others.
+        capacity: The capacity; of a quota, the tokens of one window.
+        refill_amount: The tokens that are added per period, of a rate.
+        refill_period_seconds: The length of the period, of a rate.
+    """
+
+    cron: str
+    tz: str = "UTC"
+    scale: float | None = None
+    capacity: int | None = None
+    refill_amount: int | None = None
+    refill_period_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        calendar = Calendar.of(tz=self.tz, cron=self.cron)
+        object.__setattr__(self, "cron", calendar.cron)
+        absolute = [field for field in _ABSOLUTE if getattr(self, field) is not None]
+        if bool(absolute) == (self.scale is not None):
+            raise ValidationError("schedule", self.cron, f"needs either a scale or some of {', '.join(_ABSOLUTE)}")
+        if self.scale is not None and (
+            type(self.scale) not in (int, float) or not math.isfinite(self.scale) or not 0 < self.scale <= _MOST_SCALE
+        ):
+            raise ValidationError("scale", self.scale, f"must be a factor above 0, at most {_MOST_SCALE:,}")
+
+    @property
+    def text(self) -> str:
+        """Return the form in which it is stored and shown, which `parse` reads.
+
+        >>> ScheduleEntry("* 9-17 * * 1-5", "Europe/Berlin", scale=0.5).text
+        'cron(* 9-17 * * 1-5)@Europe/Berlin,scale=0.5'
+        """
+        given = [f",{name}={value!r}" for name, value in self.to_dict().items() if name not in ("cron", "tz")]
+        return f"cron({self.cron})@{self.tz}{''.join(given)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name that are set."""
+        fields = ("cron", "tz", "scale", *_ABSOLUTE)
+        return {field: getattr(self, field) for field in fields if getattr(self, field) is not None}
+
+    @classmethod
+    def parse(cls, text: str) -> ScheduleEntry:
+        """Return the entry of a text as `text` writes it. Raise `ValidationError` for anything else."""
+        pattern, _, rest = text.partition(")@")
+        tz, *options = rest.split(",")
+        given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
+        if not pattern.startswith("cron(") or not given.keys() <= {"scale", *_ABSOLUTE}:
+            raise ValidationError("schedule", text, f"must be written {_FORMS}")
+        try:
+            numbers = {name: float(value) if name == "scale" else int(value) for name, value in given.items()}
+        except ValueError:
+            raise ValidationError("schedule", text, f"must have numbers: {_FORMS}") from None
+        return cls(pattern.removeprefix("cron("), tz or "UTC", **numbers)  # type: ignore[arg-type]  # checked there
+
+    def matches(self, instant_ms: int) -> bool:
+        """Return whether its pattern matches the minute of an instant."""
+        local = datetime.fromtimestamp(instant_ms / 1000, find_zone(self.tz))
+        return parse_cron(self.cron).matches(local.date(), local.hour * 60 + local.minute)
+
+
+Schedule: TypeAlias = tuple[ScheduleEntry, ...]
+
+
+def check_schedule(entries: object) -> Schedule:
+    """Return entries as a tuple. Raise `ValidationError` unless they are `ScheduleEntry` values."""
+    given = tuple(entries) if isinstance(entries, Iterable) else (entries,)
+    for entry in given:
+        if not isinstance(entry, ScheduleEntry) or not isinstance(entries, Iterable):
+            raise ValidationError("schedule", entry, "must be a list of ScheduleEntry values")
+    return given
+
+
+def find_active(entries: Schedule, instant_ms: int) -> ScheduleEntry | None:
+    """Return the entry in force at an instant; None where it is the limit itself."""
+    return next((entry for entry in entries if entry.matches(instant_ms)), None)
+
+
+def next_change(entries: Schedule, instant_ms: int) -> int | None:
+    """Return the first instant after another from which something else is in force; None if that never comes."""
+    flips = (_next_flip(entry, instant_ms) for entry in _decisive(entries, instant_ms))
+    return min((flip for flip in flips if flip is not None), default=None)
+
+
+def last_change(entries: Schedule, instant_ms: int) -> int | None:
+    """Return since when the same has been in force as at an instant; None if it always was."""
+    flips = (_last_flip(entry, instant_ms) for entry in _decisive(entries, instant_ms))
+    return max((flip for flip in flips if flip is not None), default=None)
+
+
+def _decisive(entries: Schedule, instant_ms: int) -> Schedule:
+    """Return the entry in force and those before it: what is in force changes where one of their patterns flips."""
+    active = find_active(entries, instant_ms)
+    return entries if active is None else entries[: entries.index(active) + 1]
+
+
+def _next_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
+    """Return the first instant after another at which the pattern begins or ceases to match."""
+    cron, state = parse_cron(entry.cron), entry.matches(instant_ms)
+    day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
+    for number in range(0 if cron.is_always else _MOST_DAYS):
+        if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
+            for border in _find_borders(entry, day):
+                if border > instant_ms and entry.matches(border) != state:
+                    return border
+        if day >= _LAST_DAY:
+            break
+        day += _DAY
+    return None
+
+
+def _last_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
+    """Return the last instant, up to another, at which the pattern began or ceased to match."""
+    cron, state = parse_cron(entry.cron), entry.matches(instant_ms)
+    day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
+    for number in range(0 if cron.is_always else _MOST_DAYS):
+        if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
+            for border in reversed(_find_borders(entry, day)):
+                if border <= instant_ms and entry.matches(border - 1) != state:
+                    return border
+        day -= _DAY
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _find_borders(entry: ScheduleEntry, day: date) -> tuple[int, ...]:
+    """Return the instants of a local day at which a pattern may begin or cease to match, and some besides."""
+    zone = find_zone(entry.tz)
+    minutes = {0, 1440} | (_find_edges(parse_cron(entry.cron)) if parse_cron(entry.cron).matches_day(day) else set())
+    shown = [
+        datetime.combine(day + minute // 1440 * _DAY, time(minute // 60 % 24, minute % 60, fold=fold), zone)
+        for minute in minutes
+        for fold in (0, 1)
+    ]
+    instants = {round(local.timestamp() * 1000) for local in shown}
+    early, late = min(instants), max(instants)
+    offset = datetime.fromtimestamp(early / 1000, zone).utcoffset()
+    if datetime.fromtimestamp(late / 1000, zone).utcoffset() != offset:  # the clocks are changed on this day
+        while late - early > 1:
+            middle = (early + late) // 2
+            same = datetime.fromtimestamp(middle / 1000, zone).utcoffset() == offset
+            early, late = (middle, late) if same else (early, middle)
+        instants.add(late)
+    return tuple(sorted(instants))
+
+
+def _find_edges(cron: Cron) -> set[int]:
+    """Return the minutes of a day at which a run of matching minutes begins, or is over."""
+    minutes = set(cron.minutes)
+    return {minute for minute in minutes if minute - 1 not in minutes} | {
+        minute + 1 for minute in minutes if minute + 1 not in minutes
+    }

@@ -1,0 +1,114 @@
+"""Limits with a schedule: floors, first uses and waiting across borders, and what a border costs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.acquiring import granted, take
+from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry
+from zae_limiter.testing import FaultyStore, Harness
+
+DAY = ScheduleEntry("* 9-16 * * *", scale=0.5)
+
+
+def set_clock(harness: Harness, text: str) -> None:
+    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    harness.clock.advance_ms(round(moment.timestamp() * 1000) - harness.clock.now_ms())
+
+
+async def test_a_wait_that_crosses_a_border_is_exact(harness: Harness) -> None:
+    """Ten seconds at 1,000 a minute, and forty at 500."""
+    set_clock(harness, "2027-06-01T08:59:50")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("tpm", 1_000).with_schedule([DAY])])
+    await take(limiter, {"tpm": 1_000})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tpm": 500})
+    assert refused.value.retry_after_seconds == 50
+    assert await limiter.time_until_available("key", "gpt-4", {"tpm": 500}) == 50
+    harness.clock.advance_ms(49_999)
+    assert not await granted(limiter, {"tpm": 500})
+    harness.clock.advance_ms(1)
+    assert await granted(limiter, {"tpm": 500})
+
+
+async def test_the_first_write_after_a_border_is_one_write_without_a_read(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:59:30")
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.set_system_defaults([Limit.per_minute("tpm", 1_000).with_schedule([DAY])])
+    await take(limiter, {"tpm": 1})
+    for seconds in (10, 20, 10):
+        harness.clock.advance(seconds)
+        before = store.calls.copy()
+        await take(limiter, {"tpm": 1})
+        assert (store.calls - before).total() <= 1
+    (state,) = await limiter.get_buckets("key")
+    assert state.capacity_milli == 500_000
+
+
+async def test_a_floor_is_a_part_of_the_capacity_in_force(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:59:59")
+    limiter = harness.limiter()
+    rate = Limit.custom("tpm", 1_000, 1, 86_400, floors={"batch": 0.5})
+    await limiter.set_system_defaults([rate.with_schedule([DAY])])
+    await take(limiter, {"tpm": 1})
+    harness.clock.advance(1)
+    with pytest.raises(RateLimitExceeded) as refused:
+        async with limiter.acquire("key", "gpt-4", {"tpm": 251}, priority="batch"):
+            pass
+    assert refused.value.retry_after_seconds is not None, "with the capacity of the night it fits"
+    async with limiter.acquire("key", "gpt-4", {"tpm": 250}, priority="batch") as lease:
+        assert lease.available == {"tpm": 250}
+
+
+async def test_a_window_of_first_use_goes_on_across_a_border(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:00")
+    limiter = harness.limiter()
+    session = Limit.quota("session", 1_000, reset_after=timedelta(hours=5))
+    await limiter.set_system_defaults([session.with_schedule([DAY])])
+    await take(limiter, {"session": 100})
+    harness.clock.advance(2 * 3_600)
+    assert await limiter.available("key", "gpt-4") == {"session": 500}
+    await take(limiter, {"session": 500})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"session": 500})
+    assert refused.value.retry_after_seconds == 3 * 3_600
+    harness.clock.advance(3 * 3_600)
+    await take(limiter, {"session": 500})
+
+
+async def test_who_waits_is_served_after_a_border(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T16:59:59")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_second("rps", 100).with_schedule([DAY])])
+    await take(limiter, {"rps": 50})
+    async with limiter.acquire("key", "gpt-4", {"rps": 80}, max_wait=5) as lease:
+        assert lease.consumed == {"rps": 80}
+    assert harness.clock.now_ms() >= round(datetime(2027, 6, 1, 17, tzinfo=UTC).timestamp() * 1000)
+
+
+async def test_schedules_at_every_level_of_a_cascade(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:59:59")
+    limiter = harness.limiter()
+    await limiter.create_entity("project")
+    await limiter.create_entity("key", parent_id="project", cascade=True)
+    await limiter.set_limits("project", [Limit.per_day("tpm", 1_000).with_schedule([DAY])])
+    await limiter.set_limits("key", [Limit.per_day("tpm", 800)])
+    assert not await granted(limiter, {"tpm": 801})
+    await take(limiter, {"tpm": 100})
+    harness.clock.advance(1)
+    assert not await granted(limiter, {"tpm": 501})
+    await take(limiter, {"tpm": 500})
+
+
+async def test_what_is_cut_again_and_again_before_it_fits_never_fits(harness: Harness) -> None:
+    """Every leap day leaves one token, and between two of them there is hardly another: nobody looks for ever."""
+    limiter, rare = harness.limiter(), ScheduleEntry("* 3 29 2 *", capacity=1)
+    await limiter.set_system_defaults([Limit.custom("tpm", 300, 1, 10**8).with_schedule([rare])])
+    await take(limiter, {"tpm": 100})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tpm": 250})
+    assert refused.value.statuses[0].retry_after_seconds is None
