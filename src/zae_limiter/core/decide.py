@@ -108,12 +108,10 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need = cost_milli.get(limit.name)
             if need is None:
                 continue
-            needed = need + reading.least.get(limit.name, 0)
-            if balance(reading.balances[limit.name], now_ms) < needed:
+            need += reading.least.get(limit.name, 0)
+            if balance(reading.balances[limit.name], now_ms) < need:
                 lacks = True
-                never = never or (
-                    needed > limit.capacity * MILLI and reading.wait_ms(limit, needed, now_ms) >= FOR_EVER
-                )
+                never = never or (need > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
     if not lacks:
         return None
     kind = CapacityExceeded if never else RateLimitExceeded
