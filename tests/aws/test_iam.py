@@ -94,6 +94,7 @@ CHANGES: dict[str, Work] = {
     "delete resource defaults": lambda limiter: limiter.repository.delete_resource_defaults("gpt-4"),
     "delete system defaults": lambda limiter: limiter.repository.delete_system_defaults(),
     "delete entity": lambda limiter: limiter.repository.delete_entity("key"),
+    "top up": lambda limiter: limiter.repository.top_up("key", "gpt-4", {"rpm": 5}, idempotency_key="k"),
     "reset bucket": lambda limiter: limiter.repository.reset_bucket("key", "gpt-4"),
     "register namespace": lambda limiter: limiter.repository.register_namespace("blue"),
     "delete namespace": lambda limiter: limiter.repository.delete_namespace("default"),

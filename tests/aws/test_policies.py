@@ -78,8 +78,8 @@ def press(account: Account, *shards: int) -> None:
 
 
 def trade(account: Account) -> list[Call]:
-    """All that an application asks for: first, usual, cascading, atomic, refused and failed acquires, new limits, and
-    a bucket that is split."""
+    """All that an application asks for: first, usual, cascading, atomic, refused and failed acquires, new limits,
+    credits, and a bucket that is split."""
     with recorded(account) as (_, root):
         root.repository.ensure_infrastructure()
         prepare(root.repository)
@@ -89,8 +89,11 @@ def trade(account: Account) -> list[Call]:
         use_widely(limiter)
         with recorded(account) as (_, root):
             root.repository.set_resource_defaults("gpt-4", [RPM, Limit.per_minute("tpm", 50_000)])
+            root.repository.top_up("rich", "gpt-4", {"rpm": 5})
         limiter.repository.invalidate_config_cache()
         use_widely(limiter)
+        with limiter.acquire("rich", "gpt-4", consume={"rpm": 1_000_003}):
+            pass
         calls = wire.calls()
     press(account, 0)
     with recorded(account) as (wire, limiter):

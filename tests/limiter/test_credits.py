@@ -31,6 +31,8 @@ from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
 from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
 from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
+from zae_limiter_aggregator.consumption import measure_change
+from zae_limiter_aggregator.stream import StreamChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -505,3 +507,42 @@ def test_a_full_memory_keeps_buckets_with_credits() -> None:
             pass
     assert limiter.repository.get_buckets("brief") == []
     assert limiter.available("rich", "gpt-4") == {"tpm": 510}
+
+
+async def test_the_stream_of_a_table_counts_nothing_twice() -> None:
+    """A top-up and a reset move the anchor of a bucket; they consume nothing, and do not start it anew."""
+    harness = opened(blocking=False)
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    ns = await limiter._backend.ns(limiter._backend.deadline())
+    key, store = keys.bucket(ns, "key", "gpt-4"), harness.store()
+    used = []
+    before = None
+    for act in (
+        lambda: take(limiter, {"tpm": 90}),
+        lambda: limiter.top_up("key", "gpt-4", {"tpm": 50}),
+        lambda: take(limiter, {"tpm": 30}),
+        lambda: limiter.reset_bucket("key", "gpt-4", ["tpm"]),
+        lambda: take(limiter, {"tpm": 110}),
+    ):
+        harness.clock.advance(1)
+        await act()
+        (after,) = await store.read([key])
+        change = StreamChange(key, "1", harness.clock.now_ms(), before, after, by_expiry=False)
+        used.append(measure_change(change).get("tpm", 0) // 1000)
+        before = after
+    assert used == [90, 0, 30, 0, 110]
+
+
+async def test_numbers_of_an_idle_bucket_stay_small(harness: Harness) -> None:
+    """Each top-up moves the anchor: what an idle limit would have made meanwhile is not carried along."""
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [Limit.per_second("tpm", 10**9), Limit.per_day("rpd", 5)], "gpt-4")
+    await take(limiter, {"tpm": 1, "rpd": 5})
+    for _ in range(5):
+        harness.clock.advance(10**7)
+        await limiter.top_up("key", "gpt-4", {"tpm": 1})
+        await limiter.reset_bucket("key", "gpt-4", ["rpd"])
+    states = {state.limit_name: state for state in await limiter.get_buckets("key", "gpt-4")}
+    assert states["tpm"].tokens_milli <= states["tpm"].capacity_milli + 10**9
+    assert await limiter.available("key", "gpt-4") == {"tpm": 10**9 + 5, "rpd": 5}

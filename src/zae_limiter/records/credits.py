@@ -37,24 +37,24 @@ def add_credit(
         else move_anchor(key, image, parse_bucket_pk(key.pk).shard_id, now_ms)
     )
     kept = [lot for lot in lots_of(image or {}) if lot.attr not in write.remove]
-    put, add, remove = dict(write.put), dict(write.add), write.remove
+    put, add, remove, guards = dict(write.put), dict(write.add), write.remove, write.guards
     known = {lot.attr for lot in kept}
     for name, milli in amounts.items():
         attr = lot_attribute(name, expires_ms)
         held = (image or {}).get(attr, 0)
         if held + milli > MAX_LOT:
-            raise ValidationError(
-                f"amounts[{name!r}]", milli // MILLI, f"its lot holds {held // MILLI} tokens, which is all but too many"
-            )
+            reason = f"a lot holds at most {MAX_LOT // MILLI} tokens, and this one has {held // MILLI}"
+            raise ValidationError(f"amounts[{name!r}]", milli // MILLI, reason)
         if attr in known:
             add[attr] = milli
             continue
         spent = _find_room(name, kept, image or {})
         put[attr], remove = milli, (*remove, *spent)
+        guards = (*guards, *((empty, "=", 0) for empty in spent))  # else somebody has given back to it
         kept = [lot for lot in kept if lot.attr not in spent] + [Lot(name, expires_ms, attr)]
     put[CREDITS] = len(kept)
     remove = tuple(attr for attr in remove if attr != CREDITS)
-    write = write._replace(put=put, add=add, remove=remove)
+    write = write._replace(guards=guards, put=put, add=add, remove=remove)
     return write._replace(expires_at_ms=_expiry(image, write))
 
 
@@ -114,7 +114,7 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
         tk, cr = attribute(name, "tk"), attribute(name, "cr")
         # Others may spend a whole capacity until this is written: what they give back later must not count twice.
         guards.append((tk, ">=", image[tk] - rule.capacity))
-        del add[tk]
+        add.pop(tk, None)
         put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
         gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
         add[cr] += gains[name] + rule.capacity

@@ -75,6 +75,14 @@ def moved_attributes(level: Level, image: Image, now_ms: int, anchor_ms: int) ->
     return taken
 
 
+def moved_counters(image: Image, anchor_ms: int) -> dict[str, int]:
+    """Return what a write adds that moves a record to another anchor and changes nothing else."""
+    if not {_TK, _TC, _CP, _RA, _RP} <= image.keys():
+        return {}
+    rule = Rule(image[_CP], image[_RA], image[_RP])
+    return {_TK: between(rule, image[ANCHOR], anchor_ms) - WRITE, _TC: WRITE}
+
+
 def is_high(level: Level, image: Image, now_ms: int) -> bool:
     """Return whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:

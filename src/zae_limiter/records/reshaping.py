@@ -11,7 +11,7 @@ from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write, applied
-from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule, whole_rule
+from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
 from .lots import held_lots, lots_of
@@ -139,18 +139,19 @@ def move_anchor(key: Key, image: Image, shard: int, now_ms: int) -> Write:
     """
     now_ms = latest_instant(image, now_ms)
     anchor = max(now_ms, image[ANCHOR] + 1)
-    guards = tuple((attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image)
+    guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image)}
-    add: dict[str, int] = {}
-    for name in stored_names(image):
-        if name == INFRASTRUCTURE_LIMIT:  # each shard has a whole one
-            pressure_rule = whole_rule(image, name)
-            add |= (
-                {} if pressure_rule is None else {attribute(name, "tk"): between(pressure_rule, image[ANCHOR], anchor)}
-            )
-        else:
-            add |= _move_limit(image, name, stored_rule(image, name, shard), anchor)
-    return Write(key, guards, put, add, drop_expired(image, put, now_ms), seen=image)
+    add = pressure.moved_counters(image, anchor)
+    for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
+        rule = stored_rule(image, name, shard)
+        if rule is not None:
+            tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
+            limit, after = AnchoredLimit.of(rule, image[ANCHOR], (tk, tc, hi), 0, now_ms), between(rule, anchor, now_ms)
+            guard = draw(limit, image[tk], None, now_ms, put, add, after)
+            assert guard is not None  # nothing always fits
+            guards.append(guard)
+            add |= {cr: _limit_credit(image.get(cr, 0), limit.since(now_ms) - after), hi: 1}
+    return Write(key, tuple(guards), put, add, drop_expired(image, put, now_ms), seen=image)
 
 
 def _move_limit(image: Image, name: str, rule: Rule | None, anchor: int) -> dict[str, int]:

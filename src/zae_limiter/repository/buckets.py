@@ -11,9 +11,9 @@ from ..core.bucket import MILLI, balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import whole
 from ..records import bucket, keys, ledger
-from ..records.algebra import Committed, Guard, Write
+from ..records.algebra import ABSENT, Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
-from ..records.level import SHARDS
+from ..records.level import ANCHOR, CREDITS, SHARDS
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT, Operations
@@ -51,8 +51,13 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
         image = outcome.images[key]
 
 
-async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
-    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
+async def plan_forgetting(
+    backend: Backend, key: Key, deadline: Deadline, *, keeps_credits: bool = False
+) -> list[Write]:
+    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted.
+
+    With ``keeps_credits`` they take no effect on a bucket that has credits or gets some meanwhile.
+    """
     try:
         (image,) = await backend.read([key], deadline)
         if image is None:
@@ -61,7 +66,13 @@ async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> lis
     except CorruptRecordError:
         return [Write(key, delete=True)]
     booked, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
-    return [Write(key, booked.guards, delete=True), *accruals]
+    guards = (*booked.guards, *(_guard_credits(image) if keeps_credits else ()))
+    return [Write(key, guards, delete=True), *accruals]
+
+
+def _guard_credits(image: Image) -> tuple[Guard, ...]:
+    """Return guards that a bucket has no credits: one that gets some moves its anchor."""
+    return (ABSENT,) if CREDITS in image else (Guard(ANCHOR, "=", image[ANCHOR]),)
 
 
 class BucketOperations(Operations):
@@ -78,19 +89,26 @@ class BucketOperations(Operations):
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
 
     async def _commit_forgetting(
-        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool
+        self,
+        writes: Sequence[Write],
+        buckets: Sequence[Key],
+        deadline: Deadline,
+        *,
+        exact: bool,
+        keeps_credits: bool = False,
     ) -> bool:
         """Commit writes together with as many deletions of buckets as fit, first shards last.
 
-        Return False if a race was lost. If buckets hold usage, ``exact`` books it to the token, but loses the race to
-        every concurrent consumer.
+        Return False if a race was lost, with ``keeps_credits`` also if the first shard has credits. If buckets hold
+        usage, ``exact`` books it to the token, but loses the race to every concurrent consumer.
         """
         able = self._backend.store.capabilities
         if able.usage_retention_days:
             if exact and able.wide_commits:
-                return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
+                keys_once = list(dict.fromkeys(buckets))
+                return await self._commit_booking(writes, keys_once, deadline, keeps_credits=keeps_credits)
             await self._book_readable(buckets, deadline)
-        roots, shards = await self._plan_deletions(buckets, deadline)
+        roots, shards = await self._plan_deletions(buckets, deadline, keeps_credits=keeps_credits)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
         early = min(len(shards), max(0, len(deletions) - room))
@@ -102,12 +120,16 @@ class BucketOperations(Operations):
             self._backend.last_seen.forget(write.key)
         return True
 
-    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
+    async def _commit_booking(
+        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, keeps_credits: bool
+    ) -> bool:
         """Commit writes and delete buckets, each together with the booking of its usage.
 
         Buckets that do not fit into the commit are deleted after it. Return False if a race was lost.
         """
-        forgotten = [await plan_forgetting(self._backend, key, deadline) for key in buckets]
+        forgotten = [
+            await plan_forgetting(self._backend, key, deadline, keeps_credits=keeps_credits) for key in buckets
+        ]
         room, fit = MAX_COMMIT - len(writes), 0
         while fit < len(forgotten) and len(forgotten[fit]) <= room:
             room -= len(forgotten[fit])
@@ -138,7 +160,9 @@ class BucketOperations(Operations):
         for start in range(0, len(deletions), MAX_COMMIT):
             await self._backend.commit(deletions[start : start + MAX_COMMIT], deadline)
 
-    async def _plan_deletions(self, buckets: Sequence[Key], deadline: Deadline) -> tuple[list[Write], list[Write]]:
+    async def _plan_deletions(
+        self, buckets: Sequence[Key], deadline: Deadline, *, keeps_credits: bool
+    ) -> tuple[list[Write], list[Write]]:
         """Return the deletions of first shards, and of the others in the order of their splitting.
 
         A first shard stores the number of shards and is deleted last, guarded by that number: a shard that is left over
@@ -152,7 +176,8 @@ class BucketOperations(Operations):
         for owner, root, image in zip(owners, list(first), images, strict=False):
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:
-                first[root] = Write(root, (Guard(SHARDS, "=", count),), delete=True)
+                kept = _guard_credits(image) if keeps_credits and image is not None else ()
+                first[root] = Write(root, (Guard(SHARDS, "=", count), *kept), delete=True)
                 others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
         ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
         return list(first.values()), [Write(key, delete=True) for key in ordered]

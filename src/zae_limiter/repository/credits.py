@@ -167,9 +167,11 @@ class CreditOperations(BucketOperations):
     ) -> BucketOperationResult | None:
         """Fill a bucket up, or delete it where nothing else has to stay; return None if a race was lost."""
         shards: Shards = []
+        damaged = False
         try:
             shards = await self._read_shards(request, deadline)
         except CorruptRecordError:
+            damaged = True
             if limits is not None:
                 raise
         if limits is not None:
@@ -182,15 +184,18 @@ class CreditOperations(BucketOperations):
             gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
         result = _result(request, len(shards), {name: -(-milli // MILLI) for name, milli in gains.items()})
         if limits is None and not any(CREDITS in image for _, image in shards):
-            won = await self._forget(request, result, deadline, exact=exact)
+            won = await self._forget(request, result, deadline, exact=exact, keeps_credits=not damaged)
         else:
             won = await self._fill(request, [write for write, _ in filled], result, deadline)
         return result if won else None
 
     async def _forget(
-        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool
+        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool, keeps_credits: bool
     ) -> bool:
-        """Delete a bucket with all its shards, damaged or not: the next one starts full."""
+        """Delete a bucket with all its shards, damaged or not: the next one starts full.
+
+        Return False if a race was lost, with ``keeps_credits`` also to a top-up.
+        """
         backend = self._backend
         whose = request.ns, request.entity_id, request.resource
         splits = backend.store.capabilities.partition_writes > 0
@@ -198,7 +203,8 @@ class CreditOperations(BucketOperations):
         event, noted = self._plan_notes(request, result)
         apart = bool(noted) and not backend.store.capabilities.wide_commits
         buckets = [keys.bucket(*whose), *(key for key, _ in found)]
-        if not await self._commit_forgetting([*noted, *([] if apart else [event])], buckets, deadline, exact=exact):
+        writes = [*noted, *([] if apart else [event])]
+        if not await self._commit_forgetting(writes, buckets, deadline, exact=exact, keeps_credits=keeps_credits):
             return False
         if apart:
             await self._record_event(request, event.put, deadline)
