@@ -12,7 +12,7 @@ PIP := pip install --quiet --disable-pip-version-check
 export PIP_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-pythons check lint types layers bench plots picture docs environments clean
+.PHONY: demo test test-fast test-reference test-pythons check lint types layers bench plots picture docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
@@ -20,7 +20,7 @@ demo: $(VENV)/.runtime
 # Both runs take place, also if the first has failures; it is a failure if either has.
 test: $(VENV)/.dev $(AWS)/.ready
 	status=0; \
-	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder || status=$$?; \
+	$(VENV)/bin/python -m pytest -m "not alone and not reference" --numprocesses=3 --dist=loadfile --no-loadscope-reorder || status=$$?; \
 	$(VENV)/bin/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests) || status=$$?; \
 	exit $$status
 
@@ -32,6 +32,10 @@ FAST := core records limiter repository runtime sync telemetry kv stores/memory 
 test-fast: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -m "not alone" -k "not redis and not dynamodb" --hypothesis-profile=fast --numprocesses=2 \
 		$(addprefix tests/,$(FAST))
+
+# Beside version 0.17, in an environment of its own.
+test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(AWS)/.ready
+	$(VENV)/bin/python -m pytest -m reference tests/reference
 
 # On each newer Python that is found; what is not found is said.
 test-pythons:
@@ -104,7 +108,7 @@ clean:
 
 # Which lines no test runs: a table, and the pages in htmlcov.
 coverage: $(VENV)/.coverage $(AWS)/.ready
-	$(VENV)/bin/python -m pytest -m "not alone" --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
+	$(VENV)/bin/python -m pytest -m "not alone and not reference" --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
 		--cov --cov-report=term --cov-report=html
 
 # Whether the types of the public API are complete for other type checkers as well.

@@ -74,7 +74,7 @@ def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
     assert "upgrade" in checked["problem"]
 
     before = oldest.items()
-    planned = answer(name, "upgrade", "--dry-run")
+    planned = answer(name, "upgrade", "--dry-run", code=25)
     assert oldest.items() == before
     assert (planned["up_to_date"], planned["changed"]) == (False, False)
     assert planned["records"] == {"bucket": 1, "config": 1, "entity": 1, "version": 1}
@@ -83,12 +83,15 @@ def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
     assert "create index GSI4" in shown.stdout
     assert "ENTITY#bad#id #META stays" in shown.stderr
 
-    asked = shell(name, "upgrade")
+    stopped = shell(name, "upgrade", "--yes")
+    assert (stopped.exit_code, "1 record cannot be upgraded, nothing was changed" in stopped.stderr) == (25, True)
+    assert answer(name, "upgrade", "--yes", code=25)["changed"] is False
+    asked = shell(name, "upgrade", "--leave-refused")
     assert asked.exit_code == 1
     assert "nothing was changed" in asked.stderr
     assert oldest.items() == before
 
-    done = answer(name, "upgrade", "--yes")
+    done = answer(name, "upgrade", "--yes", "--leave-refused", code=25)
     assert (done["up_to_date"], done["changed"]) == (True, True)
     assert (done["table"], done["records"]) == (planned["table"], planned["records"])
     assert [each["pk"] for each in done["refused"]] == ["ENTITY#bad#id"]
@@ -99,13 +102,14 @@ def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
 
 def test_force_looks_at_everything_again(oldest: OldTable) -> None:
     name = oldest.name
-    summary = shell(name, "upgrade", "--yes")
-    assert summary.exit_code == 0, summary.output
+    summary = shell(name, "upgrade", "--yes", "--leave-refused")
+    assert summary.exit_code == 25, summary.output
     assert "1 moved" in summary.stdout
     assert "moving records" in summary.stderr
     oldest.put(old_tables.entity("late"))
     assert answer(name, "upgrade", "--yes")["changed"] is False
-    assert answer(name, "upgrade", "--yes", "--force")["records"] == {"entity": 1}
+    forced = answer(name, "upgrade", "--yes", "--force", "--leave-refused", code=25)
+    assert forced["records"] == {"entity": 1}
     assert shell(name, "entity", "show", "late").exit_code == 0
 
 

@@ -148,6 +148,25 @@ def test_switches(terminal: Terminal) -> None:
     assert terminal.run("acquire", "other", "gpt-3", "-c", "rpm:1").exit_code == 22
     assert terminal.json("resource", "enable", "gpt-3") == {"resource": "gpt-3", "access": "enabled"}
     terminal.text("acquire", "other", "gpt-3", "-c", "rpm:1")
+    terminal.text("resource", "disable", "gpt-3")
+    assert terminal.text("resource", "clear-disabled", "gpt-3") == "gpt-3 has no switch.\n"
+    assert terminal.text("entity", "clear-disabled", "key") == "key has no switch.\n"
+    assert terminal.run("acquire", "key", "gpt-3", "-c", "rpm:50").exit_code != 0
+
+
+def test_cascade_policies(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:10")
+    terminal.text("entity", "create", "org")
+    terminal.text("entity", "create", "key", "--parent", "org")
+    assert terminal.text("resource", "set-cascade", "gpt-4", "true") == "gpt-4 charges parents.\n"
+    answer = terminal.text("entity", "set-cascade", "key", "false", "-r", "gpt-4")
+    assert answer == "key does not charge its parent on gpt-4.\n"
+    assert "org is not charged: key does not cascade" in terminal.run("explain", "key", "gpt-4").output
+    cleared = {"entity_id": "key", "resource": "gpt-4", "cascade": None}
+    assert terminal.json("entity", "clear-cascade", "key", "-r", "gpt-4") == cleared
+    assert "not charged" not in terminal.run("explain", "key", "gpt-4").output
+    assert terminal.json("resource", "clear-cascade", "gpt-4") == {"resource": "gpt-4", "cascade": None}
+    assert terminal.run("entity", "set-cascade", "key", "perhaps").exit_code == 2
 
 
 def test_entity_list_goes_over_pages_and_stops_where_told(terminal: Terminal) -> None:

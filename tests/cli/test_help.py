@@ -82,7 +82,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     [
         ("zae-limiter acq", 1, {"acquire"}),
         ("zae-limiter a", 1, {"acquire", "available", "audit"}),
-        ("zae-limiter entity set", 2, {"set-limits"}),
+        ("zae-limiter entity set", 2, {"set-limits", "set-cascade"}),
         ("zae-limiter usage list --window ''", 4, {"hourly", "daily", "monthly"}),
         ("zae-limiter completion ''", 2, set(SHELLS)),
         ("zae-limiter status --end", 2, {"--endpoint-url"}),

@@ -105,6 +105,19 @@ def test_exit_codes_for_pipelines(terminal: Terminal, file: Path, command: str) 
     assert terminal.run(*line, "--detailed-exitcode").exit_code == 24
 
 
+def test_a_dry_run_of_apply_changes_nothing_and_tells_by_its_exit_code(terminal: Terminal, file: Path) -> None:
+    line = ("limits", "apply", "-f", str(file), "--dry-run")
+    before = terminal.run(*line)
+    assert (before.exit_code, "+ rpm 600/min" in before.stdout, "Applied" in before.stdout) == (2, True, False)
+    told = terminal.run("--json", *line, "--yes")
+    assert (told.exit_code, json.loads(told.stdout)["applied"]) == (2, 0)
+    assert terminal.json("system", "get-defaults")["limits"] == []
+    terminal.text("limits", "apply", "-f", str(file), "--yes")
+    assert terminal.run(*line).exit_code == 0
+    write(file, "system: 5")
+    assert terminal.run(*line).exit_code == 24
+
+
 def test_after_an_apply_there_is_nothing_to_do(terminal: Terminal, file: Path) -> None:
     assert "Applied 6 changes." in terminal.text("limits", "apply", "-f", str(file), "--yes")
     assert "No changes" in terminal.text("limits", "plan", "-f", str(file))

@@ -15,6 +15,7 @@ LEVELS = st.lists(
         st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
         st.integers(0, 10**6),
         st.none() | st.sampled_from(Access),
+        st.none() | st.booleans(),
     ),
     min_size=4,
     max_size=4,
@@ -31,14 +32,16 @@ def test_the_most_specific_level_that_says_something_wins(
     assert found.limits == (levels[SOURCES.index(speaking[0])][0] if speaking else None)
     switches = [(level.access, source) for source, level in zip(SOURCES, levels, strict=True) if level.access]
     assert found.access == (switches[0] if switches else None)
+    cascades = [level.cascade for level in levels if level.cascade is not None]
+    assert found.cascade == (cascades[0] if cascades else None)
 
 
 @given(LEVELS, st.integers(0, 3), st.integers(1, 100))
 def test_a_change_at_any_level_raises_the_version(levels: list[Stored], place: int, by: int) -> None:
     """Also a change that hides or uncovers another level: versions only rise."""
-    limits, version, access = levels[place]
+    limits, version, access, cascade = levels[place]
     for changed in (limits, None, (Limit.per_minute("tpm", 5),)):
-        after = [*levels[:place], Stored(changed, version + by, access), *levels[place + 1 :]]
+        after = [*levels[:place], Stored(changed, version + by, access, cascade), *levels[place + 1 :]]
         assert resolve(after).version > resolve(levels).version
 
 

@@ -31,7 +31,7 @@ BAD_IDS = [
 
 LETTERS = st.sampled_from("abcXYZ019_-./#é ")
 NAMED: list[tuple[Callable[[object], str], str, int]] = [
-    (names.resource, "_-./", 128),
+    (names.resource, "_-./:", 128),
     (names.limit_name, "_-.", 128),
     (names.namespace, "_-.", 128),
     (names.stack, "-", 55),

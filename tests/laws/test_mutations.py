@@ -114,7 +114,7 @@ CREDIT_KEPT = "credits.a_bucket_with_credits_is_kept"
 FILLED = "credits.a_reset_is_not_given_back_to"
 GONE_WITH = "credits.credits_go_with_the_entity"
 OVERDRAWN = "policies.what_a_soft_limit_is_overdrawn_by_is_counted"
-UNDONE = "policies.what_was_given_back_is_not_overdrawn"
+NOT_OVERDRAWN = "policies.what_was_given_back_is_not_overdrawn"
 THRESHOLDS = "policies.thresholds_are_announced_by_the_write_that_crosses_them"
 STALE_MARKS = "policies.thresholds_are_announced_by_clients_that_have_seen_another_level"
 IDLE = "lawful.law_1_after_an_idle_time"
@@ -176,7 +176,7 @@ MUTATIONS = [
     Mutation("core.draw._overdraw", "cost - max(0, held)", "cost", OVERDRAWN),
     Mutation("core.draw._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
     Mutation("core.draw._overdraw", '(tk, "=", tokens)', '(tk, "<=", tokens)', OVERDRAWN, "distant"),
-    Mutation("core.draw._overdraw", '(tk, "<=", -since)', '(tk, "<=", room)', UNDONE, "distant"),
+    Mutation("core.draw._overdraw", '(tk, "<=", -since)', '(tk, "<=", room)', NOT_OVERDRAWN, "distant"),
     Mutation("core.draw.owe", "< cost - since", "< -since", OVERDRAWN),
     Mutation("records.settlement.Charge.with_overdrawn", "-after.level", "taken", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),

@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -388,3 +389,51 @@ def test_a_window_ends_in_its_own_zone() -> None:
     assert calendar is not None
     instant = round(datetime(2026, 6, 1, 21, 59, tzinfo=UTC).timestamp() * 1000)
     assert calendar.moment(calendar.start(calendar.index(instant) + 1)).isoformat() == "2026-06-02T00:00:00+02:00"
+
+
+async def test_another_process_follows_a_cascade_policy_that_has_charged_the_bucket(harness: Harness) -> None:
+    limiter, other = harness.limiter(), harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 1_000)])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    assert await granted(other, {"rpm": 1})
+    await limiter.set_resource_cascade("gpt-4", False)
+    assert await granted(limiter, {"rpm": 1})
+    harness.clock.advance(61)
+    assert await granted(other, {"rpm": 1})
+    assert (await limiter.available("org", "gpt-4"))["rpm"] == 1_000
+    assert [event.action for event in await limiter.get_audit_events("$RESOURCE:gpt-4")] == ["cascade_changed"]
+
+
+async def test_a_policy_of_cascade_stays_with_the_limits_and_goes_with_the_entity(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.create_entity("key")
+    await limiter.set_limits("key", [RATE], disabled="bypass", cascade=False)
+    assert await limiter.get_entity_cascade("key") is False
+    assert await limiter.resolve_access("key", "gpt-4") == (Access.BYPASSED, "entity_default")
+    await limiter.delete_limits("key")
+    assert await limiter.get_entity_cascade("key") is False
+    await limiter.set_limits("key", [RATE], disabled=None, cascade=None)
+    assert await limiter.get_entity_cascade("key") is None
+    assert await limiter.resolve_access("key", "gpt-4") == (Access.ENABLED, None)
+    await limiter.set_entity_cascade("key", True, "gpt-4")
+    await limiter.delete_entity("key")
+    assert await limiter.get_entity_cascade("key", "gpt-4") is None
+    await limiter.set_resource_defaults("gpt-4", [RATE], disabled=True, cascade=True)
+    assert await limiter.get_resource_cascade("gpt-4") is True
+    with pytest.raises(ResourceDisabled):
+        await take(limiter, {"rpm": 1})
+    await limiter.clear_resource_disabled("gpt-4")
+    assert await granted(limiter, {"rpm": 1})
+    await limiter.disable_entity("key", "gpt-4")
+    await limiter.clear_entity_disabled("key", "gpt-4")
+    assert await granted(limiter, {"rpm": 1})
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+async def test_a_cascade_policy_is_true_or_false(harness: Harness, value: Any) -> None:
+    limiter = harness.limiter()
+    with pytest.raises(ValidationError, match="True or False"):
+        await limiter.set_entity_cascade("key", value)
+    with pytest.raises(ValidationError, match="'bypass' or None"):
+        await limiter.set_limits("key", [RATE], disabled="off")

@@ -102,3 +102,13 @@ async def test_schedules_at_every_level_of_a_cascade(harness: Harness) -> None:
     harness.clock.advance(1)
     assert not await granted(limiter, {"tpm": 501})
     await take(limiter, {"tpm": 500})
+
+
+async def test_what_is_cut_again_and_again_before_it_fits_never_fits(harness: Harness) -> None:
+    """Every leap day leaves one token, and between two of them there is hardly another: nobody looks for ever."""
+    limiter, rare = harness.limiter(), ScheduleEntry("* 3 29 2 *", capacity=1)
+    await limiter.set_system_defaults([Limit.custom("tpm", 300, 1, 10**8).with_schedule([rare])])
+    await take(limiter, {"tpm": 100})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tpm": 250})
+    assert refused.value.statuses[0].retry_after_seconds is None

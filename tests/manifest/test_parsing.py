@@ -168,9 +168,22 @@ MISTAKES = {
     "namespace: other": (1, 12, "is not 'default'"),
     "resources: {a: {disabled: maybe}}": (1, 27, "true, false or bypass"),
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
-    "resources: {a: {cascade: true}}": (1, 17, "no known key"),
+    "resources: {a: {cascades: true}}": (1, 17, "no known key"),
     "system: {limits: {x: {capacity: 1, refill_period: 1.5}}}": (1, 51, "whole number"),
-    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5}}}": (1, 36, "no known key"),
+    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5h}}}": (1, 57, "whole number"),
+    "system: {limits: {x: {capacity: 1, reset_after_seconds: 5, reset_schedule: [{cron: 0 0 * * *}]}}}": (
+        *(1, 36),
+        "cannot be combined with reset_schedule",
+    ),
+    "system: {limits: {x: {capacity: 1, refill_amount: 0}}}": (1, 51, "1 or more without reset_schedule"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: daily}}}": (1, 52, "a list of mappings with cron"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: [daily]}}}": (1, 52, "a list of mappings with cron"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: [{tz: UTC}]}}}": (1, 52, "a list of mappings with cron"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: [{cron: daily}]}}}": (1, 52, "five fields"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: [{cron: 0 0 * * *, tz: Mars}]}}}": (1, 52, "no time zone"),
+    "system: {limits: {x: {capacity: 1, refill_amount: 2, reset_schedule: [{cron: 0 0 * * *}]}}}": (1, 51, "be 0"),
+    "system: {limits: {x: {capacity: 1, reset_schedule: [{cron: 0 0 * * *}, {cron: 5 5 * * *}]}}}": (1, 52, "several"),
+    "resources: {a: {cascade: maybe}}": (1, 26, "true, false or none"),
     "resources:\n  bad name: {}": (2, 3, "must start with a letter"),
     "resources:\n  gpt-4: {switch: off}": (2, 19, "enabled, disabled, bypassed, none"),
     "resources:\n  gpt-4: {parent: a}": (2, 11, "no known key"),
@@ -265,13 +278,44 @@ def test_a_manifest_of_version_0_17_keeps_its_meaning() -> None:
     assert found.levels[SYSTEM]["limits"] == (Limit.per_minute("rpm", 1000),)
     assert found.levels[Subject(None, "gpt-4")] == {
         "access": Access.DISABLED,
-        "limits": (Limit.per_day("rpd", 9), Limit.per_minute("tpm", 50_000, burst=75_000, soft=True)),
+        "limits": (Limit.per_day("rpd", 9), Limit.per_minute("tpm", 75_000, soft=True)),
     }
     assert found.levels[Subject("user-premium", "gpt-4")] == {
         "access": Access.BYPASSED,
         "limits": (Limit.per_minute("rpm", 2, burst=5),),
     }
     assert found.levels[Subject("user-premium", "llm")] == {"access": Access.ENABLED}
+
+
+def test_a_quota_of_version_0_17_keeps_its_meaning() -> None:
+    found = parse("""
+        namespace: default
+        resources:
+          gpt-4:
+            disabled: null
+            cascade: null
+            limits:
+              day: {capacity: 9, reset_schedule: [{cron: 0 0 * * *, tz: Europe/Berlin}]}
+              half: {capacity: 9, refill_amount: 0, soft: true, reset_schedule: [{cron: 0 0 1 1 *}, {cron: 0 0 1 7 *}]}
+              none: {capacity: 9, reset_schedule: []}
+              nine: {capacity: 9, reset_schedule: [{cron: "* 9 * * *"}]}
+              used: {capacity: 9, reset_after_seconds: 18000}
+          flat: {cascade: false}
+        entities: {key: {resources: {_default_: {cascade: true}}}}
+    """)
+    assert found.levels == {
+        Subject(None, "gpt-4"): {
+            "limits": (
+                Limit.quota("day", 9, cron="0 0 * * *", tz="Europe/Berlin"),
+                Limit.quota("half", 9, cron="0 0 1 1,7 *", soft=True),
+                Limit.quota("nine", 9, cron="0 9 * * *"),
+                Limit.per_minute("none", 9),
+                Limit.quota("used", 9, reset_after=timedelta(hours=5)),
+            )
+        },
+        Subject(None, "flat"): {"cascade": False},
+        Subject("key", "_default_"): {"cascade": True},
+    }
 
 
 def test_an_anchor_can_be_used_again() -> None:
@@ -316,7 +360,8 @@ def test_the_schema_knows_every_key() -> None:
     }
     rate, quota, capacity = parts["limit"]["anyOf"][1:]
     policy = {"soft", "floors", "alerts", "schedule"}
+    resets = {"reset_schedule", "reset_after_seconds"}
     windows = {"every", "tz", "at", "on", "cron", "reset_after"}
     assert set(quota["properties"]) == {"quota", "rollover", *windows, *policy}
-    assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", *policy}
+    assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", *resets, *policy}
     assert set(rate["properties"]) == {"rate", "per", "burst", *policy}

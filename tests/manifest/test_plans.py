@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -72,6 +75,45 @@ def test_a_plan_after_an_apply_is_empty() -> None:
     assert repository.get_limits("key-1") == [Limit.per_minute("rpm", 5)]
     assert repository.resolve_access("key-1", "gpt-4") == (Access.ENABLED, "entity")
     assert repository.resolve_access("other", "gpt-5") == (Access.DISABLED, "resource")
+
+
+CASCADES = """
+    resources: {gpt-4: {cascade: false}, gpt-5: {cascade: true, limits: {rpm: 5}}}
+    entities:
+      org: {}
+      key-1: {parent: org, cascade: true, resources: {_default_: {cascade: false}, gpt-4: {cascade: true}}}
+"""
+
+
+def test_cascade_policies_of_resources_and_entities() -> None:
+    repository = opened()
+    apply(repository, CASCADES)
+    assert repository.plan_limits(parse(CASCADES), prune=True) == Plan()
+    assert (repository.get_resource_cascade("gpt-4"), repository.get_resource_cascade("gpt-5")) == (False, True)
+    assert (repository.get_entity_cascade("key-1"), repository.get_entity_cascade("key-1", "gpt-4")) == (False, True)
+    plan = apply(
+        repository,
+        """
+        resources: {gpt-4: {cascade: true}, gpt-5: {cascade: none}}
+        entities: {key-1: {resources: {_default_: {cascade: true}}}}
+        """,
+    )
+    assert names(plan) == ["change resource gpt-4", "remove resource gpt-5", "change entity key-1 on all resources"]
+    assert decode_plan(encode_plan(plan, "default"), "default") == plan
+    assert repository.get_audit_events("$RESOURCE:gpt-4")[0].details == {"cascade": True}
+    assert repository.get_resource_cascade("gpt-5") is None
+    with pytest.raises(ManifestError, match="must be true, false or none"):
+        parse("resources: {gpt-4: {cascade: 1}}")
+
+
+@pytest.mark.parametrize("format", ["yaml", "toml"])
+def test_cascade_policies_are_exported(format: str) -> None:
+    repository, copy = opened(), opened()
+    apply(repository, CASCADES)
+    text = write_document(export_data(repository.export_limits()), format)
+    copy.apply_plan(copy.plan_limits(parse(text, format)))
+    assert export_data(copy.export_limits()) == export_data(repository.export_limits())
+    assert copy.get_entity_cascade("key-1") is False
 
 
 def test_a_plan_changes_nothing() -> None:
@@ -198,6 +240,31 @@ def test_of_two_plans_applied_by_two_threads_exactly_one_goes_through() -> None:
     assert rates == {winner + 1}
 
 
+def apply_in_a_process(url: str, data: Any, start: float) -> int | str:
+    """Apply a plan from a moment on, and return how many changes were made, or what is in the way."""
+    with SyncRepository(url) as repository:
+        time.sleep(max(0.0, start - time.time()))
+        try:
+            return repository.apply_plan(decode_plan(data, "default"))
+        except PlanOutdatedError as error:
+            return str(error)
+
+
+def test_of_two_plans_applied_by_two_processes_exactly_one_goes_through(tmp_path: Path) -> None:
+    url, resources = f"sqlite:///{tmp_path / 'limits.db'}", range(40)
+    with SyncRepository(url) as repository:
+        texts = ["".join(f"\n  r{n}: {{limits: {{rpm: {rate}}}}}" for n in resources) for rate in (1, 2)]
+        plans = [encode_plan(repository.plan_limits(parse(f"resources:{text}")), "default") for text in texts]
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(abs, range(2)))  # both of them are there
+            outcomes = list(pool.map(apply_in_a_process, [url] * 2, plans, [time.time() + 0.5] * 2))
+        winner = outcomes.index(len(resources))
+        assert "Changed by others since the plan" in str(outcomes[1 - winner])
+        assert "resource r" in str(outcomes[1 - winner])
+        rates = {repository.get_resource_defaults(f"r{n}")[0].refill_amount for n in resources}
+    assert rates == {winner + 1}
+
+
 CONFLICTS: dict[str, tuple[str, Any, str]] = {
     "entity created": (
         "entities: {key: {name: A}}",
@@ -213,7 +280,7 @@ CONFLICTS: dict[str, tuple[str, Any, str]] = {
     "switch set": (
         "resources: {r: {switch: bypassed}}",
         lambda it: it.disable_resource("r"),
-        "resource r, access: now disabled, in the plan none",
+        "resource r, switch: now disabled, in the plan none",
     ),
 }
 
@@ -283,6 +350,20 @@ def test_a_plan_survives_json() -> None:
             "namespace": "default",
             "changes": [{"entity_id": "a", "resource": None, "before": None, "after": {"version": 3}}],
         },
+        *(
+            {
+                "version": 1,
+                "namespace": "default",
+                "changes": [{"entity_id": who, "resource": resource, "before": None, "after": after}],
+            }
+            for who, resource, after in (
+                ("a#b", "gpt-4", {"access": "disabled"}),
+                ("a", "gpt#4", {"access": "disabled"}),
+                (None, 5, {"access": "disabled"}),
+                (None, "gpt-4", {"cascade": "yes"}),
+                (None, "gpt-4", {"access": "off"}),
+            )
+        ),
     ],
 )
 def test_a_plan_of_anything_else_is_refused(data: object) -> None:

@@ -69,13 +69,13 @@ def test_limits_come_back_and_leave_nothing_of_those_before(
 ) -> None:
     key = keys.system_config("ns")
     first = stored(config.replace(key, None, before, {}, OnUnavailable.BLOCK))
-    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None)
+    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None)
     second = stored(Write(key, (), first), config.replace(key, first, after, {}, policy))
-    assert config.decode(key, second) == (after, policy, 2, None)
+    assert config.decode(key, second) == (after, policy, 2, None, None)
     assert len(config.encode(after)) == 3 * len(after), "no two limits share an attribute"
     gone = stored(Write(key, (), second), config.replace(key, second, None, {}))
-    assert config.decode(key, gone) == (None, None, 3, None), "a deleted config keeps its version"
-    assert config.decode(key, None) == (None, None, 0, None)
+    assert config.decode(key, gone) == (None, None, 3, None, None), "a deleted config keeps its version"
+    assert config.decode(key, None) == (None, None, 0, None, None)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_the_registry_is_no_namespace_of_users() -> None:
 
 
 ANY_ID = st.text(min_size=1, max_size=30).filter(lambda text: _accepted(names.entity_id, text))
-ANY_RESOURCE = st.from_regex(r"[A-Za-z][A-Za-z0-9_./-]{0,20}", fullmatch=True)
+ANY_RESOURCE = st.from_regex(r"[A-Za-z][A-Za-z0-9_./:-]{0,20}", fullmatch=True)
 
 
 def _accepted(check: Callable[[object], str], text: str) -> bool:

@@ -52,7 +52,7 @@ RACES: dict[str, tuple[Manifest, Callable[[Repository], Awaitable[object]], str]
     "switch": (
         Manifest({Subject(None, "gpt-4"): {"access": Access.BYPASSED}}),
         lambda other: other.disable_resource("gpt-4"),
-        "resource gpt-4, access: now disabled, in the plan none",
+        "resource gpt-4, switch: now disabled, in the plan none",
     ),
     "creation": (
         Manifest(entities={"key": {"name": "ours"}}),

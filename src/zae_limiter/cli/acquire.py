@@ -144,7 +144,7 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
         ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
         for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
     ]
-    remarks = _find_remarks(limiter, entity_id, {level.entity_id for level in levels})
+    remarks = _find_remarks(limiter, entity_id, resource, {level.entity_id for level in levels})
     waits = [status.retry_after_seconds for status in statuses]
     wait = None if None in waits else max(filter(None, waits), default=0.0)
     data = {
@@ -188,14 +188,14 @@ def _hidden_sources(limiter: SyncRateLimiter, entity_id: str, resource: str, sou
     return [name for name in below if stored[name]]
 
 
-def _find_remarks(limiter: SyncRateLimiter, entity_id: str, charged: set[str]) -> list[str]:
+def _find_remarks(limiter: SyncRateLimiter, entity_id: str, resource: str, charged: set[str]) -> list[str]:
     """Return remarks on unknown entities and on parents that are not charged."""
     entity = limiter.get_entity(entity_id)
     if entity is None:
         return [f"{entity_id} was never created: defaults apply, and no parent is charged."]
     remarks = []
     while entity is not None and entity.parent_id is not None:
-        if not entity.cascade:
+        if not limiter.resolve_cascade(entity.id, resource):
             remarks.append(f"{entity.parent_id} is not charged: {entity.id} does not cascade.")
             break
         if entity.parent_id not in charged:

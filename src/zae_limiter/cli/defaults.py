@@ -143,6 +143,49 @@ _add_switch("enable", "Let limits decide for a resource.")
 _add_switch("bypass", "Admit every request for a resource.\n\nWhat is used is counted.")
 
 
+@resource.command("clear-disabled")
+@click.argument("name", metavar="RESOURCE")
+@principal_option
+def clear_disabled(shell: Shell, name: str, principal: str | None) -> None:
+    """Remove the switch of a resource.
+
+    Example:
+      zae-limiter resource clear-disabled gpt-4
+    """
+    shell.repository().clear_resource_disabled(name, principal)
+    shell.show({"resource": name, "access": None}, f"{name} has no switch.")
+
+
+@resource.command("set-cascade")
+@click.argument("name", metavar="RESOURCE")
+@click.argument("cascade", metavar="true|false", type=click.BOOL)
+@principal_option
+def set_cascade(shell: Shell, name: str, cascade: bool, principal: str | None) -> None:
+    """Decide whether a resource charges parents.
+
+    It counts more than what the entities say, but for those with a policy of their own.
+
+    Example:
+      zae-limiter resource set-cascade gpt-4 false
+    """
+    shell.repository().set_resource_cascade(name, cascade, principal)
+    does = "charges parents" if cascade else "does not charge parents"
+    shell.show({"resource": name, "cascade": cascade}, f"{name} {does}.")
+
+
+@resource.command("clear-cascade")
+@click.argument("name", metavar="RESOURCE")
+@principal_option
+def clear_cascade(shell: Shell, name: str, principal: str | None) -> None:
+    """Remove what set-cascade has set.
+
+    Example:
+      zae-limiter resource clear-cascade gpt-4
+    """
+    shell.repository().clear_resource_cascade(name, principal)
+    shell.show({"resource": name, "cascade": None}, f"{name} has no cascade policy.")
+
+
 @resource.command("list")
 def list_resources(shell: Shell) -> None:
     """List resources with limits of their own.

@@ -183,14 +183,70 @@ def _add_switch(verb: str, does: str) -> None:
         repository = shell.repository()
         getattr(repository, f"{verb}_entity")(entity_id, resource, principal)
         access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
-        where = "" if resource is None else f" on {resource}"
         data = {"entity_id": entity_id, "resource": resource, "access": access}
-        shell.show(data, f"{entity_id} is {access}{where}.")
+        shell.show(data, f"{entity_id} is {access}{_spell_where(resource)}.")
 
 
 _add_switch("disable", "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.")
 _add_switch("enable", "Let limits decide for an entity.\n\nAlso on a resource that is disabled.")
 _add_switch("bypass", "Admit every request of an entity.\n\nWhat it uses is counted.")
+only_option = click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
+
+
+@entity.command("clear-disabled")
+@click.argument("entity_id")
+@only_option
+@principal_option
+def clear_disabled(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
+    """Remove the switch of an entity.
+
+    Less specific switches decide then.
+
+    Example:
+      zae-limiter entity clear-disabled key-1 -r gpt-4
+    """
+    shell.repository().clear_entity_disabled(entity_id, resource, principal)
+    data = {"entity_id": entity_id, "resource": resource, "access": None}
+    shell.show(data, f"{entity_id} has no switch{_spell_where(resource)}.")
+
+
+@entity.command("set-cascade")
+@click.argument("entity_id")
+@click.argument("cascade", metavar="true|false", type=click.BOOL)
+@only_option
+@principal_option
+def set_cascade(shell: Shell, entity_id: str, cascade: bool, resource: str | None, principal: str | None) -> None:
+    """Decide whether an entity charges its parent.
+
+    It counts more than what the entity and the resource say.
+
+    Examples:
+      zae-limiter entity set-cascade key-1 false
+      zae-limiter entity set-cascade key-1 true -r gpt-4
+    """
+    shell.repository().set_entity_cascade(entity_id, cascade, resource, principal)
+    does = "charges its parent" if cascade else "does not charge its parent"
+    data = {"entity_id": entity_id, "resource": resource, "cascade": cascade}
+    shell.show(data, f"{entity_id} {does}{_spell_where(resource)}.")
+
+
+@entity.command("clear-cascade")
+@click.argument("entity_id")
+@only_option
+@principal_option
+def clear_cascade(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
+    """Remove what set-cascade has set.
+
+    Example:
+      zae-limiter entity clear-cascade key-1 -r gpt-4
+    """
+    shell.repository().clear_entity_cascade(entity_id, resource, principal)
+    data = {"entity_id": entity_id, "resource": resource, "cascade": None}
+    shell.show(data, f"{entity_id} has no cascade policy{_spell_where(resource)}.")
+
+
+def _spell_where(resource: str | None) -> str:
+    return "" if resource is None else f" on {resource}"
 
 
 @entity.command("get-limits")

@@ -16,6 +16,9 @@ from .output import OutputError, drop_double_stop, print_json, style
 OVER_ADMITTED = 20
 """The demo found a limit that was passed."""
 
+REFUSED = 25
+"""Records cannot be upgraded."""
+
 CODES: dict[type[BaseException], int] = {
     library.ZAELimiterError: 1,
     library.ValidationError: 2,
@@ -56,6 +59,7 @@ Exit codes:
                                    21  the output could not be written
                                    22  switched off
                                    23-24  limits: outdated plan, mistakes
+                                   25  records that cannot be upgraded
                                    130 interrupted
 """
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..sync import SyncRepository
 
 _CHANGES = 2
-"""The exit code of ``--detailed-exitcode`` where there is something to do."""
+"""The exit code of ``--detailed-exitcode`` and of a dry run where there is something to do."""
 
 
 @click.group(cls=Group)
@@ -109,11 +109,18 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) 
     type=click.Path(dir_okay=False, path_type=Path),
     help="Apply this plan, made by plan --out, instead of a file.",
 )
+@click.option("--dry-run", is_flag=True, help="Change nothing; exit with 2 if there is something to do.")
 @yes_option
 @principal_option
 def apply_limits(
-    shell: Shell, file: Path | None, prune: bool, planned: Path | None, yes: bool, principal: str | None
-) -> None:
+    shell: Shell,
+    file: Path | None,
+    prune: bool,
+    planned: Path | None,
+    dry_run: bool,
+    yes: bool,
+    principal: str | None,
+) -> int:
     """Make the store say what a file states.
 
     It shows the plan and asks first. Every change is in the audit log. What others have changed since the plan is
@@ -121,6 +128,7 @@ def apply_limits(
 
     Examples:
       zae-limiter limits apply -f limits.yaml
+      zae-limiter limits apply -f limits.yaml --dry-run
       zae-limiter limits apply -f limits.yaml --prune --yes
       zae-limiter limits apply --plan plan.json --yes
     """
@@ -135,14 +143,15 @@ def apply_limits(
     if not shell.as_json:
         show_plan(plan, title)
     applied = 0
-    if plan.changes:
+    if plan.changes and not dry_run:
         shell.confirm("Apply these changes?", yes)
         applied = repository.apply_plan(plan, principal)
     if shell.as_json:
         print_json({**encode_plan(plan, shell.namespace), "applied": applied})
-    elif plan.changes:
+    elif plan.changes and not dry_run:
         done = len(plan.changes) - applied
         click.echo(f"Applied {spell_count(applied, 'change')}{f', {done} were made already' if done else ''}.")
+    return _CHANGES if dry_run and plan.changes else 0
 
 
 @limits.command("export")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.limit import Limit
+from ..manifest.states import LABELS
 from .arguments import spell_limit
 from .grid import printable
 from .output import style
 
 if TYPE_CHECKING:
-    from ..manifest.states import Change, Plan, Subject
+    from ..manifest.states import Change, Plan
 
 _COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 _MARKS = {"add": "+", "change": "~", "remove": "-"}
-_LABELS = {"parent_id": "parent", "access": "switch", "on_unavailable": "on_unavailable"}
 
 
 class Row(NamedTuple):
@@ -72,12 +72,6 @@ def _spell_row(row: Row) -> str:
     return f"{row.label} {row.before} -> {row.after}"
 
 
-def describe_change(change: Change) -> str:
-    """Return a change in one line, for progress."""
-    subject: Subject = change.subject
-    return f"{_MARKS[change.kind]} {printable(str(subject))}"
-
-
 def _list_rows(changes: list[Change]) -> Iterator[Row]:
     for change in changes:
         before: Mapping[str, Any] = change.before or {}
@@ -85,7 +79,7 @@ def _list_rows(changes: list[Change]) -> Iterator[Row]:
             if field == "limits":
                 yield from _compare_limits(before.get(field, ()), after)
             elif before.get(field) != after:
-                yield Row(_LABELS.get(field, field), _spell(before.get(field)), _spell(after))
+                yield Row(LABELS.get(field, field), _spell(before.get(field)), _spell(after))
 
 
 def _compare_limits(before: tuple[Limit, ...], after: tuple[Limit, ...]) -> Iterator[Row]:

@@ -12,8 +12,9 @@ from ..core.errors import RateLimiterUnavailable, VersionError
 from ..core.reports import Status
 from .commands import Command, Shell, yes_option
 from .deploy import stack_style
-from .errors import CODES, exit_code, message
+from .errors import CODES, REFUSED, exit_code, message
 from .grid import Cell, Grid, facts
+from .output import note, spell_count
 from .progress import show_upgrade
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..records.version import Deployed
 
+_REMEDY = "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused."
 _SHOWN = 20
 """How many records that stay are named one by one."""
 
@@ -182,12 +184,16 @@ def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str,
 @click.option("--lambda-only", is_flag=True, help="Only update the aggregator's code.")
 @click.option("--force", is_flag=True, help="Check everything, even if the versions match.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
+@click.option("--leave-refused", is_flag=True, help="Leave records where they are that cannot be upgraded.")
 @yes_option
-def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bool) -> None:
+def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, leave_refused: bool, yes: bool) -> int:
     """Upgrade an older table to this version: shape, stack, aggregator, data.
 
     Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
     can open the table. Data from before namespaces are moved to --namespace.
+
+    If a record cannot be upgraded with its meaning, nothing is changed and the exit code is 25; with --leave-refused
+    the others are upgraded, and the exit code is the same.
 
     Examples:
       zae-limiter upgrade --name my-app --dry-run
@@ -199,7 +205,7 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
     store = shell.repository().store
     if not isinstance(store, DynamoStore):
         shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
-        return
+        return 0
     from ..aws.calls import Aws
     from ..aws.upgrade.upgrade import Upgrade
 
@@ -208,14 +214,19 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, yes: bo
         work = Upgrade(aws, store, shell.namespace)
         with show_upgrade(quiet=shell.as_json) as watch:
             plan = work.plan(force=force, lambda_only=lambda_only, watch=watch)
-        if dry_run or plan.is_empty or not shell.as_json:
+        refused = len(plan.refused)
+        stops = dry_run or plan.is_empty or bool(refused and not leave_refused)
+        if stops or not shell.as_json:
             _show_plan(shell, plan)
-        if dry_run or plan.is_empty:
-            return
+        if stops:
+            if refused and not shell.as_json:
+                note(f"{spell_count(refused, 'record')} cannot be upgraded, {_REMEDY}")
+            return REFUSED if refused else 0
         shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
         with show_upgrade(quiet=shell.as_json) as watch:
             done = work.run(plan, lambda_only=lambda_only, watch=watch)
     shell.show(_data(plan, done), _summary(done))
+    return REFUSED if done.data is not None and done.data.refused else 0
 
 
 def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
@@ -228,7 +239,7 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
         rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
     if plan.version:
         rows.append(("version record", "write it"))
-    refused = {} if plan.data is None else plan.data.refused
+    refused = plan.refused
     notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
         notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _FAR = 2**62
 NEVER_USED = 2**60
 """The tokens of a limit that nobody has used: it is full whatever its numbers are."""
+_HORIZON_MS = 50 * 366 * 86_400_000
+"""What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 4_000
 """Across so many borders a wait is exact; for one that is longer, the numbers of the last are taken to stay."""
 
@@ -86,7 +88,10 @@ def carry(
 
 
 def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
-    """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does."""
+    """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does.
+
+    Only borders within fifty years are looked at.
+    """
     limit, instant = scheduled.limit, now_ms
     whole = scheduled.rule_at(now_ms, balances[0].rule)
     for number in range(_MOST_BORDERS):
@@ -96,7 +101,7 @@ def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_mil
             fits_ms = instant + wait_ms(balances, need, instant)
             if fits_ms < (FOR_EVER if border is None else border):
                 return fits_ms - now_ms
-        if border is None:
+        if border is None or border - now_ms > _HORIZON_MS:
             break
         following = scheduled.rule_at(border, balances[0].rule)
         balances, instant, whole = _cross(balances, whole, following, border), border, following

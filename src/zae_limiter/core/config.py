@@ -18,35 +18,38 @@ CUSTOM = frozenset(("entity", "entity_default"))
 
 
 class Stored(NamedTuple):
-    """What the config of one level says: limits, its version and a switch, each if it is set."""
+    """What the config of one level says: limits, its version, a switch, whether the parent is charged; each if set."""
 
     limits: tuple[Limit, ...] | None = None
     version: int = 0
     access: Access | None = None
+    cascade: bool | None = None
 
 
 class Resolved(NamedTuple):
     """The limits in force, the level they come from, and the sum of the versions of all levels.
 
-    ``access`` is the switch in force, with the level that it comes from.
+    ``access`` is the switch in force, with the level that it comes from; ``cascade`` is whether the parent is
+    charged, None where the entity itself decides.
     """
 
     limits: tuple[Limit, ...] | None = None
     source: str | None = None
     version: int = 0
     access: tuple[Access, str] | None = None
+    cascade: bool | None = None
 
 
 _NOTHING = Resolved()
 
 
 def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: int = 0) -> Resolved:
-    """Return the limits and the switch in force, given the first levels in the order of `SOURCES`.
+    """Return the limits and the policies in force, given the first levels in the order of `SOURCES`.
 
     Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each
     only ever rises, so any change at any level raises the sum.
     """
-    limits, source, total, access = defaults
+    limits, source, total, access, cascade = defaults
     total += version
     for name, level in reversed(list(zip(SOURCES, levels, strict=False))):  # the most specific has the last word
         total += level.version
@@ -54,4 +57,6 @@ def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: in
             limits, source = level.limits, name
         if level.access is not None:
             access = level.access, name
-    return Resolved(limits, source, total, access)
+        if level.cascade is not None:
+            cascade = level.cascade
+    return Resolved(limits, source, total, access, cascade)

@@ -305,7 +305,7 @@ class Limit:
         """Return the limit with its capacity and its refill multiplied; the capacity is rounded down, to 1 at least.
 
         >>> Limit.per_minute("rpm", 5).scale(0.5)
-        Limit(name='rpm', capacity=2, refill_amount=5, refill_period_seconds=120)
+        Limit(name='rpm', capacity=2, refill_amount=2, refill_period_seconds=48)
         """
         from fractions import Fraction
 

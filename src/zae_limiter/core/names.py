@@ -35,7 +35,7 @@ MAX_DEPTH = 8
 _ENTITY_BYTES = 900
 """An id is part of sort keys, and DynamoDB's have 1,024 bytes."""
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
-_RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
+_RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./:-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
 _USUAL_ID = re.compile(r"[A-Za-z0-9_.:@/|-]{1,225}\Z")
 """Ids that are valid at a glance; others may be valid too."""
@@ -111,8 +111,8 @@ def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, mos
 
 
 def resource(value: object, field: str = "resource") -> str:
-    """Check a resource name: a letter, then letters, digits, ``_ - . /``."""
-    return _name(value, field, _RESOURCE, "'_', '-', '.' and '/'")
+    """Check a resource name: a letter, then letters, digits, ``_ - . / :``."""
+    return _name(value, field, _RESOURCE, "'_', '-', '.', '/' and ':'")
 
 
 def config_resource(value: object, field: str = "resource") -> str:

@@ -20,6 +20,8 @@ from .validation import ValidationError
 
 _MOST_SCALE = 1_000_000
 _DAY = timedelta(1)
+_LAST_DAY = date(9990, 1, 1)
+"""Nobody asks what comes after it, and days end a little later."""
 _MOST_DAYS = 10 * 366
 _ABSOLUTE = ("capacity", "refill_amount", "refill_period_seconds")
 _FORMS = "cron(EXPRESSION)@ZONE,scale=FACTOR, or with capacity=, refill_amount= and refill_period_seconds="
@@ -135,6 +137,8 @@ def _next_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
             for border in _find_borders(entry, day):
                 if border > instant_ms and entry.matches(border) != state:
                     return border
+        if day >= _LAST_DAY:
+            break
         day += _DAY
     return None
 

@@ -44,6 +44,7 @@ class AuditAction(enum.StrEnum):
     BUCKET_TOPPED_UP = "bucket_topped_up"
     ACCESS_CHANGED = "access_changed"
     LIMIT_ALERT = "limit_alert"
+    CASCADE_CHANGED = "cascade_changed"
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"

@@ -245,7 +245,7 @@ class Chains:
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
-        limits, source, version, access = policy.resolved
+        limits, source, version, access, _ = policy.resolved
         if access is not None and access[0] is Access.DISABLED:
             raise ResourceDisabled(entity_id, resource, access[1])
         chosen, priority = given or _NO_OVERRIDE

@@ -8,9 +8,9 @@ from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationE
 from ..core.limit import seconds, whole
 from ..forks import after_fork
 from ..repository.backend import LimiterBackend
-from ..repository.configs import ConfigOperations
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
+from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .lease_core import LeaseCore
 
 
-class RateLimiter(QueryOperations, EntityOperations, ConfigOperations, HistoryOperations):
+class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens

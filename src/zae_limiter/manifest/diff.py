@@ -45,8 +45,8 @@ def _order(subject: Subject) -> tuple[str, str]:
 
 
 def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the change of the limits, with the policy stored beside them, and that of the switch."""
-    for part in (("limits", "on_unavailable"), ("access",)):
+    """Yield the change of the limits, with the policy stored beside them, of the switch and of the cascade policy."""
+    for part in (("limits", "on_unavailable"), ("access",), ("cascade",)):
         after = {field: stated[field] for field in part if field in stated}
         before = config_fields(config, after)
         if before != after:

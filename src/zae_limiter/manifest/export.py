@@ -36,7 +36,11 @@ def export_data(stored: Stored) -> dict[str, Any]:
         if whose is None and resource is not None:
             resources[resource] = _export_level(config)
         elif whose is not None and resource == DEFAULT_RESOURCE:
-            entities.setdefault(whose, {}).update(_export_level(config))
+            level = _export_level(config)
+            if "cascade" in level:  # of the entity itself it is another thing
+                below = {DEFAULT_RESOURCE: {"cascade": level.pop("cascade")}}
+                entities.setdefault(whose, {}).setdefault("resources", {}).update(below)
+            entities.setdefault(whose, {}).update(level)
         elif whose is not None:
             entities.setdefault(whose, {}).setdefault("resources", {})[resource] = _export_level(config)
     return data | {key: each for key, each in (("resources", resources), ("entities", entities)) if each}
@@ -48,6 +52,8 @@ def _export_level(config: Config) -> dict[str, Any]:
         made["on_unavailable"] = config.on_unavailable.value
     if config.access is not None:
         made["switch"] = config.access.value
+    if config.cascade is not None:
+        made["cascade"] = config.cascade
     if config.limits:
         made["limits"] = {limit.name: write_limit(limit) for limit in config.limits}
     return made

@@ -9,7 +9,7 @@ from ..core.limit import MAX_AMOUNT
 from ..core.values import Access, OnUnavailable
 
 NONE = "none"
-"""The switch that removes a stored one."""
+"""The word that removes a stored switch or cascade policy."""
 PER = ("s", "min", "hour", "day")
 
 
@@ -78,15 +78,31 @@ QUOTA: dict[str, Any] = {
     "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
     **_POLICY,
 }
+RESET: dict[str, Any] = {
+    "cron": _of("string", "It is back when this begins to match, e.g. 0 0 * * *."),
+    "tz": _of("string", "The time zone; UTC if left out."),
+}
 CAPACITY: dict[str, Any] = {
     "capacity": _amount("The most at once, as version 0.17 writes it."),
-    "burst": _amount("The same, if it is another number than the capacity."),
-    "refill_amount": _amount("Tokens per period; the capacity if left out."),
+    "burst": _amount("The same; it counts instead of the capacity."),
+    "refill_amount": _amount("Tokens per period; the capacity if left out.", least=0),
     "refill_period": _of("integer", "The period in seconds; 60 if left out.", minimum=1),
+    "reset_after_seconds": _of(
+        ["integer", "null"], "The same for a window that begins with its first use: its length.", minimum=1
+    ),
+    "reset_schedule": _of(
+        ["array", "null"],
+        "When a quota is back, instead of a refill amount.",
+        items={"type": "object", "properties": RESET, "required": ["cron"], "additionalProperties": False},
+    ),
     **_POLICY,
 }
-_DISABLED = {"enum": [True, False, "bypass"], "description": "The switch, as version 0.17 writes it."}
-SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED}
+_DISABLED = {"enum": [True, False, "bypass", None], "description": "The switch, as version 0.17 writes it."}
+_CASCADE = {
+    "enum": [True, False, NONE, None],
+    "description": "Whether to charge parents too, whatever the entity says; none removes it.",
+}
+SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED, "cascade": _CASCADE}
 SYSTEM: dict[str, Any] = {
     "limits": _LIMITS,
     "on_unavailable": {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.calendar import UNITS, Calendar
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_alerts, check_floors, whole
 from ..core.names import FIRST_USE
+from ..core.resets import merge_resets
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
 from . import fields
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_RESET = fields.RESET.keys()
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
 Report = Callable[["Place", str, str], None]
@@ -64,15 +66,48 @@ class _LimitReader:
         return Limit(name, burst, rate, seconds, None, *policy)
 
     def read_capacity(self, name: str) -> Limit | None:
-        """Return a rate as version 0.17 writes it, None if a field is wrong."""
-        capacity = self._amount("capacity", None)
-        burst = self._amount("burst", capacity)
-        amount = self._amount("refill_amount", capacity)
+        """Return a rate or a quota as version 0.17 writes it, None if a field is wrong."""
+        capacity = self._amount("burst", self._amount("capacity", None))
+        calendar = self._read_resets()
+        amount = self._amount("refill_amount", 0 if calendar else capacity, 0)
         seconds = self._check("refill_period", 60, _check_seconds)
         policy = self._read_policy()
-        if self._failed or burst is None or amount is None:
+        if "refill_amount" in self._given and amount is not None and bool(amount) == (calendar is not None):
+            reason = "must be 0 beside a reset" if calendar else "must be 1 or more without reset_schedule"
+            self._fail(self._given["refill_amount"][1].place, "refill_amount", reason)
+        if self._failed or capacity is None or amount is None:
             return None
-        return Limit(name, burst, amount, seconds, None, *policy)
+        if calendar is not None:
+            return Limit(name, capacity, capacity, -(-calendar.longest_ms // 1000), calendar, *policy)
+        return Limit(name, capacity, amount, seconds, None, *policy)
+
+    def _read_resets(self) -> Calendar | None:
+        """Return the calendar of a reset as version 0.17 writes it, None without one."""
+        _, node = self._given.get("reset_schedule", (None, None))
+        place, after = self._given.get("reset_after_seconds", (None, None))
+        if place is not None and after is not None and after.value is not None:
+            if node is not None and node.value:
+                self._fail(place, "reset_after_seconds", "cannot be combined with reset_schedule")
+            seconds = self._check("reset_after_seconds", 1, _check_seconds)
+            return Calendar.of(reset_after=timedelta(seconds=seconds))
+        return None if node is None or not node.value else self._read_schedule(node)
+
+    def _read_schedule(self, node: Node) -> Calendar | None:
+        entries = node.value if isinstance(node.value, list) else []
+        given = [entry.value for entry in entries if isinstance(entry.value, dict)]
+        if not entries or len(given) < len(entries) or not all({"cron"} <= each.keys() <= _RESET for each in given):
+            self._fail(node.place, "reset_schedule", "must be a list of mappings with cron and perhaps tz")
+            return None
+        zones = {str(each["tz"][1].value) if "tz" in each else "UTC" for each in given}
+        if len(zones) > 1:
+            self._fail(node.place, "reset_schedule", f"has several time zones: {', '.join(sorted(zones))}")
+            return None
+        try:
+            crons = [Calendar.of(cron=each["cron"][1].value).cron for each in given]
+            return Calendar.of(cron=merge_resets(crons), tz=zones.pop())
+        except ValueError as error:
+            self._fail(node.place, "reset_schedule", getattr(error, "reason", str(error)))
+            return None
 
     def read_quota(self, name: str) -> Limit | None:
         """Return a quota, None if a field is wrong."""

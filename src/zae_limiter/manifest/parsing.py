@@ -89,7 +89,7 @@ class _Parser:
             self.places[entity_id] = given["parent"][1].place
         if stated or not given:
             self.entities[entity_id] = stated
-        own = {field: given[field] for field in fields.SETTINGS if field in given}
+        own = {field: given[field] for field in ("limits", "switch", "disabled") if field in given}
         if own:
             self._read_level(Subject(entity_id, DEFAULT_RESOURCE), own, path)
         for name, place, node in self._read_named(given, "resources", f"{path}.resources", names.config_resource):
@@ -117,15 +117,22 @@ class _Parser:
             words = [each.value for each in Access] + [fields.NONE]
             word = self._read_word(given["switch"][1], f"{path}.switch", words)
             stated["access"] = None if word in (None, fields.NONE) else Access(word)
-        if "disabled" in given:
+        if "disabled" in given and given["disabled"][1].value is not None:
             stated["access"] = self._read_disabled(given["disabled"][1], f"{path}.disabled")
             if "switch" in given:
                 self._report(given["disabled"][0], f"{path}.disabled", "cannot be combined with switch")
+        if "cascade" in given and given["cascade"][1].value is not None:
+            stated["cascade"] = self._read_cascade(given["cascade"][1], f"{path}.cascade")
         if "on_unavailable" in given:
             node = given["on_unavailable"][1]
             words = [each.value for each in OnUnavailable]
             word = None if node.value is None else self._read_word(node, f"{path}.on_unavailable", words)
             stated["on_unavailable"] = None if word is None else OnUnavailable(word)
+
+    def _read_cascade(self, node: Node, path: str) -> bool | None:
+        if not isinstance(node.value, bool) and node.text != fields.NONE:
+            self._report(node.place, path, "must be true, false or none")
+        return node.value if isinstance(node.value, bool) else None
 
     def _read_disabled(self, node: Node, path: str) -> Access | None:
         """Return the switch as version 0.17 writes it."""

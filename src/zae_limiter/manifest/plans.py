@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core import names
 from ..core.limit import Limit
 from ..core.validation import ValidationError
 from ..core.values import Access, OnUnavailable
@@ -48,7 +49,15 @@ def decode_plan(data: Any, namespace: str) -> Plan:
 
 def _decode_change(data: Mapping[str, Any]) -> Change:
     before = None if data["before"] is None else _decode(data["before"])
-    return Change(Subject(data["entity_id"], data["resource"]), before, _decode(data["after"]))
+    return Change(_check_subject(data["entity_id"], data["resource"]), before, _decode(data["after"]))
+
+
+def _check_subject(entity_id: object, resource: object) -> Subject:
+    """Return the subject of a change. Raise `ValidationError` for what could not be stored under its names."""
+    check = names.resource if entity_id is None else names.config_resource
+    return Subject(
+        None if entity_id is None else names.entity_id(entity_id), None if resource is None else check(resource)
+    )
 
 
 def _encode(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,4 +73,6 @@ def _decode(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, kind in (("access", Access), ("on_unavailable", OnUnavailable)):
         if made.get(name) is not None:
             made[name] = kind(made[name])
+    if not isinstance(made.get("cascade"), bool | None):
+        raise ValueError("cascade is not true or false")
     return made

@@ -41,6 +41,8 @@ class Subject(NamedTuple):
 
 
 SYSTEM = Subject()
+LABELS = {"parent_id": "parent", "access": "switch"}
+"""What a file calls fields whose stored names are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Manifest:
 
     Args:
         levels: By level the fields that are stated: ``limits`` (a tuple, empty for none), ``access``,
-            ``on_unavailable``.
+            ``cascade``, ``on_unavailable``.
         entities: By entity the fields of its record that are stated: ``name``, ``parent_id``, ``cascade``. Those that
             do not exist are created.
         places: Where the parents of entities are stated.
@@ -80,9 +82,13 @@ class Change(NamedTuple):
         """``add``, ``change`` or ``remove``."""
         if self.subject.is_entity:
             return "add" if self.before is None else "change"
-        if self.before is None or not any(self.before.values()):
+        if self.before is None or not _says_something(self.before):
             return "add"
-        return "change" if any(self.after.values()) else "remove"
+        return "change" if _says_something(self.after) else "remove"
+
+
+def _says_something(fields: Mapping[str, Any]) -> bool:
+    return any(value is not None and value != () for value in fields.values())
 
 
 class Plan(NamedTuple):
@@ -97,8 +103,7 @@ class Plan(NamedTuple):
 
 def config_fields(config: Config, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the named fields of a config, with an empty tuple for no limits."""
-    found = {"limits": config.limits or (), "access": config.access, "on_unavailable": config.on_unavailable}
-    return {field: found[field] for field in fields}
+    return {field: (config.limits or ()) if field == "limits" else getattr(config, field) for field in fields}
 
 
 def entity_fields(entity: Entity | None, fields: Mapping[str, Any]) -> dict[str, Any] | None:

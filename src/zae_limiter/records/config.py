@@ -9,6 +9,7 @@ l_{limit}_sc          the schedule: its entries, with ; between them
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
+cascade               whether the parent is charged too, whatever the entity says
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ class Config(NamedTuple):
     on_unavailable: OnUnavailable | None = None
     version: int = 0
     access: Access | None = None
+    cascade: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -89,7 +96,7 @@ def decode(key: Key, image: Image | None) -> Config:
         policy, access = image.get("on_unavailable"), image.get("access")
         version = whole(VERSION, image[VERSION], 0, 2**62)
         known = OnUnavailable(policy) if policy else None
-        return Config(limits or None, known, version, Access(access) if access else None)
+        return Config(limits or None, known, version, Access(access) if access else None, image.get("cascade"))
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
@@ -111,6 +118,7 @@ def replace(
     identity: Mapping[str, Any],
     on_unavailable: OnUnavailable | None = None,
     access: Access | None = None,
+    cascade: bool | None = None,
 ) -> Write:
     """Return the write that replaces all that a level says (None: nothing), if it still says what is in ``seen``."""
     put: dict[str, Any] = {**identity, **encode(limits or ())}
@@ -118,12 +126,20 @@ def replace(
         put["on_unavailable"] = on_unavailable.value
     if access is not None:
         put["access"] = access.value
+    if cascade is not None:
+        put["cascade"] = cascade
     if seen is None:
         put[VERSION] = 1
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    volatile = ("on_unavailable", "access", "GSI3PK", "GSI3SK")  # what a config has only while it says something
+    volatile = (
+        "on_unavailable",
+        "access",
+        "cascade",
+        "GSI3PK",
+        "GSI3SK",
+    )  # what a config has only while it says something
     remove = tuple(attr for attr in seen if attr not in put and (attr[:2] == "l_" or attr in volatile))
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

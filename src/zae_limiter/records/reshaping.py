@@ -55,10 +55,10 @@ def reshape(
         old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[slot.ws] = slot.begin(now_ms), now_ms
+        lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
         change = None
         if old is not None and name in level.scheduled:
             change = carry_over(level, image, name, old, slot.rule, now_ms)
-        lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
     for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:

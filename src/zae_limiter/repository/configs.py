@@ -16,6 +16,8 @@ from ..records.algebra import Image, Key, Query, Write
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .cache import Defaults
+from .switches import check_policies
+from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -74,10 +76,10 @@ async def read_policy(
         return _by_default(defaults, valid_until_ms, beside)
     meta = records[sks[0]] or {}
     configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    levels = [Stored(each.limits, each.version, each.access) for each in configs]
+    levels = [Stored(each.limits, each.version, each.access, each.cascade) for each in configs]
     resolved = resolve(levels, defaults.resolved, meta.get("version", 0))
-    cascade, parent_id = bool(meta.get("cascade")), meta.get("parent_id")
-    return Policy(cascade, parent_id, resolved, defaults.on_unavailable, valid_until_ms, beside)
+    cascade = bool(meta.get("cascade")) if resolved.cascade is None else resolved.cascade
+    return Policy(cascade, meta.get("parent_id"), resolved, defaults.on_unavailable, valid_until_ms, beside)
 
 
 async def read_policies(
@@ -136,11 +138,12 @@ def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_
     levels = [
         Stored(),
         Stored(),
-        *(Stored(each.limits, each.version, each.access) for each in (of_resource, of_system)),
+        *(Stored(each.limits, each.version, each.access, each.cascade) for each in (of_resource, of_system)),
     ]
     return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
 
 
+_NO_POLICIES: Mapping[str, Any] = {}
 _MOST_RECORDS = 64
 """How many records of one entity are remembered together, before all of them are read again."""
 
@@ -172,9 +175,22 @@ class ConfigOperations(Operations):
         """
         await self._replace({}, None, principal)
 
-    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
-        await self._replace({"resource": names.resource(resource)}, check_limits(limits), principal)
+    async def set_resource_defaults(
+        self,
+        resource: str,
+        limits: Sequence[Limit],
+        principal: str | None = None,
+        *,
+        disabled: bool | str | Unset | None = UNSET,
+        cascade: bool | Unset | None = UNSET,
+    ) -> None:
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log.
+
+        ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set its switch and its cascade policy in the same step;
+        None removes them, and without them they stay.
+        """
+        policies = check_policies(disabled, cascade)
+        await self._replace({"resource": names.resource(resource)}, check_limits(limits), principal, policies=policies)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
@@ -189,14 +205,22 @@ class ConfigOperations(Operations):
         return await self._read_registry(keys.resources)
 
     async def set_limits(
-        self, entity_id: str, limits: Sequence[Limit], resource: str = DEFAULT_RESOURCE, principal: str | None = None
+        self,
+        entity_id: str,
+        limits: Sequence[Limit],
+        resource: str = DEFAULT_RESOURCE,
+        principal: str | None = None,
+        *,
+        disabled: bool | str | Unset | None = UNSET,
+        cascade: bool | Unset | None = UNSET,
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
-        ``principal`` says in the audit log who did it.
+        ``principal`` says in the audit log who did it. ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the
+        switch and the cascade policy of this level in the same step; None removes them, and without them they stay.
         """
         level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
-        await self._replace(level, check_limits(limits), principal)
+        await self._replace(level, check_limits(limits), principal, policies=check_policies(disabled, cascade))
 
     async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
@@ -263,21 +287,21 @@ class ConfigOperations(Operations):
         It holds for those below it too that charge it. Other processes follow when their config cache has expired.
         ``principal`` says in the audit log who did it.
         """
-        await self._switch(_entity_level(entity_id, resource), Access.DISABLED, principal)
+        await self._switch(entity_level(entity_id, resource), Access.DISABLED, principal)
 
     async def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
 
         ``principal`` says in the audit log who did it.
         """
-        await self._switch(_entity_level(entity_id, resource), Access.ENABLED, principal)
+        await self._switch(entity_level(entity_id, resource), Access.ENABLED, principal)
 
     async def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted.
 
         ``principal`` says in the audit log who did it.
         """
-        await self._switch(_entity_level(entity_id, resource), Access.BYPASSED, principal)
+        await self._switch(entity_level(entity_id, resource), Access.BYPASSED, principal)
 
     async def disable_resource(self, resource: str, principal: str | None = None) -> None:
         """Refuse every request for a resource with `ResourceDisabled`, but for entities with a switch of their own.
@@ -314,28 +338,31 @@ class ConfigOperations(Operations):
         limits: tuple[Limit, ...] | None,
         principal: str | None,
         on_unavailable: OnUnavailable | None = None,
+        policies: Mapping[str, Any] = _NO_POLICIES,
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
         details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
         if on_unavailable is not None:
             details["on_unavailable"] = on_unavailable.value
+        details |= {name: str(value) if isinstance(value, str) else value for name, value in policies.items()}
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
 
         def change(seen: config.Config) -> config.Config | None:
             if not limits and not seen.limits and seen.on_unavailable is None:
                 return None
             policy = on_unavailable or (seen.on_unavailable if limits else None)
-            return seen._replace(limits=limits, on_unavailable=policy)
+            return seen._replace(limits=limits, on_unavailable=policy, **policies)
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
 
-    async def _switch(self, level: Mapping[str, str], access: Access, principal: str | None) -> None:
-        """Set the switch of one level."""
+    async def _switch(self, level: Mapping[str, str], access: Access | None, principal: str | None) -> None:
+        """Set the switch of one level, or (None) remove it."""
 
         def change(seen: config.Config) -> config.Config | None:
             return None if seen.access is access else seen._replace(access=access)
 
-        await self._change(level, change, AuditAction.ACCESS_CHANGED, {"access": access.value}, principal)
+        details = {"access": None if access is None else access.value}
+        await self._change(level, change, AuditAction.ACCESS_CHANGED, details, principal)
 
     async def _change(
         self,
@@ -358,7 +385,7 @@ class ConfigOperations(Operations):
             if new is None:
                 return []
             own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
-            writes = [config.replace(key, images[0], new.limits, own, new.on_unavailable, new.access)]
+            writes = [config.replace(key, images[0], new.limits, own, new.on_unavailable, new.access, new.cascade)]
             writes.append(self._backend.event(ns, action, subject, principal, resource, details))
             step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
@@ -372,7 +399,7 @@ class ConfigOperations(Operations):
             self._backend.cache.drop([key])
 
 
-def _entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
+def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
     """Return the level of an entity, for one resource or (None) for all."""
     chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
     return {"entity_id": names.entity_id(entity_id), "resource": chosen}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -19,20 +18,12 @@ from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
+from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..runtime.deadline import Deadline
-
-
-class Unset(enum.Enum):
-    """Marks an argument that was not passed, where None has a meaning of its own."""
-
-    UNSET = enum.auto()
-
-
-UNSET = Unset.UNSET
 
 
 class EntityOperations(CreditOperations):
@@ -171,7 +162,7 @@ class EntityOperations(CreditOperations):
         """Return the config records of an entity that say something."""
         query = Query(keys.pk_entity(ns, entity_id), prefix=f"{keys.CONFIG}#")
         rows = await self._backend.collect(query, deadline)
-        return [(key, image) for key, image in rows if (found := config.decode(key, image)).limits or found.access]
+        return [(key, image) for key, image in rows if not config.decode(key, image).is_empty]
 
     async def _join_parent(
         self, ns: str, entity_id: str, parent_id: str | None, deadline: Deadline, height: int = 1

@@ -11,12 +11,12 @@ from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionE
 from ..core.values import AuditAction, Entity
 from ..manifest.diff import diff
 from ..manifest.problems import PlanOutdatedError
-from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from ..manifest.states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from .backend import MAX_PAGE
-from .configs import ConfigOperations
 from .entities import EntityOperations
+from .policies import PolicyOperations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ _BATCH = 100
 """How many records are read at once."""
 
 
-class ManifestOperations(EntityOperations, ConfigOperations):
+class ManifestOperations(EntityOperations, PolicyOperations):
     """Plan, apply and export limits files."""
 
     async def plan_limits(self, manifest: Manifest, *, prune: bool = False, file: str = "limits") -> Plan:
@@ -117,7 +117,7 @@ class ManifestOperations(EntityOperations, ConfigOperations):
         wanted = {subject: _locate_level(ns, subject) for subject in subjects}
         images = await self._read_all(list(wanted.values()))
         found = {subject: config.decode(key, images[key]) for subject, key in wanted.items()}
-        return {subject: each for subject, each in found.items() if each.limits or each.access or each.on_unavailable}
+        return {subject: each for subject, each in found.items() if not each.is_empty}
 
     async def _read_entities(self, ids: Iterable[str]) -> dict[str, Entity]:
         _, ns = await self._begin()
@@ -151,15 +151,13 @@ class ManifestOperations(EntityOperations, ConfigOperations):
             await self._apply_entity(change, str(change.subject.entity_id), principal)
             return
         after = dict(change.after)
-        action = AuditAction.ACCESS_CHANGED
-        details: dict[str, Any] = {"access": after.get("access")}
-        if "access" not in after:
-            action = AuditAction.LIMITS_SET if any(after.values()) else AuditAction.LIMITS_DELETED
-            details = {name: value for name, value in after.items() if name != "limits"}
-            if "limits" in after:
-                details["limits"] = [limit.to_dict() for limit in after["limits"]]
-        plain = {name: str(value) if isinstance(value, str) else value for name, value in details.items()}
-        await self._change(change.subject.level, partial(_change_config, change), action, plain, principal)
+        action = AuditAction.LIMITS_SET if any(after.values()) else AuditAction.LIMITS_DELETED
+        for field, named in (("access", AuditAction.ACCESS_CHANGED), ("cascade", AuditAction.CASCADE_CHANGED)):
+            action = named if field in after else action
+        details = {name: str(value) if isinstance(value, str) else value for name, value in after.items()}
+        if "limits" in after:
+            details["limits"] = [limit.to_dict() for limit in after["limits"]]
+        await self._change(change.subject.level, partial(_change_config, change), action, details, principal)
 
     async def _apply_entity(self, change: Change, entity_id: str, principal: str | None) -> None:
         """Create or update an entity, if it is still as it was when the plan was made."""
@@ -213,10 +211,10 @@ def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
     if now is None:
         return f"{change.subject} was deleted"
     if change.before is None:
-        fields = ", ".join(f"{field} {_describe(value)}" for field, value in now.items())
+        fields = ", ".join(f"{LABELS.get(field, field)} {_describe(value)}" for field, value in now.items())
         return f"{change.subject} was created" + (f", with {fields}" if fields else "")
     parts = [
-        f"{field}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
+        f"{LABELS.get(field, field)}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
         for field, value in now.items()
         if value != change.before[field]
     ]

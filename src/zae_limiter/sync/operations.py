@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.names import DEFAULT_RESOURCE
-from ..repository.entities import UNSET, Unset
+from ..repository.unset import UNSET, Unset
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
@@ -152,9 +152,21 @@ class SyncOperations:
         """
         return run(self._inner.delete_system_defaults(principal))
 
-    def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log."""
-        return run(self._inner.set_resource_defaults(resource, limits, principal))
+    def set_resource_defaults(
+        self,
+        resource: str,
+        limits: Sequence[Limit],
+        principal: str | None = None,
+        *,
+        disabled: bool | str | Unset | None = UNSET,
+        cascade: bool | Unset | None = UNSET,
+    ) -> None:
+        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log.
+
+        ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set its switch and its cascade policy in the same step;
+        None removes them, and without them they stay.
+        """
+        return run(self._inner.set_resource_defaults(resource, limits, principal, disabled=disabled, cascade=cascade))
 
     def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
@@ -169,13 +181,21 @@ class SyncOperations:
         return run(self._inner.list_resources_with_defaults())
 
     def set_limits(
-        self, entity_id: str, limits: Sequence[Limit], resource: str = DEFAULT_RESOURCE, principal: str | None = None
+        self,
+        entity_id: str,
+        limits: Sequence[Limit],
+        resource: str = DEFAULT_RESOURCE,
+        principal: str | None = None,
+        *,
+        disabled: bool | str | Unset | None = UNSET,
+        cascade: bool | Unset | None = UNSET,
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
-        ``principal`` says in the audit log who did it.
+        ``principal`` says in the audit log who did it. ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the
+        switch and the cascade policy of this level in the same step; None removes them, and without them they stay.
         """
-        return run(self._inner.set_limits(entity_id, limits, resource, principal))
+        return run(self._inner.set_limits(entity_id, limits, resource, principal, disabled=disabled, cascade=cascade))
 
     def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
@@ -228,12 +248,63 @@ class SyncOperations:
         """
         return run(self._inner.bypass_resource(resource, principal))
 
+    def clear_entity_disabled(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Remove the switch of an entity, for one ``resource`` or (None) the one for all; a less specific one decides.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.clear_entity_disabled(entity_id, resource, principal))
+
+    def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
+        """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
+        return run(self._inner.clear_resource_disabled(resource, principal))
+
     def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
         """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
 
         Switches of entities above it are theirs: they count for it where it cascades to them.
         """
         return run(self._inner.resolve_access(entity_id, resource))
+
+    def set_entity_cascade(
+        self, entity_id: str, cascade: bool, resource: str | None = None, principal: str | None = None
+    ) -> None:
+        """Decide whether an acquire of an entity charges its parent, for one ``resource`` or (None) for all.
+
+        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow when their config
+        cache has expired. ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.set_entity_cascade(entity_id, cascade, resource, principal))
+
+    def clear_entity_cascade(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Remove what `set_entity_cascade` has set for one ``resource`` or (None) for all.
+
+        ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.clear_entity_cascade(entity_id, resource, principal))
+
+    def get_entity_cascade(self, entity_id: str, resource: str | None = None) -> bool | None:
+        """Return what `set_entity_cascade` has set for one ``resource`` or (None) for all; None if it has not."""
+        return run(self._inner.get_entity_cascade(entity_id, resource))
+
+    def set_resource_cascade(self, resource: str, cascade: bool, principal: str | None = None) -> None:
+        """Decide whether an acquire of a resource charges parents, for entities without a policy of their own.
+
+        It counts more than the ``cascade`` of the entity. ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.set_resource_cascade(resource, cascade, principal))
+
+    def clear_resource_cascade(self, resource: str, principal: str | None = None) -> None:
+        """Remove what `set_resource_cascade` has set. ``principal`` says in the audit log who did it."""
+        return run(self._inner.clear_resource_cascade(resource, principal))
+
+    def get_resource_cascade(self, resource: str) -> bool | None:
+        """Return what `set_resource_cascade` has set; None if it has not."""
+        return run(self._inner.get_resource_cascade(resource))
+
+    def resolve_cascade(self, entity_id: str, resource: str) -> bool:
+        """Return whether an acquire of an entity charges its parent on a resource, by the most specific policy."""
+        return run(self._inner.resolve_cascade(entity_id, resource))
 
     def list_entities_with_custom_limits(
         self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None

@@ -7,6 +7,9 @@
 An old bucket's level at an instant is ``min(capacity, tokens + (instant - refilled) * amount // period)``. By that
 formula every limit is refilled to the latest refill among them, which becomes the anchor: there the levels are exactly
 the old ones. Later they differ by at most the one millitoken by which the two formulas round differently.
+
+A quota of version 0.17 holds what is left of the window of its last refill, over all shards that exist; in a later
+window it is full.
 """
 
 from __future__ import annotations
@@ -19,9 +22,21 @@ from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule
 from ...records.charging import identity, index_attributes
-from ...records.level import ANCHOR, CONFIG_VERSION, MADE, MIGRATED_FROM, NEWEST, SHARDS, Level, Slots, attribute
+from ...records.level import (
+    ANCHOR,
+    CONFIG_VERSION,
+    CREDITS,
+    MADE,
+    MIGRATED_FROM,
+    NEWEST,
+    SHARDS,
+    Level,
+    Slots,
+    attribute,
+)
 from ...records.settlement import Charge, settle
 from ...stores.dynamodb.store import CAPABILITIES
+from . import policies
 from .moves import Move, Old, plan_move, whole_number
 
 if TYPE_CHECKING:
@@ -43,8 +58,16 @@ class Holding(NamedTuple):
 
     def level(self, now_ms: int) -> int:
         """Return the balance at an instant not before the last refill, by the old formula."""
+        if self.rule.calendar is not None:
+            return self.rule.capacity if self.is_over(now_ms) else self.tokens
         elapsed = max(0, now_ms - self.refilled_ms)
         return min(self.rule.capacity, self.tokens + elapsed * self.rule.amount // self.rule.period)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether the window of a quota is over in which it was refilled last."""
+        calendar = self.rule.calendar
+        assert calendar is not None  # it is a quota
+        return calendar.is_idle(now_ms) or calendar.index(now_ms) > calendar.index(self.refilled_ms)
 
 
 def read_rule(fields: Image, capacity: str, burst: str, amount: str, period: str) -> Rule:
@@ -110,16 +133,18 @@ def merge_shards(shards: Mapping[int, Old], now_ms: int) -> Move | None:
     parts = [part for old in olds for part in _read_holdings(old)]
     anchor = max((part.refilled_ms for part in parts), default=0)
     held = [
-        _merge_holdings([part for part in parts if part.limit_name == name], number, anchor)
+        _merge_holdings([part for part in parts if part.limit_name == name], number, anchor, now_ms)
         for name in sorted({part.limit_name for part in parts})
     ]
     level = level_of(*keys.parse_bucket_pk(olds[0].key.pk)[:3], olds[0].fields)
     return _move_bucket(level, olds, held, "sharded", now_ms)
 
 
-def _merge_holdings(parts: list[Holding], number: int, anchor: int) -> Holding:
+def _merge_holdings(parts: list[Holding], number: int, anchor: int, now_ms: int) -> Holding:
     """Return the total of one limit over all shards, as of the anchor."""
     whole = parts[0].rule
+    if whole.calendar is not None:
+        return _merge_quota(parts, number, anchor, now_ms)
     share = Rule(max(1, whole.capacity // number), max(1, whole.amount // number), whole.period)
     levels = [part._replace(rule=share).level(anchor) for part in parts]
     tokens = sum(levels) + (number - len(parts)) * (whole.capacity // number)
@@ -127,14 +152,24 @@ def _merge_holdings(parts: list[Holding], number: int, anchor: int) -> Holding:
     return Holding(parts[0].limit_name, whole, tokens if number > 1 else levels[0], anchor, consumed)
 
 
+def _merge_quota(parts: list[Holding], number: int, anchor: int, now_ms: int) -> Holding:
+    """Return the total of a quota: of shards that were not used in this window their share is left."""
+    over = [part.is_over(now_ms) for part in parts]
+    share = parts[0].rule.capacity // number
+    left = sum(share if is_over else part.tokens for part, is_over in zip(parts, over, strict=True))
+    tokens = parts[0].rule.capacity if all(over) else left
+    return parts[0]._replace(tokens=tokens, refilled_ms=anchor, consumed=sum(part.consumed for part in parts))
+
+
 def _read_holdings(old: Old) -> list[Holding]:
     """Return the holding of each limit of a bucket item, without the store's own write limit."""
     fields = old.fields
     limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
     refilled, found = whole_number(fields, ANCHOR), []
-    for name in sorted(limit_names - {names.INFRASTRUCTURE_LIMIT}):
-        cp, bx, ra, rp, tk, tc = (attribute(name, field) for field in ("cp", "bx", "ra", "rp", "tk", "tc"))
-        rule, tokens = read_rule(fields, cp, bx, ra, rp), whole_number(fields, tk)
+    limits = policies.read_bucket_limits(fields, sorted(limit_names - {names.INFRASTRUCTURE_LIMIT}))
+    for name, limit in limits.items():
+        tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
+        rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)
         found.append(Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0)))
     return found
 
@@ -150,8 +185,12 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
     image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
     for held in holdings:
         names.limit_name(held.limit_name)
-        rule = {"cp": held.rule.capacity, "ra": held.rule.amount, "rp": held.rule.period}
-        values = {"tk": held.level(anchor), "tc": held.consumed, "cr": 0, "hi": 0, **rule}
+        tokens = held.level(anchor if held.rule.calendar is None else now_ms)
+        if tokens > held.rule.capacity:
+            image |= policies.convert_credit(held.limit_name, held.rule, tokens - held.rule.capacity, now_ms)
+            image[CREDITS] = image.get(CREDITS, 0) + 1
+        values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed, "cr": 0, "hi": 0}
+        values |= policies.describe_rule(held.rule)
         image |= {attribute(held.limit_name, field): value for field, value in values.items()}
     return plan_move("bucket", olds, level.key, image, now_ms)
 
@@ -182,11 +221,12 @@ def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
     return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
 
 
-def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, int]:
+def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: int) -> dict[str, Any]:
     """Return the attributes of a limit that only the old bucket has, relative to the present anchor."""
     rule = stored_rule({**old, SHARDS: current.get(SHARDS, 1)}, name)
     assert rule is not None  # the old bucket has it
     tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
-    same = {attribute(name, field): old[attribute(name, field)] for field in ("cp", "ra", "rp")}
+    stored = (attribute(name, field) for field in ("cp", "ra", "rp", "ca", "ws"))
+    same = {attr: old[attr] for attr in stored if attr in old}
     zeros = {attribute(name, field): 0 for field in ("tc", "cr", "hi")}
     return {**same, **zeros, attribute(name, "tk"): tokens}

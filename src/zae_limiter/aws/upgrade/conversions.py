@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core import names
 from ...core.bucket import MILLI
 from ...core.limit import Limit
-from ...core.values import OnUnavailable
-from ...records import audit, config, entity, keys, usage, version
-from ...records.algebra import TTL, Key, Write
+from ...core.values import AuditAction, OnUnavailable
+from ...records import audit, config, entity, keys, once, usage, version
+from ...records.algebra import TTL, Key, Write, is_live
 from ...records.namespace import ACTIVE
+from . import policies
 from .buckets import read_rule
 from .moves import NESTED, Move, delete_if_unchanged, plan_move, whole_number
 
 if TYPE_CHECKING:
     from .moves import Old
 
+OPERATION_PREFIX = "#OP#"
+"""The sort keys of idempotency keys of version 0.17 begin with it, under the bucket."""
+_OPERATIONS = {"top_up": AuditAction.BUCKET_TOPPED_UP, "reset": AuditAction.BUCKET_RESET}
 _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
 
@@ -59,30 +63,33 @@ def convert_config(scope: Scope, whole: Old | None, parts: dict[str, Old], now_m
     key, registry = scope.locate()
     fields = {} if whole is None else whole.fields
     in_place = whole is not None and whole.key == key
-    rules = {}
+    if in_place and not parts and policies.is_present_config(fields, scope.namespace_id):
+        return None
+    found: dict[str, Limit] = {}
     if not in_place:
         attributes = ("capacity", "burst", "refill_amount", "refill_period_seconds")
-        rules = {name: read_rule(old.fields, *attributes) for name, old in parts.items()}
-    for name in sorted(attr[2:-3] for attr in fields if attr.startswith("l_") and attr.endswith("_cp")):
-        rules[name] = read_rule(fields, *(config.attribute(name, field) for field in ("cp", "bx", "ra", "rp")))
-    limits = tuple(Limit(name, *rule[:3]) for name, rule in rules.items())
+        found = {name: Limit(name, *read_rule(old.fields, *attributes)[:3]) for name, old in parts.items()}
+    limits = tuple((found | {limit.name: limit for limit in policies.read_limits(fields)}).values())
     image = _config_identity(scope, key, fields) | config.encode(limits)
     if limits and scope.entity_id is not None and scope.resource is not None:
         image["GSI3PK"] = keys.gsi3_pk_entity_config(scope.namespace_id, scope.resource)
         image["GSI3SK"] = scope.entity_id
     beside = []
-    if registry is not None and limits and not in_place:
+    step = bool(limits) - in_place  # version 0.17 counts records with a switch alone too
+    if registry is not None and step:
         entry = {"GSI4PK": scope.namespace_id, "GSI4SK": registry.pk}
-        beside.append(Write(registry, (), entry, {f"r_{scope.resource}": 1}))
+        beside.append(Write(registry, (), entry, {f"r_{scope.resource}": step}))
     olds = [*parts.values(), *([] if whole is None else [whole])]
     return plan_move("config", olds, key, image, now_ms, beside)
 
 
 def _config_identity(scope: Scope, key: Key, fields: dict[str, Any]) -> dict[str, Any]:
     """Return all attributes of a config record but the limits and what depends on them."""
-    rewritten = (NESTED, TTL, "on_unavailable")
+    rewritten = (NESTED, TTL, "on_unavailable", "cascade", policies.DISABLED, policies.ZONE)
     image = {
-        name: value for name, value in fields.items() if not name.startswith(("l_", "GSI")) and name not in rewritten
+        name: value
+        for name, value in fields.items()
+        if not name.startswith(("l_", "w_", "GSI")) and name not in rewritten
     }
     whose = {"entity_id": scope.entity_id, "resource": scope.resource}
     image |= {name: value for name, value in whose.items() if value is not None}
@@ -91,6 +98,12 @@ def _config_identity(scope: Scope, key: Key, fields: dict[str, Any]) -> dict[str
     policy = fields.get("on_unavailable")
     if policy is not None:
         image["on_unavailable"] = OnUnavailable(policy).value
+    if policies.DISABLED in fields:
+        image["access"] = policies.convert_access(fields[policies.DISABLED]).value
+    if fields.get("cascade") is not None:
+        if not isinstance(fields["cascade"], bool):
+            raise ValueError(f"cascade is {fields['cascade']!r}, not true or false")
+        image["cascade"] = fields["cascade"]
     return image | {"GSI4PK": scope.namespace_id, "GSI4SK": key.pk}
 
 
@@ -171,7 +184,39 @@ def convert_resources(ns: str | None, old: Old, now_ms: int) -> Move | None:
         if type(value) is int and not name.startswith(("r_", "GSI")) and name != TTL:
             counts[f"r_{name}"] = value
     kept = {name: value for name, value in old.image.items() if name.startswith("r_")}
-    return plan_move("registry", (old,), old.key, {**counts, **kept, "GSI4PK": ns, "GSI4SK": old.key.pk}, now_ms)
+    move = plan_move("registry", (old,), old.key, {**kept, "GSI4PK": ns, "GSI4SK": old.key.pk}, now_ms)
+    if move is None:
+        return None
+    first = move.writes[0]._replace(add=counts)  # configs add to the same counters, before or after
+    return move._replace(writes=(first, *move.writes[1:]))
+
+
+def convert_provisioner(old: Old, now_ms: int) -> Move:
+    """Return the move that deletes what version 0.17 notes beside a limits file.
+
+    It lists what the file manages, which ``--prune`` does not need, and buckets that have yet to be told of a change,
+    which here follow the config by themselves.
+    """
+    return Move("note on a limits file", (old,), (delete_if_unchanged(old, now_ms),))
+
+
+def convert_operation(old: Old, now_ms: int) -> Move | None:
+    """Return the move of the record of a top-up or reset, by which a repeated one is recognised until it expires.
+
+    It does not say what was asked for, so whatever is asked for with its key gets its result.
+    """
+    if not is_live(old.image, now_ms):
+        return Move("idempotency key", (old,), (delete_if_unchanged(old, now_ms),))
+    whose, fields = keys.parse_bucket_pk(old.key.pk), old.fields
+    action = _OPERATIONS.get(str(fields.get("operation")))
+    if action is None:
+        raise ValueError(f"operation is {fields.get('operation')!r}, not one of {', '.join(_OPERATIONS)}")
+    key = once.key_of(whose.namespace_id, whose.entity_id, old.key.sk.removeprefix(OPERATION_PREFIX))
+    amounts = {name: whole_number(fields["amounts"], name) for name in fields["amounts"]}
+    result = {"shards": whole_number(fields, "shards", 0), "amounts": amounts}
+    asked = {"action": action.value, "resource": whose.resource}
+    image = once.record(key, whose.namespace_id, asked, result, {}, now_ms).put
+    return plan_move("idempotency key", (old,), key, image, now_ms)
 
 
 def convert_schema(old: Old, now_ms: int) -> Move | None:

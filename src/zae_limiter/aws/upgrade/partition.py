@@ -21,6 +21,12 @@ Ts = TypeVarTuple("Ts")
 
 _BUCKET = "#BUCKET#"
 _LIMIT = "#LIMIT#"
+_PROVISIONER = "#PROVISIONER"
+PRESENT = (
+    *(keys.META, keys.CONFIG, keys.STATE, keys.VERSION, keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES),
+    *(keys.AUDIT_PREFIX, keys.USAGE_PREFIX, keys.ONCE_PREFIX, keys.NAMESPACE_PREFIX, keys.NSID_PREFIX),
+)
+"""The sort keys of the present layout begin so."""
 _KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
@@ -61,16 +67,15 @@ class Partition(NamedTuple):
     def plan(self) -> list[Outcome]:
         """Return the moves and rejections, the entity first: the others belong to it.
 
-        Without a namespace every record is moved or rejected, except the version record, which is moved last.
+        Every record of an old layout is moved or rejected, except the version record, which is moved last.
         """
         is_registry = self.place.namespace_id == RESERVED_NAMESPACE
         found = list(self._read_registry() if is_registry else _READERS[self.place.kind](self))
-        if self.place.namespace_id is None:
-            known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
-            known |= {each.key for each in found if isinstance(each, RejectedRecord)}
-            unknown = [old.key for old in self.olds if old.key not in known and old.key.sk != keys.VERSION]
-            found += [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
-        return found
+        present = (keys.VERSION,) if self.place.namespace_id is None else PRESENT
+        known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
+        known |= {each.key for each in found if isinstance(each, RejectedRecord)}
+        unknown = [old.key for old in self.olds if old.key not in known and not old.key.sk.startswith(present)]
+        return found + [RejectedRecord(key, "it is not a record of any known layout") for key in unknown]
 
     def _find(self, sk: str) -> Old | None:
         """Return the record with this sort key, or None."""
@@ -135,6 +140,8 @@ class Partition(NamedTuple):
         yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
         for resource, items in grouped.items():
             yield from self._read_config(Scope(ns, resource), None, items)
+        for _, old in self._under(_PROVISIONER):
+            yield from attempt([old], conversions.convert_provisioner, old, self.now_ms)
         for old in filter(None, map(self._find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
             yield from attempt([old], conversions.convert_resources, stored_ns, old, self.now_ms)
         stamp = self._find(keys.VERSION)
@@ -145,6 +152,10 @@ class Partition(NamedTuple):
         ns, subject = self.namespace_id, self.place.whose
         for _, old in self._under(keys.AUDIT_PREFIX):
             yield from attempt([old], conversions.convert_event, ns, subject, old, self.now_ms)
+
+    def _read_operations(self) -> Iterator[Outcome]:
+        for _, old in self._under(conversions.OPERATION_PREFIX):
+            yield from attempt([old], conversions.convert_operation, old, self.now_ms)
 
     def _read_registry(self) -> Iterator[Outcome]:
         for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
@@ -157,5 +168,5 @@ _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
     "RESOURCE": Partition._read_resource,
     "SYSTEM": Partition._read_system,
     "AUDIT": Partition._read_audit,
-    "BUCKET": lambda partition: iter(()),  # its shards are in several partitions: the runner merges them
+    "BUCKET": Partition._read_operations,  # its shards are in several partitions: the runner merges them
 }

@@ -124,12 +124,14 @@ class Runner:
         place = PartitionKey.of(pk)
         if place is None:
             return False
-        if place.kind == "BUCKET":
-            old = any(each.key.sk == keys.STATE and buckets.is_old_shard(each.image) for each in olds)
-        else:
-            old = place.namespace_id is None or bool(self._plan(place, olds))
+        old = place.namespace_id is None or bool(self._plan(place, olds))
         if old:
-            await (self._move_bucket(pk) if place.kind == "BUCKET" else self._move_partition(pk, place))
+            await self._move_partition(pk, place)
+        if place.kind == "BUCKET" and any(
+            each.key.sk == keys.STATE and buckets.is_old_shard(each.image) for each in olds
+        ):
+            await self._move_bucket(pk)
+            return True
         return old
 
     async def _move_partition(self, pk: str, place: PartitionKey) -> None:

@@ -22,6 +22,7 @@ from ..template import function_name
 from .runner import MoveReport, Runner, is_unfinished
 
 if TYPE_CHECKING:
+    from ...records.algebra import Key
     from ...stores.dynamodb.store import DynamoStore
     from ..events import Event
     from ..stack import Stack
@@ -40,6 +41,11 @@ class UpgradePlan(NamedTuple):
     """What would be moved; None where the version record says that everything was."""
     version: bool = False
     """Whether the version record is to be written."""
+
+    @property
+    def refused(self) -> dict[Key, str]:
+        """The records that cannot be upgraded, with the reasons."""
+        return {} if self.data is None else self.data.refused
 
     @property
     def is_empty(self) -> bool:

@@ -16,6 +16,8 @@ from .check import check, checks_of
 from .expect import raises, same, true
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ...core.alerts import Alert
     from ...limiter.lease import Lease
     from ...limiter.limiter import RateLimiter
@@ -357,6 +359,31 @@ async def switches_decide_first(harness: Harness) -> None:
     same(await limiter.available("key", "gpt-4"), {"rpm": -440}, "and counts")
     await limiter.enable_entity("key", "gpt-4")
     true(not await _grants(limiter, {"rpm": 1}), "limits decide again")
+
+
+@check
+async def the_most_specific_cascade_policy_decides(harness: Harness) -> None:
+    """Entity and resource before entity before resource before the entity's own word; at once where it is set."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 1_000)])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    steps: list[tuple[Callable[[], Awaitable[None]], bool]] = [
+        (lambda: limiter.set_resource_cascade("gpt-4", False), False),
+        (lambda: limiter.set_entity_cascade("key", True), True),
+        (lambda: limiter.set_entity_cascade("key", False, "gpt-4"), False),
+        (lambda: limiter.clear_entity_cascade("key", "gpt-4"), True),
+        (lambda: limiter.clear_entity_cascade("key"), False),
+        (lambda: limiter.clear_resource_cascade("gpt-4"), True),
+    ]
+    charged = 0
+    for number, (step, cascades) in enumerate(steps):
+        await step()
+        same(await limiter.resolve_cascade("key", "gpt-4"), cascades, "the policy in force")
+        true(await _grants(limiter, {"rpm": 1}), "there is enough")
+        charged += cascades
+        same(await limiter.available("org", "gpt-4"), {"rpm": 1_000 - charged}, f"the parent after step {number}")
+    same(await limiter.resolve_cascade("key", "other"), True, "another resource is left alone")
 
 
 CHECKS = checks_of(globals())
