@@ -32,6 +32,9 @@ async def test_what_was_applied_is_stored_exported_and_pruned(harness: Harness) 
         pass  # whose bucket and usage are not part of a file
     plan = await repository.plan_limits(manifest)
     assert await repository.apply_plan(plan, "ann") == len(plan.changes) == 245
+    applied = (await repository.get_audit_events("$SYSTEM"))[0]
+    assert (applied.action, applied.principal) == ("limits_applied", "ann")
+    assert (applied.details["made"], applied.details["planned"], len(applied.details["changes"])) == (245, 245, 200)
     assert await repository.plan_limits(manifest, prune=True) == Plan()
     data = export_data(await repository.export_limits())
     assert data["entities"].keys() == manifest.entities.keys()

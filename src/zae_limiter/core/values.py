@@ -40,6 +40,7 @@ class AuditAction(enum.StrEnum):
     ENTITY_DELETED = "entity_deleted"
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
+    LIMITS_APPLIED = "limits_applied"
     BUCKET_RESET = "bucket_reset"
     BUCKET_TOPPED_UP = "bucket_topped_up"
     ACCESS_CHANGED = "access_changed"

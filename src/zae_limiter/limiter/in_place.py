@@ -105,10 +105,9 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            if not cost.keys() <= limits.keys() or len(limits) < len(level.limits) or level.scheduled:
-                return None
-            if level.slots.soft or level.slots.watched:
-                return None  # a soft limit is exceeded, or a threshold crossed
+            is_rare = level.scheduled or level.slots.soft or level.slots.watched or len(limits) < len(level.limits)
+            if is_rare or not cost.keys() <= limits.keys():
+                return None  # it takes more than these numbers to decide
             seen.seen_ms = now_ms
             raise _refuse(level, limits, image, cost, now_ms)
         if after is not image:

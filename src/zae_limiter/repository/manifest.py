@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH = 100
 """How many records are read at once."""
+_MOST_NAMED = 200
+"""How many changes the audit event of a change set names."""
 
 
 class ManifestOperations(EntityOperations, PolicyOperations):
@@ -49,8 +51,8 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         """Make the changes of a plan and return how many were made; those that others have made already are left out.
 
         Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log;
-        ``on_change`` is called after each change.
+        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has an
+        event per change and one for all of them; ``on_change`` is called after each change.
         """
         names.principal(principal)
         stored = await self._read_subjects([change.subject for change in plan.changes])
@@ -60,18 +62,28 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         ]
         if conflicts:
             raise PlanOutdatedError(conflicts)
-        done = 0
-        for change, now in states:
-            if now == change.after:
-                continue
-            try:
+        done: list[Change] = []
+        try:
+            for change, now in states:
+                if now == change.after:
+                    continue
                 await self._apply_change(change, principal)
-            except PlanOutdatedError as error:
-                raise PlanOutdatedError(error.conflicts, done) from None
-            done += 1
-            if on_change is not None:
-                on_change(change)
-        return done
+                done.append(change)
+                if on_change is not None:
+                    on_change(change)
+        except PlanOutdatedError as error:
+            raise PlanOutdatedError(error.conflicts, len(done)) from None
+        finally:
+            if done:
+                await self._record_change_set(done, len(plan.changes), principal)
+        return len(done)
+
+    async def _record_change_set(self, done: list[Change], planned: int, principal: str | None) -> None:
+        deadline, ns = await self._begin()
+        named = [str(change.subject) for change in done[:_MOST_NAMED]]
+        details = {"changes": named, "made": len(done), "planned": planned}
+        event = self._backend.event(ns, AuditAction.LIMITS_APPLIED, keys.AUDIT_SYSTEM, principal, details=details)
+        await self._backend.commit([event], deadline)
 
     async def export_limits(self) -> Stored:
         """Return all entities, limits and switches of the namespace."""

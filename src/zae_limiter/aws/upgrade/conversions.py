@@ -33,6 +33,8 @@ OPERATION_PREFIX = "#OP#"
 _OPERATIONS = {"top_up": AuditAction.BUCKET_TOPPED_UP, "reset": AuditAction.BUCKET_RESET}
 _OWN_IDS = "1"
 """Ids of ours begin with the time in ms, and so do not sort before this."""
+_OVERDRAWN = "#od"
+"""The names of counters of what was taken beyond a soft limit end with it."""
 
 
 class Scope(NamedTuple):
@@ -154,11 +156,16 @@ def convert_snapshot(ns: str, entity_id: str, resource: str, old: Old, now_ms: i
     write = usage.accrue(
         usage.Subject(ns, entity_id, resource),
         usage.window_of(window_type, _instant_ms(start)),
-        {name: whole_number(fields, name) * MILLI for name in fields if name not in usage.OWN},
+        {_counter(name): whole_number(fields, name) * MILLI for name in fields if name not in usage.OWN},
         whole_number(fields, usage.EVENTS, default=0),
         expires_at_ms=ttl * MILLI if isinstance(ttl, int) else None,
     )
     return Move("usage snapshot", (old,), (write, delete_if_unchanged(old, now_ms)))
+
+
+def _counter(name: str) -> str:
+    """Return the name of a counter of version 0.17, which counts apart what was taken beyond a soft limit."""
+    return usage.overdrawn(name.removesuffix(_OVERDRAWN)) if name.endswith(_OVERDRAWN) else name
 
 
 def _instant_ms(text: str) -> int:
