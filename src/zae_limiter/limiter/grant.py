@@ -84,7 +84,8 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
     chain, asked = granted[0], granted[1]
     if not any(home.level.slots.soft for home in chain.homes):
         return ()
-    return tuple(sorted({limit.name for _, limit, left in read_left(granted) if left < 0 < asked.get(limit.name, 0)}))
+    below = [(level, limit.name) for level, limit, left in read_left(granted) if left < 0 < asked.get(limit.name, 0)]
+    return tuple(sorted({name for level, name in below if level.slots[name].ov}))
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

@@ -149,8 +149,9 @@ class _LimitReader:
             self._fail(node.place if known is None else known[1].place, f"{path}.{error.field}", error.reason)
             return None
 
-    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...]]:
-        return self._check("soft", False, _check_flag), self._read_floors()
+    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...], tuple[float, ...]]:
+        alerts = self._check("alerts", (), _check_thresholds)
+        return self._check("soft", False, _check_flag), self._read_floors(), alerts
 
     def _read_floors(self) -> tuple[tuple[str, float], ...]:
         if "floors" not in self._given:
@@ -259,6 +260,8 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
+    if limit.alerts:
+        policy["alerts"] = list(limit.alerts)
     if limit.schedule:
         policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
     if limit.calendar is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.bucket import MILLI, between
-from ..core.credit import divide, draw_with_credits, suffices
+from ..core.credit import Division, divide, draw_with_credits, suffices
 from ..core.draw import AnchoredLimit, draw
 from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -97,12 +97,8 @@ def _reshape_limit(
     if slot.al and slot.al not in image:
         put[slot.al] = 0
     if old is None:
-        put |= {slot.tk: rule.capacity - after - need, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
-        if slot.ov and need > rule.capacity and not lots:
-            add[slot.ov] = need - rule.capacity
-        if cost is None or not lots or need + max(slot.least, 0) <= rule.capacity:
-            return cost is None or need + slot.least <= rule.capacity
-        return _take_beyond_new(draft, slot, need, lots)
+        put |= {slot.tk: rule.capacity - after, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
+        return cost is None or _take_from_new(draft, slot, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
     limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms, slot.ov)
     cut = max(0, old.capacity - rule.capacity)
@@ -124,15 +120,18 @@ def _reshape_limit(
     return True
 
 
-def _take_beyond_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> bool:
-    """Take from lots what a limit that is new, and so full, does not have. Return whether it fits."""
+def _take_from_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> bool:
+    """Take from a limit that is new in its bucket, and so full, and from lots what it lacks. Return whether it fits."""
     guards, put, add = draft
-    found = divide(need, slot.least, slot.rule.capacity, lots)
-    if found is None:
-        return False
-    put[slot.tk] += need - found.allowance
-    if slot.ov and found.allowance > slot.rule.capacity:
-        add[slot.ov] = found.allowance - slot.rule.capacity
+    capacity, found = slot.rule.capacity, Division(need, need, {}, {})
+    if need + max(slot.least, 0) > capacity:
+        divided = divide(need, slot.least, capacity, lots)
+        if divided is None:
+            return False
+        found = divided
+    put[slot.tk] -= found.allowance
+    if found.allowance > capacity:
+        add[slot.ov] = found.allowance - capacity
     add |= {attr: -amount for attr, amount in found.taken.items()}
     guards += [(attr, ">=", amount) for attr, amount in found.needed.items()]
     return True

@@ -233,8 +233,8 @@ class SyncRepository(SyncOperations):
         """Make the changes of a plan and return how many were made; those that others have made already are left out.
 
         Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log;
-        ``on_change`` is called after each change.
+        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has
+        an event per change and one for all of them; ``on_change`` is called after each change.
         """
         return run(self._inner.apply_plan(plan, principal, on_change))
 
