@@ -13,7 +13,6 @@ from ..core.bucket import FOR_EVER, MILLI, first_instant, full_instant
 from ..core.decide import describe_limit
 from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
-from ..core.names import FIRST_USE
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, NEWEST
@@ -141,14 +140,14 @@ class InPlace:
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
         level, seen = chain.homes[0]
-        if level.shard_count > 1 or level.slots.watched or not cost.keys() <= level.slots.keys():
+        slots = level.slots
+        if level.shard_count > 1 or slots.watched or slots.first_use or not cost.keys() <= slots.keys():
             return None
         full_ms = now_ms
         for name, need in cost.items():
-            slot = level.slots[name]
+            slot = slots[name]
             capacity, amount, period, _, calendar = slot.rule
-            is_first_use = calendar is not None and calendar.unit == FIRST_USE
-            if need > capacity or need + slot.least > capacity or is_first_use:
+            if need > capacity or need + slot.least > capacity:
                 return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))

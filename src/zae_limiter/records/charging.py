@@ -17,7 +17,7 @@ from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, Slots
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
 
 if TYPE_CHECKING:
@@ -144,20 +144,30 @@ def new_bucket(
             outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
         put[slot.tk] = capacity - taken
         put[slot.tc] = taken
-        if slot.ov and taken > capacity:
-            put[slot.ov] = taken - capacity
-        if slot.al:
-            put[slot.al] = 0
         put[slot.cr] = put[slot.hi] = 0
         put.update(slot.shape)
-        if calendar is not None and name in cost and calendar.unit == FIRST_USE:
-            put[slot.ws] = now_ms
+    if level.slots.has_more:
+        put.update(_further_attributes(level.slots, cost, now_ms))
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms
     if outlives:
         expires_ms = max(expires_ms, full_at(put))
     return put, expires_ms if lifetime_ms else None
+
+
+def _further_attributes(slots: Slots, cost: Mapping[str, int], now_ms: int) -> Image:
+    """Return the attributes of a new bucket that only soft limits, thresholds and windows of first use have."""
+    found: Image = {}
+    for name, slot in slots.items():
+        beyond, calendar = cost.get(name, 0) - slot.rule.capacity, slot.rule.calendar
+        if slot.ov and beyond > 0:
+            found[slot.ov] = beyond
+        if slot.al:
+            found[slot.al] = 0
+        if name in cost and calendar is not None and calendar.unit == FIRST_USE:
+            found[slot.ws] = now_ms
+    return found
 
 
 def identity(level: Level) -> dict[str, Any]:

@@ -78,10 +78,10 @@ class Slots(dict[str, Slot]):
     """The slots of the limits of a level, by name.
 
     ``soft`` says that one never refuses, ``watched`` that one has thresholds, ``first_use`` that one begins its windows
-    with their first use.
+    with their first use; ``has_more`` any of these.
     """
 
-    __slots__ = ("first_use", "soft", "watched")
+    __slots__ = ("first_use", "has_more", "soft", "watched")
 
     def __init__(self, slots: Mapping[str, Slot]) -> None:
         super().__init__(slots)
@@ -89,6 +89,7 @@ class Slots(dict[str, Slot]):
         self.watched = any(slot.marks is not None for slot in slots.values())
         calendars = [slot.rule.calendar for slot in slots.values()]
         self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
+        self.has_more = self.soft or self.watched or self.first_use
 
 
 class Level(NamedTuple):
