@@ -368,6 +368,18 @@ async def test_a_soft_limit_spends_credits_before_it_goes_into_debt(harness: Har
     assert state.credits == ()
 
 
+async def test_a_bypass_spends_no_credits(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    await limiter.bypass_entity("key")
+    for _ in range(2):  # when the bucket meets the switch, and afterwards
+        await take(limiter, {"tpm": 90})
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert [lot.tokens_milli for lot in state.credits] == [50_000]
+    assert (await limiter.available("key", "gpt-4")) == {"tpm": 100 - 180 + 50}
+
+
 async def test_credits_outlive_changes_of_limits(harness: Harness) -> None:
     """A limit that is gone keeps them for when it comes back."""
     limiter = harness.limiter()

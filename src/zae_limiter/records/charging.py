@@ -210,11 +210,12 @@ def charge(
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
+    lots = limits.lots if spends_credits and not level.bypassed else _NO_LOTS
     for name, need in cost.items():
         if (limit := limits.by_name.get(name)) is None:
             continue
         tokens = image[limit.tk]
-        if limits.lots and name in limits.lots and spends_credits and not suffices(limit, tokens, need, now_ms):
+        if name in lots and not suffices(limit, tokens, need, now_ms):
             if not (drawn := draw_with_credits(limit, tokens, held_lots(image, name, now_ms), need, now_ms, put, add)):
                 return None
             guards += drawn

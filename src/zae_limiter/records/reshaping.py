@@ -41,7 +41,7 @@ def reshape(
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again. Credit that has
     expired is dropped; what an allowance does not have is taken from credits if ``spends_credits``.
     """
-    rf = image[ANCHOR]
+    rf, has_lots = image[ANCHOR], CREDITS in image and spends_credits and not level.bypassed
     now_ms = latest_instant(image, now_ms)
     anchor = max(now_ms, rf + 1)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
@@ -55,7 +55,7 @@ def reshape(
         old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[slot.ws] = slot.begin(now_ms), now_ms
-        lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits else ()
+        lots = held_lots(image, name, now_ms) if has_lots else ()
         change = None
         if old is not None and name in level.scheduled:
             change = carry_over(level, image, name, old, slot.rule, now_ms)
