@@ -222,8 +222,7 @@ def charge(
             continue
         if name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need:
             limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
-        guard = draw(limit, tokens, need, now_ms, put, add)
-        if guard is None:
+        if (guard := draw(limit, tokens, need, now_ms, put, add)) is None:
             return None
         guards.append(guard)
     if add and now_ms > image[NEWEST]:
