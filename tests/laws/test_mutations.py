@@ -195,7 +195,7 @@ MUTATIONS = [
     Mutation("core.calendar.Calendar.is_idle", "instant_ms >= self", "instant_ms > self", FIRST_USE),
     Mutation("records.reshaping.reshape", "current, put[slot.ws] = slot.begin(now_ms), now_ms", "pass", SESSIONS),
     Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
-    Mutation("records.charging.new_bucket", "put[slot.ws] = now_ms", "pass", AFTER),
+    Mutation("records.charging._further_attributes", "found[slot.ws] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation("records.settlement.SettlementDraft.owe", "0, as_of_ms, ov", "0, 0, ov", SWALLOWED),
     # Schedules.
