@@ -368,6 +368,46 @@ async def test_a_soft_limit_spends_credits_before_it_goes_into_debt(harness: Har
     assert state.credits == ()
 
 
+@pytest.mark.parametrize("soft", [False, True])
+async def test_a_limit_with_thresholds_spends_credits(harness: Harness, soft: bool) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8, soft=soft, alerts=(0.8,))])
+    await take(limiter, {"tpm": 100})
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    assert (await take(limiter, {"tpm": 10})).available == {"tpm": 40}
+    assert [event.action for event in await limiter.get_audit_events("key")].count("limit_alert") == 1
+
+
+async def test_what_credits_pay_beside_a_debt_is_not_overdrawn(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8, soft=True)])
+    assert (await take(limiter, {"tpm": 115})).overdrawn == ("tpm",)
+    await limiter.top_up("key", "gpt-4", {"tpm": 20})
+    assert (await take(limiter, {"tpm": 10})).overdrawn == ()
+    assert (await take(limiter, {"tpm": 11})).overdrawn == ("tpm",)
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    assert state.total_overdrawn_milli == 16_000
+
+
+async def test_credits_go_back_to_each_of_those_who_took_several_resources_at_once(harness: Harness) -> None:
+    """Merged into one write, where the store is asked for them."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+
+    async def fail(tokens: int) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with limiter.acquire("key", {"gpt-4": {"tpm": tokens}, "tools": {"tpm": 1}}):
+                raise ZeroDivisionError
+
+    if harness.blocking:
+        for tokens in (50, 40, 30, 20, 10):
+            await fail(tokens)
+    else:
+        await asyncio.gather(*[fail(tokens) for tokens in (50, 40, 30, 20, 10)])
+    assert await limiter.available("key", "gpt-4") == {"tpm": 150}
+
+
 async def test_a_bypass_spends_no_credits(harness: Harness) -> None:
     limiter = harness.limiter()
     await limiter.set_system_defaults([Limit.custom("tpm", 100, 1, 10**8)])

@@ -346,3 +346,15 @@ async def test_a_parent_is_sharded_by_itself(harness: Harness) -> None:
             raise ZeroDivisionError
     assert sum((await levels(limiter, "team")).values()) == 39_000
     assert await limiter.available("key", "gpt-4") == {"rpm": 39}
+
+
+async def test_a_request_with_a_floor_is_gathered_from_shards_as_far_as_the_floor(harness: Harness) -> None:
+    """Every shard leaves its share of the floor, so together they leave all of it."""
+    limit = dataclasses.replace(still(100), floors=(("batch", 0.3),))
+    limiter, _ = await begun(harness, limit)
+    assert await take(limiter, 10) is None
+    await split(limiter)
+    assert await take(limiter, 40, priority="batch") is None, "50 are left, 30 have to be"
+    assert await take(limiter, 20, priority="batch") is None
+    assert await take(limiter, 1, priority="batch") is not None
+    assert await take(limiter, 30) is None

@@ -55,7 +55,8 @@ class Draft(NamedTuple):
         parts = grant.parts
         for charge in reversed(self.charges):
             if parts is not None:
-                parts, last = zip(*[part.divide(charge.cost) for part in parts], strict=True)
+                costs = [grant.chain.cost_at(part.shard.level, charge.cost) for part in parts]
+                parts, last = zip(*[part.divide(cost) for part, cost in zip(parts, costs, strict=True)], strict=True)
                 grant = grant._replace(parts=last)
             charge.grant = grant._replace(cost=charge.cost, later=dict(later))
             for name, amount in charge.cost.items():

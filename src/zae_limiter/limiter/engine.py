@@ -234,6 +234,7 @@ class Engine:
             if chosen is None:
                 if await self._refuse(chain, pending, now_ms, knowledge, deadline):
                     return
+                lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 continue
             if self._atomic or len(chosen.parts) == 1:

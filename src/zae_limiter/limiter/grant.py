@@ -80,12 +80,23 @@ def read_credits(grant: Grant) -> dict[tuple[str, str], int]:
 
 
 def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
-    """Return the limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
-    chain, asked = granted[0], granted[1]
+    """Return the limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level.
+
+    What was taken from credits was there.
+    """
+    chain, asked, _, _, _, parts, _ = granted
     if not any(home.level.slots.soft for home in chain.homes):
         return ()
-    below = [(level, limit.name) for level, limit, left in read_left(granted) if left < 0 < asked.get(limit.name, 0)]
-    return tuple(sorted({name for level, name in below if level.slots[name].ov}))
+    credit = {} if parts is None else read_credits(new_grant(granted))
+    found = set()
+    for level, limit, left in read_left(granted):
+        whose, taken = (level.entity_id, limit.name), asked.get(limit.name, 0)
+        if parts is not None:
+            mine = [part for part in parts if part.shard.level[2:4] == level[2:4]]  # of the entity and resource
+            taken = sum(part.allowance_cost.get(limit.name, 0) for part in mine)
+        if level.slots[limit.name].ov and left - credit.get(whose, 0) < 0 < taken:
+            found.add(limit.name)
+    return tuple(sorted(found))
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

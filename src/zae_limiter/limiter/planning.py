@@ -191,12 +191,12 @@ def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int)
     named = {name: need for name, need in cost.items() if name in slots and not slots[name].ov}
     soft = {name: need for name, need in cost.items() if name in slots and slots[name].ov}
     missing = {name: need for name, need in named.items() if need}
-    shards = _balances(level, named, now_ms)
-    if any(all(held[name] < 0 for _, held in shards) for name in named if name not in missing):
+    shards = _find_spare(level, named, now_ms)
+    if any(all(spare[name] < 0 for _, spare in shards) for name in named if name not in missing):
         return None
     parts: list[Part] = []
-    for shard, held in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
-        taken = {name: min(held[name], need) for name, need in missing.items() if held[name] > 0}
+    for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
+        taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
         part = _plan_seen(shard, taken if parts else taken | soft, now_ms, spends_credits=True) if taken else None
         if part is None:
             continue
@@ -207,11 +207,12 @@ def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int)
     return None
 
 
-def _balances(level: LevelShards, names: Mapping[str, int], now_ms: int) -> list[tuple[LevelShard, dict[str, int]]]:
-    """Return what each shard that exists holds of some limits."""
+def _find_spare(level: LevelShards, names: Mapping[str, int], now_ms: int) -> list[tuple[LevelShard, dict[str, int]]]:
+    """Return what each shard that exists can give of some limits, beside its share of what has to be left."""
     found = []
     for shard in level.shards:
         if shard.seen.image is not None:
             balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
-            found.append((shard, {name: balances[name][0].level(now_ms) for name in names}))
+            slots = shard.level.slots_of(shard.seen.image)
+            found.append((shard, {name: balances[name][0].level(now_ms) - slots[name].least for name in names}))
     return found

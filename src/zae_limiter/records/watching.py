@@ -101,7 +101,7 @@ def _find_levels(level: Level, image: Image | None, write: Write, name: str, slo
     place = next(place for place, guard in enumerate(write.guards) if guard[0] == tk)
     low, high = _find_bounds(write.guards[place])
     tokens = max(low, min(high, image[tk]))  # a draw among others expects that these have taken since
-    change = since_after + write.add[tk]
+    change = since_after + write.add.get(tk, 0)  # all of it may come from credits
     return _Levels(min(ceiling, tokens + since), tokens + change, since, change, place)
 
 
