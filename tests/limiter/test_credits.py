@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -406,6 +407,25 @@ async def test_credits_go_back_to_each_of_those_who_took_several_resources_at_on
     else:
         await asyncio.gather(*[fail(tokens) for tokens in (50, 40, 30, 20, 10)])
     assert await limiter.available("key", "gpt-4") == {"tpm": 150}
+
+
+async def test_the_promised_moment_is_one_at_which_all_limits_have_the_cost(harness: Harness) -> None:
+    """Credit of one limit expires before another has what it lacks: later, or never."""
+    limiter = harness.limiter(refusal_ttl=0)
+    slow = Limit.custom("slow", 10, 1, 600)
+    await limiter.set_system_defaults([slow, Limit.quota("quota", 10, every=timedelta(hours=1))])
+    harness.clock.advance_ms(-harness.clock.now_ms() % 3_600_000)
+    await limiter.top_up("key", "gpt-4", {"slow": 10}, expires_at=iso(harness.clock.now_ms() + 600_000))
+    await take(limiter, {"quota": 10, "slow": 9})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"slow": 8, "quota": 5})
+    assert refused.value.retry_after_seconds == 7 * 600, "not at the hour, when only 7 are left of slow"
+    for wait_ms, fits in ((7 * 600_000 - 1, False), (1, True)):
+        harness.clock.advance_ms(wait_ms)
+        assert await granted(limiter, {"slow": 8, "quota": 5}) == fits
+    await limiter.top_up("key", "gpt-4", {"slow": 20}, expires_at=iso(harness.clock.now_ms() + 600_000))
+    with pytest.raises(CapacityExceeded, match="another limit has too little"):
+        await take(limiter, {"slow": 15, "quota": 6})
 
 
 async def test_a_bypass_spends_no_credits(harness: Harness) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .limit import Limit
 
 
+_MOST_LOOKS = 100
+"""How often a moment is looked for at which limits that may fall have a cost together."""
+
+
 class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
@@ -34,16 +38,25 @@ class Reading(NamedTuple):
     qualifier: str = ""
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
 
-    def wait_ms(self, limit: Limit, cost_milli: int, now_ms: int) -> int:
-        """Return the milliseconds until a limit can take a cost; `FOR_EVER` if it never can."""
+    @property
+    def may_fall(self) -> bool:
+        """Whether a level may fall by itself: where a schedule cuts it, or credit expires."""
+        return bool(self.scheduled) or any(shard.credits for held in self.balances.values() for shard in held)
+
+    def wait_ms(self, limit: Limit, cost_milli: int, now_ms: int, from_ms: int | None = None) -> int:
+        """Return the milliseconds until a limit can take a cost; `FOR_EVER` if it never can.
+
+        ``from_ms`` is an instant before which it is not asked for.
+        """
+        from_ms = now_ms if from_ms is None else from_ms
         balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
         if limit.name in self.scheduled and least >= 0:
             from .borders import wait_across
 
-            return wait_across(self.scheduled[limit.name], balances, cost_milli, now_ms)
+            return wait_across(self.scheduled[limit.name], balances, cost_milli, now_ms, from_ms)
         if cost_milli + least > limit.capacity * MILLI and not any(shard.credits for shard in balances):
             return FOR_EVER
-        return wait_ms(balances, cost_milli + least, now_ms)
+        return from_ms - now_ms + wait_ms(balances, cost_milli + least, from_ms)
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -92,12 +105,22 @@ def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
 
 
 def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[StatusFields]:
-    """Return the fields of `statuses`."""
-    return [
+    """Return the fields of `statuses`.
+
+    Where levels may fall by themselves, a limit that has the cost now may lack it when another has it. Then the limit
+    that takes longest waits for the first moment at which all of them have it.
+    """
+    found = [
         reading.describe(limit, cost_milli.get(limit.name + reading.qualifier), now_ms)
         for reading in readings
         for limit in reading.limits
     ]
+    lacking = [place for place, fields in enumerate(found) if fields[6]]
+    if lacking and any(reading.may_fall for reading in readings):
+        last = max(lacking, key=lambda place: FOR_EVER if found[place][7] is None else found[place][7] or 0)
+        wait = wait_for(readings, cost_milli, now_ms)
+        found[last] = (*found[last][:7], None if wait >= FOR_EVER else wait / MILLI, *found[last][8:])
+    return found
 
 
 def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
@@ -117,6 +140,8 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
                 never = never or (needed > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
     if not lacks:
         return None
+    if any(reading.may_fall for reading in readings):
+        never = wait_for(readings, cost_milli, now_ms) >= FOR_EVER
     kind = CapacityExceeded if never else RateLimitExceeded
     return kind(partial(describe, readings, cost_milli, now_ms))
 
@@ -144,11 +169,22 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
 
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
-    """Return the milliseconds until every level can take the cost, if nobody else spends."""
-    waits = (
-        reading.wait_ms(limit, need, now_ms)
+    """Return the milliseconds until every level can take the cost, if nobody else spends; `FOR_EVER` if never."""
+    needs = [
+        (reading, limit, need)
         for reading in readings
         for limit in reading.limits
         if (need := cost_milli.get(limit.name + reading.qualifier)) is not None
-    )
-    return max(waits, default=0)
+    ]
+    wait = max([reading.wait_ms(limit, need, now_ms) for reading, limit, need in needs], default=0)
+    if not any(reading.may_fall for reading in readings):
+        return wait
+    for _ in range(_MOST_LOOKS):
+        if wait >= FOR_EVER:
+            break
+        later = [reading.wait_ms(limit, need, now_ms, now_ms + wait) for reading, limit, need in needs]
+        again = max(later, default=0)
+        if again == wait:
+            return wait
+        wait = again
+    return FOR_EVER

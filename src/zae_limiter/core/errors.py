@@ -206,6 +206,11 @@ class CapacityExceeded(RateLimitExceeded):
         most = status.limit.capacity - status.floor
         if status.requested > most + status.credit:  # else the credit expires before the rest is there
             most += status.credit
+        elif status.requested <= most:
+            return (
+                f"The request of {status.entity_id!r} on {status.resource!r} never fits: by the time there are "
+                f"{status.requested} {status.limit_name}, another limit has too little; retrying will not help."
+            )
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
             f"above the maximum {most}; retrying will not help."
