@@ -171,3 +171,37 @@ async def test_a_reset_does_not_move_what_is_kept_under_limits_of_the_caller(har
     await limiter.reset_bucket("key", "gpt-4", ["rpm"])
     async with limiter.acquire("key", "gpt-4", {"tpm": 999}, limits=given):
         pass
+
+
+WEEKEND = ScheduleEntry("* * * * 0,6", capacity=500)
+
+
+@pytest.mark.parametrize("used", [0, 40, 100])
+@pytest.mark.parametrize("rollover", [0, 30])
+async def test_a_window_that_begins_with_an_entry_has_its_amount(harness: Harness, used: int, rollover: int) -> None:
+    set_clock(harness, "2027-06-04T12:00")  # a Friday
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.quota("tpd", 100, rollover=rollover).with_schedule([WEEKEND])])
+    await take(limiter, {"tpd": 100 + rollover})  # what was left of the day before, too
+    set_clock(harness, "2027-06-05T00:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 500}
+    await take(limiter, {"tpd": 500 - used})
+    set_clock(harness, "2027-06-06T12:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 500 + min(rollover, used)}
+    set_clock(harness, "2027-06-07T00:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 100 + rollover}
+    await take(limiter, {"tpd": 100 + rollover})
+    assert not await granted(limiter, {"tpd": 1})
+
+
+async def test_a_wait_knows_the_amount_of_a_window_that_begins_with_an_entry(harness: Harness) -> None:
+    set_clock(harness, "2027-06-04T12:00")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.quota("tpd", 100).with_schedule([WEEKEND])])
+    await take(limiter, {"tpd": 100})
+    for cost in (100, 101, 500):
+        assert await limiter.time_until_available("key", "gpt-4", {"tpd": cost}) == 12 * 3_600
+    set_clock(harness, "2027-06-06T12:00")
+    await take(limiter, {"tpd": 500})
+    assert await limiter.time_until_available("key", "gpt-4", {"tpd": 100}) == 12 * 3_600
+    assert await limiter.time_until_available("key", "gpt-4", {"tpd": 101}) == (12 + 5 * 24) * 3_600
