@@ -10,6 +10,9 @@ from cronsim import CronSim
 from hypothesis import given, settings, strategies as st
 
 from zae_limiter import Limit, ScheduleEntry, ValidationError
+from zae_limiter.core import borders
+from zae_limiter.core.borders import Scheduled, wait_across
+from zae_limiter.core.bucket import FOR_EVER, Rule, ShardBalance
 from zae_limiter.core.schedule import find_active, last_change, next_change
 from zae_limiter.records.config import decode, encode
 from zae_limiter.records.keys import system_config
@@ -85,6 +88,9 @@ def test_a_scale_keeps_the_rate_exact(limit: Limit, factor: float, scaled: Limit
     ("make", "field"),
     [
         (lambda: ScheduleEntry("* 9 * *", scale=1), "cron"),
+        (lambda: ScheduleEntry("", scale=1), "cron"),
+        (lambda: ScheduleEntry(None, scale=1), "cron"),  # type: ignore[arg-type]
+        (lambda: ScheduleEntry(5, scale=1), "cron"),  # type: ignore[arg-type]
         (lambda: ScheduleEntry("* 9 * * *", "Mars", scale=1), "tz"),
         (lambda: ScheduleEntry("* 9 * * *"), "schedule"),
         (lambda: ScheduleEntry("* 9 * * *", scale=1, capacity=5), "schedule"),
@@ -103,6 +109,22 @@ def test_what_is_no_schedule(make: Any, field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         make()
     assert caught.value.field == field
+
+
+def test_what_no_entry_can_hold_is_refused_without_a_look_at_the_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = Limit.per_minute("rpm", 100, floors={"batch": 0.5}).with_schedule(
+        [ScheduleEntry("* 9-17 * * 1-5", capacity=50)]
+    )
+    rule, now_ms = Rule.of(limit), ms("2026-06-06T12:00")
+    held = (ShardBalance(rule, 0, now_ms, ((FOR_EVER, 7_000),)),)
+    assert wait_across(Scheduled(limit, 0.5), held, 57_000, now_ms) == 60_000
+
+    def look(*_: object) -> None:
+        raise AssertionError("it looks at a border")
+
+    monkeypatch.setattr(borders, "next_change", look)
+    assert wait_across(Scheduled(limit, 0.5), held, 57_001, now_ms) == FOR_EVER
+    assert wait_across(Scheduled(limit), held, 107_001, now_ms) == FOR_EVER
 
 
 def test_texts_and_records() -> None:

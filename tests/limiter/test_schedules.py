@@ -112,3 +112,96 @@ async def test_what_is_cut_again_and_again_before_it_fits_never_fits(harness: Ha
     with pytest.raises(RateLimitExceeded) as refused:
         await take(limiter, {"tpm": 250})
     assert refused.value.statuses[0].retry_after_seconds is None
+
+
+@pytest.mark.parametrize("at", ["08:00", "08:59:59.999"])
+async def test_a_top_up_leaves_the_borders_between_to_whoever_charges_next(harness: Harness, at: str) -> None:
+    """Also where nothing but a border lies between the last charge and the new anchor."""
+    set_clock(harness, f"2027-06-01T{at}")
+    limiter, slow = harness.limiter(), Limit.custom("tpm", 100, 1, 10**8)
+    night = ScheduleEntry("* 9-16 * * *", capacity=10)
+    await limiter.set_system_defaults([slow.with_schedule([night]), Limit.per_minute("rpm", 5)])
+    await take(limiter, {"tpm": 1})
+    for text, left in (("2027-06-01T09:00", 10), ("2027-06-02T08:00", 10), ("2027-06-02T08:30", 10)):
+        set_clock(harness, text)
+        await limiter.top_up("key", "gpt-4", {"rpm": 1})
+        assert (await limiter.available("key", "gpt-4"))["tpm"] == left
+    assert not await granted(limiter, {"tpm": 11})
+    await take(limiter, {"tpm": 10})
+
+
+async def test_a_top_up_loses_nothing_that_was_produced_between_borders(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:00")
+    limiter, slow = harness.limiter(), Limit.custom("tpm", 100, 1, 10**8)
+    fast = ScheduleEntry("* 9-16 * * *", capacity=100, refill_amount=100, refill_period_seconds=60)
+    await limiter.set_system_defaults([slow.with_schedule([fast]), Limit.per_minute("rpm", 5)])
+    await take(limiter, {"tpm": 100})
+    set_clock(harness, "2027-06-02T08:00")
+    await limiter.top_up("key", "gpt-4", {"rpm": 1})
+    await take(limiter, {"tpm": 100})
+
+
+async def test_a_reset_fills_to_what_is_in_force_and_leaves_other_limits_alone(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:00")
+    limiter, less = harness.limiter(), ScheduleEntry("* 9-16 * * *", capacity=10)
+    limits = [Limit.custom(name, 100, 1, 10**8).with_schedule([less]) for name in ("one", "two")]
+    await limiter.set_system_defaults(limits)
+    await take(limiter, {"one": 1, "two": 1})
+    set_clock(harness, "2027-06-01T12:00")
+    assert (await limiter.reset_bucket("key", "gpt-4", ["one"])).amounts == {"one": 0}
+    assert await limiter.available("key", "gpt-4") == {"one": 10, "two": 10}
+    set_clock(harness, "2027-06-01T18:00")
+    assert (await limiter.reset_bucket("key", "gpt-4", ["one"])).amounts == {"one": 90}
+    assert await limiter.available("key", "gpt-4") == {"one": 100, "two": 10}
+    set_clock(harness, "2027-06-02T18:00")
+    assert await limiter.available("key", "gpt-4") == {"one": 10, "two": 10}
+    await limiter.top_up("key", "gpt-4", {"one": 5})
+    await limiter.reset_bucket("key", "gpt-4")
+    assert await limiter.available("key", "gpt-4") == {"one": 105, "two": 100}
+
+
+async def test_a_reset_does_not_move_what_is_kept_under_limits_of_the_caller(harness: Harness) -> None:
+    set_clock(harness, "2027-06-01T08:00")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_day("tpm", 100).with_schedule([DAY])])
+    given = [Limit.custom("tpm", 1_000, 1, 10**8), Limit.per_minute("rpm", 5)]
+    async with limiter.acquire("key", "gpt-4", {"tpm": 1}, limits=given):
+        pass
+    set_clock(harness, "2027-06-02T12:00")
+    await limiter.reset_bucket("key", "gpt-4", ["rpm"])
+    async with limiter.acquire("key", "gpt-4", {"tpm": 999}, limits=given):
+        pass
+
+
+WEEKEND = ScheduleEntry("* * * * 0,6", capacity=500)
+
+
+@pytest.mark.parametrize("used", [0, 40, 100])
+@pytest.mark.parametrize("rollover", [0, 30])
+async def test_a_window_that_begins_with_an_entry_has_its_amount(harness: Harness, used: int, rollover: int) -> None:
+    set_clock(harness, "2027-06-04T12:00")  # a Friday
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.quota("tpd", 100, rollover=rollover).with_schedule([WEEKEND])])
+    await take(limiter, {"tpd": 100 + rollover})  # what was left of the day before, too
+    set_clock(harness, "2027-06-05T00:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 500}
+    await take(limiter, {"tpd": 500 - used})
+    set_clock(harness, "2027-06-06T12:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 500 + min(rollover, used)}
+    set_clock(harness, "2027-06-07T00:00")
+    assert await limiter.available("key", "gpt-4") == {"tpd": 100 + rollover}
+    await take(limiter, {"tpd": 100 + rollover})
+    assert not await granted(limiter, {"tpd": 1})
+
+
+async def test_a_wait_knows_the_amount_of_a_window_that_begins_with_an_entry(harness: Harness) -> None:
+    set_clock(harness, "2027-06-04T12:00")
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.quota("tpd", 100).with_schedule([WEEKEND])])
+    await take(limiter, {"tpd": 100})
+    for cost in (100, 101, 500):
+        assert await limiter.time_until_available("key", "gpt-4", {"tpd": cost}) == 12 * 3_600
+    set_clock(harness, "2027-06-06T12:00")
+    await take(limiter, {"tpd": 500})
+    assert await limiter.time_until_available("key", "gpt-4", {"tpd": 100}) == 12 * 3_600
+    assert await limiter.time_until_available("key", "gpt-4", {"tpd": 101}) == (12 + 5 * 24) * 3_600

@@ -54,6 +54,11 @@ def find_interval(limits: Sequence[Limit], now_ms: int) -> tuple[int, int]:
     return max(starts, default=0), min(ends, default=_FAR)
 
 
+def _end_of(rule: Rule, border_ms: int) -> int:
+    """Return until when a rule produces before a border: a window that begins at the border is of the next one."""
+    return border_ms if rule.calendar is None else border_ms - 1
+
+
 class Carried(NamedTuple):
     """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders.
 
@@ -77,11 +82,12 @@ def carry(
     known = scheduled.rule_at(newest_ms, old).share(*place) == old
     border = next_change(scheduled.limit.schedule, newest_ms) if known else None
     while border is not None and border <= now_ms:
-        made = between(rule, start, border)
+        end = _end_of(rule, border)
+        made = between(rule, start, end)
         following = scheduled.rule_at(border, old).share(*place)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
         lowest = min(lowest, following.capacity)
-        rule, start = following, border
+        rule, start = following, end
         border = next_change(scheduled.limit.schedule, border)
     made = between(rule, start, now_ms)
     return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity), min(lowest, new.capacity))
@@ -93,6 +99,10 @@ def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_mil
     Only borders within fifty years are looked at.
     """
     limit, instant = scheduled.limit, now_ms
+    credit = sum(shard.credit(now_ms) for shard in balances)
+    states = [Rule.of(state) for state in limit.states()]
+    if all(cost_milli + scheduled.least(state) > state.capacity + credit for state in states):
+        return FOR_EVER
     whole = scheduled.rule_at(now_ms, balances[0].rule)
     for number in range(_MOST_BORDERS):
         border = next_change(limit.schedule, instant) if number < _MOST_BORDERS - 1 else None
@@ -113,8 +123,8 @@ def _cross(balances: Sequence[ShardBalance], whole: Rule, following: Rule, borde
     crossed = []
     for shard in balances:
         count, place = shard.rule.period // whole.period or 1, shard.rule.phase // whole.period
-        rule = following.share(place, count)
-        level = shard.without_credits().level(border_ms)
+        rule, end = following.share(place, count), _end_of(following, border_ms)
+        level = shard.without_credits().level(end)
         held = NEVER_USED if shard.tokens == NEVER_USED else min(rule.capacity, level)
-        crossed.append(ShardBalance(rule, held, border_ms, shard.credits))
+        crossed.append(ShardBalance(rule, held, end, shard.credits))
     return tuple(crossed)

@@ -95,7 +95,7 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         if image is None or old is None:
             held = 2**60 if name in level.scheduled else slot.rule.capacity  # as `core.borders.NEVER_USED`
             yield name, ShardBalance(slot.rule, held, now_ms, lots)
-        elif name in level.scheduled and image[ANCHOR] < level.in_force[0]:
+        elif name in level.scheduled and latest_instant(image, 0) < level.in_force[0]:
             instant = latest_instant(image, now_ms)
             change = carry_over(level, image, name, old, slot.rule, instant)
             held = min(change.ceiling, image[slot.tk] + change.produced)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.borders import Scheduled, find_interval, find_scheduled
 from ..core.bucket import FOR_EVER, MILLI, between
 from ..core.errors import ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, apply_write
-from .bucket import full_at, latest_instant, stored_names, stored_rule
+from .bucket import full_at, latest_instant, required_expiry, stored_names, stored_rule
 from .keys import bucket_indexes, parse_bucket_pk
-from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, attribute
+from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level, attribute, slots_for
 from .lots import Lot, lot_attribute, lots_of
-from .reshaping import move_anchor
+from .pressure import moved_counters
+from .reshaping import move_anchor, reshape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
+
+    from ..core.limit import Limit
 
 MAX_LOTS = 16
 """Most lots of one limit."""
@@ -34,7 +38,7 @@ def add_credit(
     write = (
         _make(key, now_ms, serial)
         if image is None
-        else move_anchor(key, image, parse_bucket_pk(key.pk).shard_id, now_ms)
+        else move_anchor(key, image, parse_bucket_pk(key.pk).shard_id, latest_instant(image, 0), now_ms)
     )
     kept = [lot for lot in lots_of(image or {}) if lot.attr not in write.remove]
     put, add, remove, guards = dict(write.put), dict(write.add), write.remove, write.guards
@@ -97,13 +101,38 @@ def _expiry(image: Image | None, write: Write) -> int | None:
     return NEVER if full_ms == FOR_EVER else full_ms
 
 
+def cross_borders(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) -> Write | None:
+    """Return the write that moves a bucket to what the schedules of its limits put in force; None if it is there.
+
+    ``limits`` are those of the config. A limit that the bucket keeps under other numbers than theirs stays as it is.
+    """
+    whose, newest_ms, count = parse_bucket_pk(key.pk), latest_instant(image, 0), image.get(SHARDS, 1)
+    known = []
+    for limit in limits:
+        old = stored_rule(image, limit.name, whose.shard_id) if limit.schedule else None
+        if old is not None and Scheduled(limit).rule_at(newest_ms, old).share(whose.shard_id, count) == old:
+            known.append(limit)
+    if find_interval(known, now_ms)[0] <= newest_ms:
+        return None
+    current = tuple([limit.in_force(now_ms) for limit in known])
+    level = Level(key, *whose[:3], current, slots_for(current), shard=whose.shard_id, shard_count=count)
+    level = level._replace(
+        cascade=bool(image.get("cascade")), parent_id=image.get("parent_id"), scheduled=find_scheduled(known, None)
+    )
+    write = reshape(level, image, {}, now_ms)
+    assert write is not None  # nothing always fits
+    write = write._replace(add={**write.add, **moved_counters(image, write.put[ANCHOR])})
+    return write._replace(expires_at_ms=required_expiry(apply_write(image, write) or image))
+
+
 def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int) -> tuple[Write, dict[str, int]]:
     """Return the write that fills the limits of a record up, all if None, and what each gains in millitokens.
 
     Credits stay. What was taken before is not given back any more, as the bucket would have been full without it.
+    A bucket whose limits have schedules has to be moved to what these put in force before that (`cross_borders`).
     """
     shard = parse_bucket_pk(key.pk).shard_id
-    write = move_anchor(key, image, shard, now_ms)
+    write = move_anchor(key, image, shard, now_ms, now_ms)
     now_ms = latest_instant(image, now_ms)
     put, add, guards = dict(write.put), dict(write.add), list(write.guards)
     gains = {}

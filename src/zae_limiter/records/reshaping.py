@@ -137,26 +137,29 @@ def _take_from_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> bool:
     return True
 
 
-def move_anchor(key: Key, image: Image, shard: int, now_ms: int) -> Write:
-    """Return the write that moves a bucket to a new anchor and changes nothing else, but drops expired credit.
+def move_anchor(key: Key, image: Image, shard: int, at_ms: int, now_ms: int) -> Write:
+    """Return the write that moves a bucket to a new anchor and changes nothing else, but drops credit expired by now.
 
-    So whoever holds the old anchor loses the race and looks again.
+    So whoever holds the old anchor loses the race and looks again. It is moved as of ``at_ms``, or the newest instant
+    that it knows of: borders of schedules after that are still to come for whoever charges it next.
     """
-    now_ms = latest_instant(image, now_ms)
-    anchor = max(now_ms, image[ANCHOR] + 1)
+    at_ms = latest_instant(image, at_ms)
+    anchor = max(at_ms, image[ANCHOR] + 1)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image)}
+    put: dict[str, Any] = {ANCHOR: anchor, MADE: _find_made(image)}
+    if image.get(NEWEST) != at_ms:
+        put[NEWEST] = at_ms
     add = pressure.moved_counters(image, anchor)
     for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
         rule = stored_rule(image, name, shard)
         if rule is not None:
             tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
-            limit, after = AnchoredLimit.of(rule, image[ANCHOR], (tk, tc, hi), 0, now_ms), between(rule, anchor, now_ms)
-            guard = draw(limit, image[tk], None, now_ms, put, add, after)
+            limit, after = AnchoredLimit.of(rule, image[ANCHOR], (tk, tc, hi), 0, at_ms), between(rule, anchor, at_ms)
+            guard = draw(limit, image[tk], None, at_ms, put, add, after)
             assert guard is not None  # nothing always fits
             guards.append(guard)
-            add |= {cr: _limit_credit(image.get(cr, 0), limit.since(now_ms) - after), hi: 1}
-    return Write(key, tuple(guards), put, add, drop_expired(image, put, now_ms), seen=image)
+            add |= {cr: _limit_credit(image.get(cr, 0), limit.since(at_ms) - after), hi: 1}
+    return Write(key, tuple(guards), put, add, drop_expired(image, put, latest_instant(image, now_ms)), seen=image)
 
 
 def _move_limit(image: Image, name: str, rule: Rule | None, anchor: int) -> dict[str, int]:

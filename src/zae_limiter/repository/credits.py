@@ -15,7 +15,7 @@ from ..core.limit import MAX_AMOUNT, whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Key, Write
-from ..records.credits import add_credit, fill_up
+from ..records.credits import add_credit, cross_borders, fill_up
 from ..records.instants import iso
 from ..records.level import CREDITS, SHARDS
 from ..runtime.retries import tries
@@ -177,17 +177,33 @@ class CreditOperations(BucketOperations):
         if limits is not None:
             known = {name for _, image in shards for name in bucket.stored_names(image)}
             _check_known(limits, known - {names.INFRASTRUCTURE_LIMIT}, "limits")
+        forgets = limits is None and not any(CREDITS in image for _, image in shards)
+        if not forgets:
+            shards = await self._cross_borders(request, shards, deadline)
         now_ms = self._backend.clock.now_ms()
         filled = [fill_up(key, image, limits, now_ms) for key, image in shards]
         gains: dict[str, int] = {}
         for _, gained in filled:
             gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
         result = _result(request, len(shards), {name: -(-milli // MILLI) for name, milli in gains.items()})
-        if limits is None and not any(CREDITS in image for _, image in shards):
+        if forgets:
             won = await self._forget(request, result, deadline, exact=exact, keeps_credits=not damaged)
         else:
             won = await self._fill(request, [write for write, _ in filled], result, deadline)
         return result if won else None
+
+    async def _cross_borders(self, request: Request, shards: Shards, deadline: Deadline) -> Shards:
+        """Move shards to what the schedules of the config put in force now, and return them."""
+        backend = self._backend
+        policy = await read_policy(backend, request.ns, request.entity_id, request.resource, deadline)
+        limits = [limit for limit in policy.resolved.limits or () if limit.schedule]
+        moves = [cross_borders(key, image, limits, backend.clock.now_ms()) for key, image in shards if limits]
+        if not any(moves):
+            return shards
+        for write in filter(None, moves):  # where a race is lost, somebody else has moved it
+            await backend.commit([write], deadline)
+            backend.last_seen.forget(write.key)
+        return await self._read_shards(request, deadline)
 
     async def _forget(
         self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool, keeps_credits: bool
