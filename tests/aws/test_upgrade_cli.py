@@ -21,7 +21,7 @@ from zae_limiter.aws import deployment
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
-from zae_limiter.records.algebra import Write
+from zae_limiter.records.algebra import Key, Write
 from zae_limiter.runtime.blocking import run as drive
 
 
@@ -92,12 +92,61 @@ def test_from_an_old_table_to_a_granted_call(oldest: OldTable) -> None:
     assert oldest.items() == before
 
     done = answer(name, "upgrade", "--yes", "--leave-refused", code=25)
-    assert (done["up_to_date"], done["changed"]) == (True, True)
+    assert (done["up_to_date"], done["changed"]) == (False, True)
     assert (done["table"], done["records"]) == (planned["table"], planned["records"])
     assert [each["pk"] for each in done["refused"]] == ["ENTITY#bad#id"]
+    assert shell(name, "acquire", "key", "gpt-4", "-c", "rpm:1").exit_code == 0
+    drive(oldest.store().commit([Write(Key("ENTITY#bad#id", "#META"), delete=True)]))
+    assert answer(name, "upgrade", "--yes")["changed"] is True
     assert "nothing to do" in shell(name, "upgrade").stdout
     assert answer(name, "check")["compatible"] is True
-    assert shell(name, "acquire", "key", "gpt-4", "-c", "rpm:1").exit_code == 0
+
+
+CONFIG = f"{old_tables.OTHER}/ENTITY#key", "#CONFIG#gpt-4"
+REFUSED_CONFIG = {"w_r_cp": 5, "w_r_ra": 0, "w_r_rp": 1, "w_r_rsa": 20 * 366 * 86_400, "disabled": True}
+
+
+@pytest.fixture
+def left() -> Iterator[str]:
+    """The name of a table from which an upgrade has left the limits of an entity that was switched off."""
+    with old_table() as table:
+        pk, sk = CONFIG
+        whose = {"entity_id": "key", "resource": "gpt-4", "GSI4PK": old_tables.OTHER, "GSI4SK": pk}
+        own = old_tables.composite_config(pk, sk, {}, **REFUSED_CONFIG, **whose)
+        shared = old_tables.composite_config(f"{old_tables.OTHER}/SYSTEM#", "#CONFIG", {"r": (60, 60, 60, 60)})
+        entity = old_tables.entity("key", prefix=f"{old_tables.OTHER}/")
+        table.put(*old_tables.registered(), entity, own, shared)
+        assert answer(table.name, "upgrade", "--yes", "--leave-refused", code=25)["changed"] is True
+        yield table.name
+
+
+def test_what_an_upgrade_has_left_is_named_until_it_is_gone(left: str) -> None:
+    for words in (("upgrade",), ("upgrade", "--dry-run"), ("upgrade", "--yes", "--leave-refused")):
+        found = answer(left, *words, code=25)
+        assert (found["up_to_date"], found["changed"], found["records"]) == (False, False, {})
+        assert [(each["pk"], each["sk"]) for each in found["refused"]] == [CONFIG]
+    shown = shell(left, "upgrade")
+    assert "up to date" not in shown.stdout
+    assert f"{' '.join(CONFIG)} stays: reset_after" in shown.stderr
+    checked = answer(left, "check", code=25)
+    assert checked["compatible"] is False
+    assert "has left 1 record" in checked["problem"]
+    assert "has left 1 record" in shell(left, "check").stdout
+
+
+def test_limits_that_were_left_grant_nothing_until_they_are_set_again(left: str) -> None:
+    for words in (("acquire", "key", "gpt-4", "-c", "r:1"), ("available", "key", "gpt-4")):
+        refused = shell(left, *words)
+        assert refused.exit_code == 11, refused.output
+        assert "an upgrade has left it" in refused.stderr
+        assert "reset-bucket" not in refused.stderr
+    assert shell(left, "acquire", "other", "gpt-4", "-c", "r:1").exit_code == 0
+    assert shell(left, "entity", "set-limits", "key", "-r", "gpt-4", "-l", "r:5/day").exit_code == 0
+    assert shell(left, "acquire", "key", "gpt-4", "-c", "r:1").exit_code == 22, "it stays switched off"
+    done = answer(left, "upgrade", "--yes")
+    assert (done["up_to_date"], done["refused"]) == (True, [])
+    assert answer(left, "check")["compatible"] is True
+    assert answer(left, "upgrade")["changed"] is False
 
 
 def test_force_looks_at_everything_again(oldest: OldTable) -> None:
@@ -107,7 +156,7 @@ def test_force_looks_at_everything_again(oldest: OldTable) -> None:
     assert "1 moved" in summary.stdout
     assert "moving records" in summary.stderr
     oldest.put(old_tables.entity("late"))
-    assert answer(name, "upgrade", "--yes")["changed"] is False
+    assert answer(name, "upgrade", "--yes", code=25)["changed"] is False
     forced = answer(name, "upgrade", "--yes", "--force", "--leave-refused", code=25)
     assert forced["records"] == {"entity": 1}
     assert shell(name, "entity", "show", "late").exit_code == 0

@@ -10,11 +10,11 @@ from hypothesis import assume, given, strategies as st
 
 from tests.aws.old_tables import NOW, OTHER, Item
 from tests.aws.test_upgrade_layouts import carried_out, convert
-from zae_limiter import Limit, ScheduleEntry
+from zae_limiter import CorruptRecordError, Limit, ScheduleEntry
 from zae_limiter.aws.upgrade.buckets import merge_shards
 from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
 from zae_limiter.aws.upgrade.partition import PRESENT, Partition, PartitionKey
-from zae_limiter.aws.upgrade.policies import convert_credit
+from zae_limiter.aws.upgrade.policies import convert_credit, is_present_config
 from zae_limiter.core.bucket import Rule, level
 from zae_limiter.core.cron import parse_cron
 from zae_limiter.core.resets import find_edges, merge_crons
@@ -27,6 +27,7 @@ RESOURCE = Key(f"{OTHER}/RESOURCE#gpt-4", "#CONFIG")
 INDEX = {"GSI4PK": OTHER, "GSI4SK": RESOURCE.pk}
 QUOTA = {"l_tpd_cp": 100, "l_tpd_ra": 0, "l_tpd_rp": 1, "l_tpd_rsched": "1m0h0", "sched_tz": "Europe/Berlin"}
 DAILY = Limit.quota("tpd", 100, cron="0 0 * * *", tz="Europe/Berlin")
+NIGHT = ScheduleEntry("* 0-5 * * *", scale=2)
 
 
 def stored(**fields: Any) -> Item:
@@ -102,10 +103,38 @@ def test_what_counts_resources_counts_those_with_limits_alone() -> None:
 
 
 def test_records_of_the_present_layout_are_left_alone() -> None:
-    """Whatever attributes they have: those that are not known to older versions were dropped once."""
-    floors = Limit.per_minute("rpm", 5, soft=True, floors={"batch": 0.5})
-    image = {"resource": "gpt-4", **INDEX, "config_version": 1, **config.encode((DAILY, floors)), "l_rpm_zz": "later"}
+    """Those attributes too that are not known to older versions."""
+    floors = Limit.per_minute("rpm", 5, soft=True, floors={"batch": 0.5}, alerts=(0.8,)).with_schedule([NIGHT])
+    image = {"resource": "gpt-4", **INDEX, "config_version": 1, **config.encode((DAILY, floors)), "later": 1}
     assert convert(Item(RESOURCE, image)) == []
+    assert config.decode(RESOURCE, image).limits == (floors, DAILY)
+    assert "it has l_rpm_zz" in refused(Item(RESOURCE, image | {"l_rpm_zz": "later"}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"w_r_cp": 5, "w_r_ra": 0, "w_r_rp": 1, "w_r_rsa": 60},
+        *({attr: True} for attr in ("disabled", "sched_tz", "data")),
+        *({**config.encode((DAILY,)), f"l_tpd_{field}": 1} for field in ("bx", "rsched", "rsa", "sched", "soft", "zz")),
+        {"l_x": 1},
+    ],
+)
+def test_a_config_of_another_layout_never_counts_as_unlimited(fields: Image) -> None:
+    """Whatever an upgrade refuses and leaves under a key of the present layout cannot be read."""
+    image = dict(stored(**fields).image)
+    with pytest.raises(CorruptRecordError, match=r"an upgrade has left it.*Set or delete these limits again"):
+        config.decode(RESOURCE, image)
+    assert not is_present_config(image, OTHER)
+    write = config.replace(RESOURCE, image, (DAILY,), {})
+    anew = {name: value for name, value in {**image, **write.put}.items() if name not in write.remove}
+    assert config.decode(RESOURCE, anew) == ((DAILY,), None, 4, None, None)
+
+
+@pytest.mark.parametrize("switch", [{"disabled": True}, {"access": "disabled", "l_x_cp": 0}])
+def test_what_is_switched_off_stays_so_when_limits_are_set_anew(switch: Image) -> None:
+    assert config.decode_or_damaged(RESOURCE, stored(**switch).image).access is Access.DISABLED
+    assert config.decode_or_damaged(RESOURCE, stored(disabled="bypass").image).access is None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import click
 
 from ..core import errors as library
 from ..manifest.problems import ManifestError, PlanOutdatedError
+from ..records.keys import BUCKETS
 from .grid import printable
 from .output import OutputError, drop_double_stop, print_json, style
 
@@ -68,12 +69,14 @@ _ADVICE: dict[type[BaseException], str] = {
     library.EntityNotFoundError: "`zae-limiter entity create` creates it.",
     library.EntityExistsError: "`zae-limiter entity update` changes it.",
     library.NamespaceStateError: "`zae-limiter namespace delete` deletes an active one.",
-    library.CorruptRecordError: "`zae-limiter entity reset-bucket` repairs a bucket.",
     library.NamespaceNotFoundError: (
         "`zae-limiter namespace register` registers a name; `namespace list` and `namespace orphans` show all."
     ),
 }
 """The command that helps against an error, printed after its message."""
+
+_ADVICE_ON_BUCKET = "`zae-limiter entity reset-bucket` repairs a bucket."
+"""The same for a damaged record, where its key is that of a bucket."""
 
 _ADVICE_ON_MISSING = {
     "limits": "; use `system set-defaults`, `resource set-defaults` or `entity set-limits`, or pass -l.",
@@ -112,7 +115,10 @@ def message(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, library.ValidationError) and error.value is None:
         text = error.reason + _ADVICE_ON_MISSING.get(error.field, "")
-    return drop_double_stop(" ".join((text, *(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE))))
+    advice = [_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE]
+    if isinstance(error, library.CorruptRecordError) and BUCKETS in text:
+        advice.append(_ADVICE_ON_BUCKET)
+    return drop_double_stop(" ".join((text, *advice)))
 
 
 def _details(error: BaseException) -> dict[str, Any]:

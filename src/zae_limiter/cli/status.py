@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..records.version import Deployed
 
-_REMEDY = "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused."
+_REMEDY = (
+    "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "
+    "What an upgrade has left can also be replaced with this version: set limits again, reset buckets."
+)
 _SHOWN = 20
 """How many records that stay are named one by one."""
 
@@ -144,7 +147,8 @@ def version(shell: Shell) -> None:
 def check(shell: Shell) -> None:
     """Check whether client, data and aggregator are compatible.
 
-    Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them.
+    Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them, 25 if an
+    upgrade has left records that it could not move.
 
     Examples:
       zae-limiter check --name my-app --region us-east-1
@@ -153,20 +157,31 @@ def check(shell: Shell) -> None:
     from ..records.version import aggregator_warning
 
     deployed, error, versions, lines = _check_store(shell)
-    problem = None if error is None else message(error)
+    left = deployed.records_left or 0
+    problem = _describe_left(left) if error is None else message(error)
     warning = aggregator_warning(deployed, __version__)
     data = {
-        "compatible": error is None,
+        "compatible": problem is None,
         "problem": problem,
         "warning": warning,
         "client_version": __version__,
         **versions,
     }
-    compatible = Cell("yes", "green") if error is None else Cell("no", "bold red")
+    compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
     shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **remarks}))
-    if error is not None:
-        raise click.exceptions.Exit(exit_code(error))
+    if problem is not None:
+        raise click.exceptions.Exit(REFUSED if error is None else exit_code(error))
+
+
+def _describe_left(left: int) -> str | None:
+    """Return what to do about records that an upgrade has left, or None if there are none."""
+    if not left:
+        return None
+    return (
+        f"An upgrade has left {spell_count(left, 'record')} that it could not move. `zae-limiter upgrade` names what "
+        "is left; run it again when that is changed, deleted or set again."
+    )
 
 
 def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str, str | None], dict[str, str | None]]:
@@ -175,7 +190,7 @@ def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str,
     from ..runtime.blocking import run
 
     deployed, error = run(check_compatibility(shell.repository().store.read, shell.namespace))
-    schema, client_min, aggregator, _ = deployed
+    schema, client_min, aggregator, *_ = deployed
     versions = {"schema_version": schema, "client_min_version": client_min, "lambda_version": aggregator}
     return deployed, error, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
 
@@ -193,7 +208,7 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, leave_r
     can open the table. Data from before namespaces are moved to --namespace.
 
     If a record cannot be upgraded with its meaning, nothing is changed and the exit code is 25; with --leave-refused
-    the others are upgraded, and the exit code is the same.
+    the others are upgraded, and the exit code is the same, also of later upgrades while such records are left.
 
     Examples:
       zae-limiter upgrade --name my-app --dry-run
@@ -243,7 +258,12 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
         notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
-    text = Grid(("what", "to do"), rows) if rows else "Everything is up to date: nothing to do."
+    idle = (
+        "Nothing can be done: what is left cannot be upgraded."
+        if refused
+        else "Everything is up to date: nothing to do."
+    )
+    text = Grid(("what", "to do"), rows) if rows else idle
     shell.show(_data(plan, None), text, *notes)
 
 
@@ -270,7 +290,7 @@ def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any
     report = None if state is None else state.data
     refused = {} if report is None else report.refused
     return {
-        "up_to_date": plan is None or plan.is_empty or done is not None,
+        "up_to_date": not refused and (plan is None or plan.is_empty or done is not None),
         "changed": done is not None,
         "table": [] if state is None else list(state.table),
         "stack": state is not None and state.stack,

@@ -10,10 +10,14 @@ config_version        raised by every change; a deleted config keeps its record,
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
 cascade               whether the parent is charged too, whatever the entity says
+
+A record that states limits or a switch in another layout was left by an upgrade. It cannot be read: not even what it
+has in common with this layout means the same.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 VERSION = "config_version"
 _FIELDS = ("cp", "ra", "rp")
+FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
+"""Matches the attributes of other layouts that state limits or switches."""
 
 
 class Config(NamedTuple):
@@ -90,6 +96,12 @@ def decode(key: Key, image: Image | None) -> Config:
     """Return what a config record says, nothing if there is none. Raise `CorruptRecordError` for a damaged one."""
     if image is None:
         return Config()
+    foreign = next(filter(FOREIGN.fullmatch, image), None)
+    if foreign is not None:
+        raise CorruptRecordError(
+            f"The config record {key.pk} {key.sk} cannot be read: an upgrade has left it, with {foreign}. "
+            "Set or delete these limits again; `zae-limiter upgrade` names all such records."
+        )
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:
         limits = tuple([_decode_limit(name, image) for name in names])
@@ -104,11 +116,16 @@ def decode(key: Key, image: Image | None) -> Config:
 
 
 def decode_or_damaged(key: Key, image: Image | None) -> Config:
-    """Return what a config record says that is about to be replaced; a damaged one says something that is not empty."""
+    """Return what a config record says that is about to be replaced; a damaged one says something that is not empty.
+
+    What is switched off stays so, also where an older layout says it.
+    """
     try:
         return decode(key, image)
     except CorruptRecordError:
-        return Config(limits=(Limit.per_second("damaged", 1),))
+        assert image is not None  # else it is not damaged
+        is_off = image.get("disabled") is True or image.get("access") == Access.DISABLED.value
+        return Config(limits=(Limit.per_second("damaged", 1),), access=Access.DISABLED if is_off else None)
 
 
 def replace(
@@ -140,6 +157,10 @@ def replace(
         "GSI3PK",
         "GSI3SK",
     )  # what a config has only while it says something
-    remove = tuple(attr for attr in seen if attr not in put and (attr[:2] == "l_" or attr in volatile))
+    remove = tuple(
+        attr
+        for attr in seen
+        if attr not in put and (attr[:2] == "l_" or attr in volatile or FOREIGN.fullmatch(attr) is not None)
+    )
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

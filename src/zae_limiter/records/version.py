@@ -4,6 +4,7 @@
     client_min_version      the oldest client that can work with them
     lambda_version          the version of the aggregator that was deployed, where there is one
     audit_retention_days    how long audit events are kept
+    records_left            how many records the last upgrade could not move and has left where they were
 
 It stands in the registry, so one read brings it along with the namespace. A store without one has the present schema.
 Schemas of the same major number can be used by all clients of that number; a lower one waits for `zae-limiter upgrade`.
@@ -53,6 +54,7 @@ class Deployed(NamedTuple):
     client_min: str = OLDEST_CLIENT
     aggregator: str | None = None
     audit_retention_days: int | None = None
+    records_left: int | None = None
 
 
 KEY = Key(keys.REGISTRY, keys.VERSION)
@@ -61,7 +63,7 @@ KEY = Key(keys.REGISTRY, keys.VERSION)
 
 def stamp(deployed: Deployed) -> Write:
     """Return the write that stores it; what is None stays as it was."""
-    attributes = ("schema_version", "client_min_version", "lambda_version", "audit_retention_days")
+    attributes = ("schema_version", "client_min_version", "lambda_version", "audit_retention_days", "records_left")
     return Write(KEY, (), drop_none(dict(zip(attributes, deployed, strict=True))))
 
 
@@ -70,19 +72,21 @@ def decode(image: Image | None) -> Deployed:
     if image is None:
         return Deployed()
     schema, client_min = image.get("schema_version", SCHEMA_VERSION), image.get("client_min_version", OLDEST_CLIENT)
-    aggregator, days = image.get("lambda_version"), image.get("audit_retention_days")
+    aggregator, days, left = (image.get(attr) for attr in ("lambda_version", "audit_retention_days", "records_left"))
     versions = {"schema_version": schema, "client_min_version": client_min}
     if aggregator is not None:
         versions["lambda_version"] = aggregator
     wrong = {attr: text for attr, text in versions.items() if _match(text) is None}
     if days is not None and (type(days) is not int or not 1 <= days <= 36_500):
         wrong["audit_retention_days"] = days
+    if left is not None and (type(left) is not int or left < 0):
+        wrong["records_left"] = left
     if wrong:
         found = ", ".join(f"{attr} is {value!r}" for attr, value in wrong.items())
         raise CorruptRecordError(
             f"The version record {' '.join(KEY)} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
         )
-    return Deployed(schema, client_min, aggregator, days)
+    return Deployed(schema, client_min, aggregator, days, left)
 
 
 def _match(text: object) -> re.Match[str] | None:

@@ -65,7 +65,7 @@ def convert_config(scope: Scope, whole: Old | None, parts: dict[str, Old], now_m
     key, registry = scope.locate()
     fields = {} if whole is None else whole.fields
     in_place = whole is not None and whole.key == key
-    if in_place and not parts and policies.is_present_config(fields, scope.namespace_id):
+    if whole and in_place and not parts and policies.is_present_config(whole.image, scope.namespace_id):
         return None
     found: dict[str, Limit] = {}
     if not in_place:

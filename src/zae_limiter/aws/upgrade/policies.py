@@ -30,7 +30,7 @@ from ...core.values import Access
 from ...records import config
 from ...records.credits import MAX_LOT
 from ...records.lots import lot_attribute
-from .moves import NESTED, whole_number
+from .moves import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,6 @@ ZONE = "sched_tz"
 _NONE = "-"
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 _FIELDS = ("cp", "bx", "ra", "rp", "sched", "rsched", "rsa", "soft")
-_OLD_FIELDS = ("_bx", "_sched", "_rsched", "_rsa", "_soft")
 _ENTRY = re.compile(r"((?:[mhDMw][0-9*/,-]+)*)((?:[scap][0-9]+)*)")
 _PART = re.compile(r"([a-zA-Z])([0-9*/,-]+)")
 _CRON_LETTERS = "mhDMw"
@@ -70,14 +69,9 @@ class OldLimit(NamedTuple):
 
 
 def is_present_config(fields: Image, namespace_id: str) -> bool:
-    """Return whether a config record has nothing that only older clients write."""
+    """Return whether a config record has nothing that this version does not write."""
     stated = type(fields.get(config.VERSION)) is int and fields.get("GSI4PK") == namespace_id
-    return stated and not any(
-        attr in (DISABLED, ZONE, NESTED)
-        or attr.startswith("w_")
-        or (attr.startswith("l_") and attr.endswith(_OLD_FIELDS))
-        for attr in fields
-    )
+    return stated and not any(map(config.FOREIGN.fullmatch, fields))
 
 
 def read_limits(fields: Image) -> tuple[Limit, ...]:
@@ -92,7 +86,8 @@ def read_limits(fields: Image) -> tuple[Limit, ...]:
         found.append(convert_limit(old._replace(soft=bool(fields.get(f"{prefix}soft", False)))))
     unknown = sorted(attr for attr in fields if attr[:2] in ("l_", "w_") and attr not in known)
     if unknown:
-        raise ValueError(f"it has {unknown[0]}, which no known version writes beside the others")
+        first = next(filter(config.FOREIGN.fullmatch, unknown), unknown[0])
+        raise ValueError(f"it has {first}, which no known version writes beside the others")
     return tuple(found)
 
 

@@ -257,14 +257,16 @@ class Runner:
         return done
 
     async def _finish(self) -> None:
-        """Write the present version and delete the version record from before namespaces."""
+        """Write the present version and how many records are left; delete the version record without namespace."""
         stamped, old = await self._store.read([version.KEY, version.UNPREFIXED[0]])
         if old is not None:
             self._counts["version"] += 1
         unfinished = stamped is not None and is_unfinished(stamped)
-        if self._dry_run or not (self._begun or unfinished or old is not None):
+        left = len(self._refused)
+        changed = unfinished or left != count_left(stamped)
+        if self._dry_run or not (self._begun or changed or old is not None):
             return
-        writes = [version.stamp(version.Deployed())]
+        writes = [version.stamp(version.Deployed(records_left=left))]
         if old is not None:
             writes.append(delete_if_unchanged(Old(version.UNPREFIXED[0], old), self._now_ms()))
         if not await self._commit(writes):
@@ -283,6 +285,11 @@ def is_unfinished(stamped: Image) -> bool:
         return version.needs_upgrade(version.decode(stamped))
     except CorruptRecordError:
         return True
+
+
+def count_left(stamped: Image | None) -> int:
+    """Return how many records an upgrade has left where they were, by a version record that can be read."""
+    return version.decode(stamped).records_left or 0
 
 
 def _tries(pk: str) -> Iterator[int]:

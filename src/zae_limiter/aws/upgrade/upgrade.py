@@ -19,7 +19,7 @@ from ...stores.dynamodb.table import missing_steps, reshape
 from .. import deployment, package, stack
 from ..calls import Aws
 from ..template import function_name
-from .runner import MoveReport, Runner, is_unfinished
+from .runner import MoveReport, Runner, count_left, is_unfinished
 
 if TYPE_CHECKING:
     from ...records.algebra import Key
@@ -92,11 +92,12 @@ class Upgrade:
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
-        current = self._is_current()
+        current, left = self._look_at_version()
         data = None
-        if force or not current:
+        if force or left or not current:
             watch.step("looking for old records")
             data = self._move(watch, dry_run=True)
+            current = current and left == len(data.refused)
         outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         return UpgradePlan(
             () if found else shape, outdated or (force and found is not None), outdated_code, data, not current
@@ -137,16 +138,16 @@ class Upgrade:
             )
         return found
 
-    def _is_current(self) -> bool:
-        """Return whether the data have the present schema and no older client has written since.
+    def _look_at_version(self) -> tuple[bool, int]:
+        """Return whether the data have the present schema and no older client has written since, and how many are left.
 
         Raise an error for a newer schema.
         """
         stamped, found = run(self._store.read([version.KEY, keys.namespace(self._namespace_name)]))
         if stamped is None or is_unfinished(stamped):
-            return False
+            return False, 0
         version.check(version.decode(stamped), __version__)
-        return found is None or namespace.is_present(found)
+        return found is None or namespace.is_present(found), count_left(stamped)
 
     def _move(self, watch: UpgradeProgress, *, dry_run: bool = False) -> MoveReport:
         runner = Runner(self._store, self._namespace_name, dry_run=dry_run, progress=watch.records)
