@@ -117,14 +117,14 @@ def test_what_no_entry_can_hold_is_refused_without_a_look_at_the_borders(monkeyp
     )
     rule, now_ms = Rule.of(limit), ms("2026-06-06T12:00")
     held = (ShardBalance(rule, 0, now_ms, ((FOR_EVER, 7_000),)),)
-    assert wait_across(Scheduled(limit, 0.5), held, 57_000, now_ms) == 60_000
+    assert wait_across(Scheduled(limit, 0.5), held, 57_000, now_ms, now_ms) == 60_000
 
     def look(*_: object) -> None:
         raise AssertionError("it looks at a border")
 
     monkeypatch.setattr(borders, "next_change", look)
-    assert wait_across(Scheduled(limit, 0.5), held, 57_001, now_ms) == FOR_EVER
-    assert wait_across(Scheduled(limit), held, 107_001, now_ms) == FOR_EVER
+    assert wait_across(Scheduled(limit, 0.5), held, 57_001, now_ms, now_ms) == FOR_EVER
+    assert wait_across(Scheduled(limit), held, 107_001, now_ms, now_ms) == FOR_EVER
 
 
 def test_texts_and_records() -> None:

@@ -202,7 +202,7 @@ MUTATIONS = [
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
     Mutation("core.borders.carry", "made = between(rule, start, border)", "made = 0", SCHEDULES),
     Mutation("core.borders.carry", "border <= now_ms", "False", SCHEDULES),
-    Mutation("core.borders.wait_across", "fits_ms < (FOR_EVER if border is None else border)", "True", ACROSS),
+    Mutation("core.borders.wait_across", "fits_ms < end", "True", ACROSS),
     Mutation("core.borders._cross", "min(rule.capacity, level)", "rule.capacity", LATER),
     Mutation("core.borders._cross", "NEVER_USED if", "rule.capacity if", LATER),
     Mutation("core.schedule._decisive", "entries[: entries.index(active) + 1]", "entries[:1]", SCHEDULES),

@@ -361,6 +361,62 @@ async def test_a_refusal_crosses_nothing(harness: Harness) -> None:
     assert await recorded(limiter) == []
 
 
+async def refuse_by_the_parent(harness: Harness, limit: Limit) -> tuple[RateLimiter, Told]:
+    """Return a limiter whose parent has refused 90 of 100, which it has only learnt by writing."""
+    limiter, told = listen(harness)
+    await limiter.set_system_defaults([limit])
+    await limiter.create_entity("org")
+    for key in ("key", "other"):
+        await limiter.create_entity(key, parent_id="org", cascade=True)
+    assert await granted(limiter, {limit.name: 1})
+    assert await granted(harness.limiter(), {limit.name: 45}, "other")
+    assert not await granted(limiter, {limit.name: 90})
+    return limiter, told
+
+
+@pytest.mark.parametrize("limit", [replace(DAY, alerts=(0.8,)), replace(MINUTE, name="tpd")], ids=["quota", "rate"])
+async def test_an_acquire_that_the_parent_refuses_announces_nothing(harness: Harness, limit: Limit) -> None:
+    limiter, told = await refuse_by_the_parent(harness, limit)
+    assert told.crossed() == []
+    assert await recorded(limiter) == []
+    await limiter.reset_bucket("org", "gpt-4")
+    assert await granted(limiter, {"tpd": 95})
+    assert told.crossed() == [("tpd", 0.8)] * 2, "the real crossing"
+    assert await recorded(limiter) == [("tpd", 0.8)]
+
+
+async def test_a_refusal_of_the_parent_forgets_nothing_that_was_announced_before(harness: Harness) -> None:
+    limiter, told = listen(harness)
+    await limiter.set_system_defaults([DAY])
+    await limiter.create_entity("org")
+    for key in ("key", "other"):
+        await limiter.create_entity(key, parent_id="org", cascade=True)
+    assert await granted(limiter, {"tpd": 50})
+    assert told.crossed() == [("tpd", 0.5)] * 2
+    assert await granted(harness.limiter(), {"tpd": 20}, "other")
+    assert not await granted(limiter, {"tpd": 35})
+    assert told.crossed() == []
+    await limiter.reset_bucket("org", "gpt-4")
+    assert await granted(limiter, {"tpd": 1})
+    assert await granted(limiter, {"tpd": 34})
+    assert told.crossed() == [("tpd", 0.8)]
+    assert await recorded(limiter) == [("tpd", 0.5), ("tpd", 0.8)]
+
+
+@pytest.mark.parametrize("credit", [False, True])
+async def test_a_reset_in_place_forgets_what_was_announced_of_its_limits(harness: Harness, credit: bool) -> None:
+    limiter, told = listen(harness)
+    month = Limit.quota("tpm", 100, every="month", alerts=(0.8,))
+    await limiter.set_system_defaults([replace(DAY, alerts=(0.8,)), month])
+    assert await granted(limiter, {"tpd": 90, "tpm": 90})
+    assert sorted(told.crossed()) == [("tpd", 0.8), ("tpm", 0.8)]
+    if credit:
+        await limiter.top_up("key", "gpt-4", {"tpd": 1})
+    await limiter.reset_bucket("key", "gpt-4", None if credit else ["tpd"])
+    assert await granted(limiter, {"tpd": 90, "tpm": 1})
+    assert told.crossed() == [("tpd", 0.8)]
+
+
 async def test_a_steady_acquire_is_one_write_and_no_read(harness: Harness) -> None:
     store = FaultyStore(harness.store())
     limiter = harness.limiter(store)

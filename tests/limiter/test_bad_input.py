@@ -343,3 +343,50 @@ async def test_amounts_that_would_poison_a_bucket_are_refused(harness: Harness, 
     with pytest.raises(ValidationError):
         await take(limiter, {"rpm": amount}, limits=RPM, on_unavailable="allow")
     assert await limiter.available("key", "gpt-4", RPM) == {"rpm": 99}
+
+
+@pytest.mark.parametrize("bad", [(), [], ("gpt-4",), ("gpt-4", "gpt-5"), ["gpt-4"], {1, 2}, {"gpt-4": {"rpm": 1}}])
+def test_several_resources_are_a_mapping_without_amounts_besides(bad: Any) -> None:
+    for cost in ({"rpm": 1}, {"rpm@gpt-4": 1}, {}):
+        fresh = Fresh()
+        fresh.refuses(enter(fresh.limiter, "key", bad, cost, limits=RPM), None)
+    if not isinstance(bad, dict):
+        for ask in (fresh.limiter.available, fresh.limiter.get_status):
+            fresh.refuses(ask("key", bad), None)
+        fresh.refuses(fresh.limiter.time_until_available("key", bad, {"rpm": 1}), None)
+
+
+async def test_the_names_of_limits_of_several_resources_cannot_be_passed(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(RPM)
+    async with limiter.acquire("key", {"a": {"rpm": 1}, "b": {"rpm": 1}}):
+        pass
+    with pytest.raises(ValidationError, match="resource = "):
+        await enter(limiter, "key", ("a", "b"), {"rpm@a": 1})
+    with pytest.raises(ValidationError, match=r"'rpm@a'.* there are rpm$"):
+        await enter(limiter, "key", "a", {"rpm@a": 1})
+    with pytest.raises(ValidationError, match=r"'a'.*'rpm@b'.* there are rpm$"):
+        async with limiter.acquire("key", {"a": {"rpm@b": 1}, "b": {"rpm": 1}}):
+            raise AssertionError("granted")
+
+
+@pytest.mark.parametrize("bad", [None, 5, True, {"key": 1}, {"key"}, object(), [None], [5], ["a#b"], [["key"]]])
+def test_check_availability_of_what_is_no_entity(bad: Any) -> None:
+    fresh = Fresh()
+    fresh.refuses(fresh.limiter.check_availability(bad, "gpt-4", {"rpm": 1}), InvalidIdentifierError)
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 5, True, {1, 2}, {"gpt-4"}, object(), [None], [["gpt-4"]], [{1}], {5: {"rpm": 1}}]
+)
+def test_check_availability_of_what_is_no_resource(bad: Any) -> None:
+    fresh = Fresh()
+    fresh.refuses(fresh.limiter.check_availability("key", bad), InvalidNameError)
+
+
+@pytest.mark.parametrize("bad", ["", "a b", 5, ["batch"], {}, "b@c"])
+def test_a_priority_that_cannot_be(bad: Any) -> None:
+    for ask in ("available", "get_status", "check_availability"):
+        fresh = Fresh()
+        assert fresh.refuses(getattr(fresh.limiter, ask)("key", "gpt-4", priority=bad), None).field == "priority"
+    fresh.refuses(fresh.limiter.time_until_available("key", "gpt-4", {"rpm": 1}, priority=bad), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.acquiring import granted, take
 from zae_limiter import (
     CapacityExceeded,
     Limit,
@@ -162,3 +163,25 @@ def test_the_level_that_refuses_goes_before_the_one_that_has_least() -> None:
     assert checked.limits == [limit]
     assert checked.deficit == {"rpm": 2}
     assert checked.available == {"rpm": -5}
+
+
+async def test_whoever_asks_with_a_priority_hears_what_it_would_be_granted(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("tpm", 600, floors={"batch": 0.5})])
+    await take(limiter, {"tpm": 250})
+    whose = ("key", "gpt-4")
+    assert await limiter.available(*whose) == {"tpm": 350}
+    assert await limiter.available(*whose, priority="batch") == {"tpm": 50}
+    assert await limiter.time_until_available(*whose, {"tpm": 60}) == 0
+    assert await limiter.time_until_available(*whose, {"tpm": 60}, priority="batch") == 1
+    (status,) = await limiter.get_status(*whose, needed={"tpm": 60}, priority="batch")
+    assert (status.available, status.floor, status.retry_after_seconds) == (350, 300, 1)
+    for needed, fits in ((50, True), (60, False)):
+        answer = await limiter.check_availability(*whose, {"tpm": needed}, priority="batch")
+        assert (answer.allowed, answer.available) == (fits, {"tpm": 50})
+        assert await limiter.check_availability(["key"], "gpt-4", {"tpm": needed}, priority="batch") == [answer]
+        assert await granted(limiter, {"tpm": needed}, priority="batch") is fits
+        await limiter.reset_bucket(*whose)
+        await take(limiter, {"tpm": 250})
+    with pytest.raises(ValidationError, match="is not a priority of these limits; there are batch"):
+        await limiter.check_availability(*whose, priority="vip")

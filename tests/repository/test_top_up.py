@@ -276,3 +276,54 @@ async def test_the_event_says_what_was_given(harness: Harness) -> None:
     text = expiry.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     assert event.details == {"amounts": {"tpm": 50}, "expires_at": text}
     assert timedelta(hours=1) == expiry - datetime.fromtimestamp(harness.clock.now_ms() / 1000, UTC)
+
+
+async def test_a_retry_after_the_credit_has_expired_returns_the_first_result(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    until = moment(harness, 60)
+    first = await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=until, idempotency_key="order-1")
+    harness.clock.advance(3_600)
+    again = await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=until, idempotency_key="order-1")
+    assert again == first
+    for key in (None, "order-2"):
+        with pytest.raises(ValidationError, match="must be in the future"):
+            await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=until, idempotency_key=key)
+
+
+async def test_a_retry_with_another_expiry_leaves_the_first_one(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    for seconds in (60, 90):
+        await limiter.top_up(
+            "key", "gpt-4", {"tpm": 50}, expires_at=moment(harness, seconds), idempotency_key="order-1"
+        )
+    assert await limiter.available("key", "gpt-4") == {"tpm": 150}
+    harness.clock.advance(61)
+    assert await limiter.available("key", "gpt-4") == {"tpm": 100}
+
+
+@pytest.mark.parametrize("late", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-12:00"])
+def test_an_expiry_without_a_date_is_refused(late: str) -> None:
+    with SyncRateLimiter("memory://") as limiter:
+        limiter.set_system_defaults([TPM])
+        with pytest.raises(ValidationError, match="must be in the year 9999 UTC at the latest; use None for never"):
+            limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at=late)
+        limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at="9999-12-31T23:59:59.999Z")
+        assert limiter.available("key", "gpt-4") == {"tpm": 101}
+
+
+@pytest.mark.parametrize("topped_up", [False, True])
+async def test_a_reset_of_a_limit_that_there_is_not_is_refused_without_a_bucket_too(
+    harness: Harness, topped_up: bool
+) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM, RPM])
+    if topped_up:
+        await limiter.top_up("key", "gpt-4", {"tpm": 1})
+    with pytest.raises(ValidationError, match="no such limit; there are rpm, tpm"):
+        await limiter.reset_bucket("key", "gpt-4", ["nope"])
+    await limiter.reset_bucket("key", "gpt-4", ["tpm"])
+    mapping: Any = {"tpm": 1}
+    with pytest.raises(ValidationError, match="must be names of limits"):
+        await limiter.reset_bucket("key", "gpt-4", mapping)

@@ -27,6 +27,7 @@ from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, ManualClock
 
 RPM = [Limit.per_minute("rpm", 100)]
+FLOORED = Limit.per_minute("rpm", 100, floors={"batch": 0.3})
 TWINS: list[tuple[type, type]] = [
     (Repository, SyncRepository),
     (RateLimiter, SyncRateLimiter),
@@ -165,10 +166,10 @@ OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
 }
 OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "acquire": lambda it: it.acquire("key", "gpt-4", {"rpm": 1}, RPM, "allow", 1.0, 1.0).__enter__(),
-    "available": lambda it: it.available("key", "gpt-4", RPM),
-    "time_until_available": lambda it: it.time_until_available("key", "gpt-4", {"rpm": 1}, RPM),
-    "check_availability": lambda it: it.check_availability(["key", "other"], "gpt-4", {"rpm": 1}, RPM),
-    "get_status": lambda it: it.get_status("key", "gpt-4", RPM),
+    "available": lambda it: it.available("key", "gpt-4", [FLOORED], "batch"),
+    "time_until_available": lambda it: it.time_until_available("key", "gpt-4", {"rpm": 1}, [FLOORED], "batch"),
+    "check_availability": lambda it: it.check_availability(["key", "other"], "gpt-4", {"rpm": 1}, [FLOORED], "batch"),
+    "get_status": lambda it: it.get_status("key", "gpt-4", [FLOORED], {"rpm": 1}, "batch"),
     "get_resource_capacity": lambda it: it.get_resource_capacity("gpt-4", "rpm", True),
     "is_available": lambda it: it.is_available(0.5),
     "repository": lambda it: it.repository,

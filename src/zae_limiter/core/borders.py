@@ -93,10 +93,12 @@ def carry(
     return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity), min(lowest, new.capacity))
 
 
-def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
+def wait_across(
+    scheduled: Scheduled, balances: Sequence[ShardBalance], cost_milli: int, now_ms: int, from_ms: int
+) -> int:
     """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does.
 
-    Only borders within fifty years are looked at.
+    ``from_ms`` is an instant before which it is not asked for. Only borders within fifty years are looked at.
     """
     limit, instant = scheduled.limit, now_ms
     credit = sum(shard.credit(now_ms) for shard in balances)
@@ -106,10 +108,10 @@ def wait_across(scheduled: Scheduled, balances: Sequence[ShardBalance], cost_mil
     whole = scheduled.rule_at(now_ms, balances[0].rule)
     for number in range(_MOST_BORDERS):
         border = next_change(limit.schedule, instant) if number < _MOST_BORDERS - 1 else None
-        need = cost_milli + scheduled.least(whole)
-        if need <= sum(shard.rule.capacity + shard.credit(instant) for shard in balances):
-            fits_ms = instant + wait_ms(balances, need, instant)
-            if fits_ms < (FOR_EVER if border is None else border):
+        need, begin, end = cost_milli + scheduled.least(whole), max(instant, from_ms), border or FOR_EVER
+        if begin < end and need <= sum(shard.rule.capacity + shard.credit(begin) for shard in balances):
+            fits_ms = begin + wait_ms(balances, need, begin)
+            if fits_ms < end:
                 return fits_ms - now_ms
         if border is None or border - now_ms > _HORIZON_MS:
             break

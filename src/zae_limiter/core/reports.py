@@ -68,10 +68,11 @@ class Availability:
 
     @property
     def available(self) -> dict[str, int]:
-        """The whole tokens that are left by limit: the least over all levels."""
+        """The whole tokens that are left by limit, beyond the floors of the priority: the least over all levels."""
         left: dict[str, int] = {}
         for status in self.statuses:
-            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+            here = status.available - status.floor
+            left[status.limit_name] = min(here, left.get(status.limit_name, here))
         return left
 
     @property

@@ -63,15 +63,11 @@ def qualify(limit_name: str, resource: str) -> str:
 
 def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) -> None:
     """Raise `ValidationError` unless every name is a limit of the entity or of one above it."""
-    for name in amounts:
+    for name, amount in amounts.items():
         if name not in known:
-            limit_name, qualified, resource = name.partition("@")
-            if qualified:
-                field, known = (
-                    f"{field}[{resource!r}]",
-                    [each.partition("@")[0] for each in known if each.endswith(f"@{resource}")],
-                )
-            limits = ", ".join(sorted(known))
-            raise ValidationError(
-                f"{field}[{limit_name!r}]", amounts[name] // MILLI, f"no such limit; there are {limits}"
-            )
+            limit_name, _, resource = name.rpartition("@")
+            mine = [each.partition("@")[0] for each in known if each.endswith(f"@{resource}")]  # of several resources
+            if mine:
+                field, name = f"{field}[{resource!r}]", limit_name
+            reason = f"no such limit; there are {', '.join(sorted(mine or known))}"
+            raise ValidationError(f"{field}[{name!r}]", amount // MILLI, reason)

@@ -90,7 +90,10 @@ async def commit_each(
 
 
 async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Image | None], now_ms: int) -> None:
-    """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any."""
+    """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any.
+
+    The thresholds that it has crossed are not announced, and left for whoever crosses them next.
+    """
     undone = []
     for part in parts:
         level, seen = part.shard
@@ -98,7 +101,19 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
         if image is not None and back:
             seen.show(image, now_ms)
-            await settling.announce(level, part.alerts)
             charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.allowance_cost, {})
-            undone.append(SettlementPart(part.shard, back, charge, changes=-part.grants, lots=part.lots))
+            undone.append(
+                SettlementPart(
+                    part.shard, back, charge, changes=-part.grants, lots=part.lots, crossed=_find_crossed(part)
+                )
+            )
     await settling.settle(undone)
+
+
+def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
+    """Return the attributes by which a part marks thresholds as announced, with their values before and after it."""
+    before = {attr: value for attr, op, value in part.write.guards if op == "="}
+    put = part.write.put
+    return [
+        (slot.al, before.get(slot.al, 0), put[slot.al]) for slot in part.shard.level.slots.values() if slot.al in put
+    ]

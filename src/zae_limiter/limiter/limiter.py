@@ -160,7 +160,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None:
+        if consume is None or also is not None or type(resource) is not str:
             costs = check_costs(resource, consume, also)
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
             if len(costs) > 1:
@@ -172,7 +172,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return Lease(self, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
+        return Lease(self, entity_id, resource, cost, options)
 
     def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""

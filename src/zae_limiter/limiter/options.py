@@ -50,11 +50,8 @@ class OptionChecks:
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
         usual = self.usual
-        chosen = None if limits is None else check_limits(limits)
-        if priority is not None:
-            names.limit_name(priority, "priority")
         return AcquireOptions(
-            None if chosen is None and priority is None else Override(chosen, priority),
+            check_override(limits, priority),
             usual.policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             usual.timeout if timeout is None else seconds("timeout", timeout, zero=False),
@@ -68,3 +65,11 @@ class OptionChecks:
             reason = f"is not supported on {able.name}, where entities live in different slots"
             raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
         return atomic
+
+
+def check_override(limits: Sequence[Limit] | None, priority: str | None) -> Override | None:
+    """Return what is asked for besides what is stored, None for nothing. Raise `ValidationError` for invalid values."""
+    chosen = None if limits is None else check_limits(limits)
+    if priority is not None:
+        names.limit_name(priority, "priority")
+    return None if chosen is None and priority is None else Override(chosen, priority)

@@ -10,18 +10,18 @@ from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ResourceDisabled, ValidationError
-from ..core.limit import Limit, check_limits
+from ..core.limit import Limit
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
 from .amounts import check_amounts, check_known
-from .chain import Override
 from .chains import join
+from .options import check_override
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity
     from ..runtime.deadline import Deadline
-    from .chain import Chain
+    from .chain import Chain, Override
     from .chains import Chains
     from .engine import Engine
 
@@ -32,27 +32,36 @@ class QueryOperations(Operations):
     _chains: Chains
     _engine: Engine
 
-    async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
+    async def available(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None, priority: str | None = None
+    ) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
-        ``limits`` are counted by instead of the stored ones; nothing is written.
+        ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
+        for others is not counted as left.
         """
-        chain, now_ms = await self._read_chain(entity_id, resource, limits)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         left: dict[str, int] = {}
         for status in statuses(chain.readings(now_ms), {}, now_ms):
-            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+            here = status.available - status.floor
+            left[status.limit_name] = min(here, left.get(status.limit_name, here))
         return left
 
     async def time_until_available(
-        self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int],
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
         ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written.
+        stored ones, from now on; nothing is written. ``priority`` is that of the request.
         """
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
         readings = chain.readings(now_ms)
         error = refusal(readings, cost, now_ms)
@@ -66,16 +75,17 @@ class QueryOperations(Operations):
         resource: str,
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
-        name that ``retry_after_seconds`` waits for; one of each limit if None.
+        name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
         """
         from ..core.reports import LevelStatus
 
         cost = {} if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
         if needed is None:
             cost = dict.fromkeys(chain.names, MILLI)
@@ -92,6 +102,7 @@ class QueryOperations(Operations):
         resource: str,
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> Availability: ...
 
     @overload
@@ -101,6 +112,7 @@ class QueryOperations(Operations):
         resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> list[Availability]: ...
 
     @overload
@@ -110,6 +122,7 @@ class QueryOperations(Operations):
         resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> list[Availability]: ...
 
     async def check_availability(
@@ -118,16 +131,18 @@ class QueryOperations(Operations):
         resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> Availability | list[Availability]:
         """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
 
         ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
         ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
-        that order, reading all of them at once; a mapping says what is needed of each resource.
+        that order, reading all of them at once; a mapping says what is needed of each resource. ``priority`` is that of
+        the requests.
         """
         costs = _check_needs(resource, needed)
-        entities = [entity_id] if isinstance(entity_id, str) else list(entity_id)
-        given = None if limits is None else Override(check_limits(limits))
+        entities = entity_id if isinstance(entity_id, list | tuple) else [entity_id]
+        given = check_override(limits, priority)
         deadline = self._deadline()
         found = await self._read_chains(
             [(names.entity_id(who), what) for who in entities for what in costs], given, deadline
@@ -168,13 +183,20 @@ class QueryOperations(Operations):
         return True
 
     async def _read_chain(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, stores_limits: bool = False
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None,
+        priority: str | None,
+        *,
+        stores_limits: bool = False,
     ) -> tuple[Chain, int]:
         """Return the chain with its buckets read; ``stores_limits`` if a moment is promised, which counts from there.
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
-        given = None if limits is None else Override(check_limits(limits))
+        given = check_override(limits, priority)
+        names.resource(resource)  # several are asked about one by one
         deadline = self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         return await self._follow(chain, deadline, stores_limits=stores_limits)
@@ -233,7 +255,8 @@ def _check_needs(resource: object, needed: Mapping[str, int] | None) -> dict[str
             raise ValidationError("needed", needed, "cannot be combined with a mapping of resources")
         wanted = dict(resource)
     else:
-        wanted = dict.fromkeys(resource if isinstance(resource, list | tuple) else [resource], needed)
+        several = resource if isinstance(resource, list | tuple) else [resource]
+        wanted = dict.fromkeys(map(names.resource, several), needed)
     return {
         names.resource(name): {} if needs is None else check_amounts("needed", needs) for name, needs in wanted.items()
     }

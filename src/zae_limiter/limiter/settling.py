@@ -43,7 +43,8 @@ class SettlementPart(NamedTuple):
 
     ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
     ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.
-    ``lots`` is the part of what is given back that goes to credits.
+    ``lots`` is the part of what is given back that goes to credits. ``crossed`` are attributes that say which
+    thresholds were announced, with the values before and after a write that is undone: they become what they were.
     """
 
     shard: LevelShard
@@ -52,6 +53,7 @@ class SettlementPart(NamedTuple):
     more_back: Mapping[str, int] = _NOTHING
     changes: int = 1
     lots: SpentLots = ()
+    crossed: Sequence[tuple[str, int, int]] = ()
 
     @property
     def is_split(self) -> bool:
@@ -79,7 +81,7 @@ class SettlementPart(NamedTuple):
         )
         kept = {name: amount - credit.get(name, 0) for name, amount in kept.items()}
         given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
-        return SettlementPart(mine, kept, charges[0], more_kept, self.changes, self.lots), given_part
+        return self._replace(shard=mine, delta=kept, charge=charges[0], more_back=more_kept), given_part
 
     def used(self) -> dict[str, int]:
         """Return what the settlement adds to the usage where there is no bucket to count it."""
@@ -100,6 +102,9 @@ class SettlementPart(NamedTuple):
         if not level.slots.watched:
             return made
         write, alerts = watch(level, image, made.write, now_ms)
+        for attr, before, after in self.crossed:
+            if image.get(attr) == after:  # else somebody else has announced something since
+                write = write._replace(guards=(*write.guards, (attr, "=", after)), put={**write.put, attr: before})
         return made._replace(write=write, alerts=alerts)
 
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:

@@ -128,8 +128,9 @@ def cross_borders(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) 
 def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int) -> tuple[Write, dict[str, int]]:
     """Return the write that fills the limits of a record up, all if None, and what each gains in millitokens.
 
-    Credits stay. What was taken before is not given back any more, as the bucket would have been full without it.
-    A bucket whose limits have schedules has to be moved to what these put in force before that (`cross_borders`).
+    Credits stay. What was taken before is not given back any more, as the bucket would have been full without it; what
+    was announced of these limits may be announced again. A bucket whose limits have schedules has to be moved to what
+    these put in force before that (`cross_borders`).
     """
     shard = parse_bucket_pk(key.pk).shard_id
     write = move_anchor(key, image, shard, now_ms, now_ms)
@@ -140,11 +141,13 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
         rule = stored_rule(image, name, shard)
         if rule is None or (limits is not None and name not in limits):
             continue
-        tk, cr = attribute(name, "tk"), attribute(name, "cr")
+        tk, cr, al = (attribute(name, field) for field in ("tk", "cr", "al"))
         # Others may spend a whole capacity until this is written: what they give back later must not count twice.
         guards.append((tk, ">=", image[tk] - rule.capacity))
         add.pop(tk, None)
         put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
         gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
         add[cr] += gains[name] + rule.capacity
+        if al in image:
+            put[al] = 0
     return write._replace(put=put, add=add, guards=tuple(guards)), gains

@@ -25,11 +25,12 @@ from .configs import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
-    from ..records.algebra import Image
     from ..records.bucket import Shards
     from ..runtime.deadline import Deadline
 
 _MAX_KEY = 256
+_MAX_EXPIRY_MS = 253_402_300_799_999
+"""The last millisecond that has a date."""
 
 
 class Request(NamedTuple):
@@ -66,7 +67,8 @@ class CreditOperations(BucketOperations):
 
         ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
         text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
-        three days at least: then the result of the first time is returned. ``principal`` goes into the audit log.
+        three days at least: then the result of the first time is returned, whatever ``expires_at`` is by now.
+        ``principal`` goes into the audit log.
         """
         tokens = _check_amounts(amounts)
         expires_ms = _check_moment(expires_at)
@@ -75,18 +77,18 @@ class CreditOperations(BucketOperations):
             Request("", entity_id, resource, action, asked, principal, idempotency_key)
         )
         backend, key = self._backend, keys.bucket(request.ns, entity_id, resource)
-        now_ms = backend.clock.now_ms()
-        if expires_ms <= now_ms:
-            raise ValidationError("expires_at", expires_at, f"must be in the future; it is {iso(now_ms)} now")
         expiry = None if expires_ms == FOR_EVER else iso(expires_ms)
         request = request._replace(details={"amounts": tokens, "expires_at": expiry})
         for _ in try_often(entity_id):
             done = await self._find_result(request, deadline)
             if done is not None:
                 return done
+            now_ms = backend.clock.now_ms()
+            if expires_ms <= now_ms:  # else it is a retry: the credit was there, and has expired
+                raise ValidationError("expires_at", expires_at, f"must be in the future; it is {iso(now_ms)} now")
             (image,) = await backend.read([key], deadline)
             image = None if image is None else bucket.inspect(key, image)
-            await self._check_limits(request, tokens, image, deadline)
+            await self._check_limits(request, "amounts", tokens, bucket.stored_names(image or {}), deadline)
             milli = {name: amount * MILLI for name, amount in tokens.items()}
             serial = int.from_bytes(os.urandom(2)) % MILLI
             write = add_credit(key, image, milli, expires_ms, backend.clock.now_ms(), serial)
@@ -155,12 +157,17 @@ class CreditOperations(BucketOperations):
         return _result(request, result["shards"], result["amounts"])
 
     async def _check_limits(
-        self, request: Request, limits: Collection[str], image: Image | None, deadline: Deadline
+        self, request: Request, field: str, limits: Collection[str], stored: Collection[str], deadline: Deadline
     ) -> None:
-        """Raise `ValidationError` for a limit that the entity does not have, if it is known which it has."""
+        """Raise `ValidationError` for a limit that the entity does not have, if it is known which it has.
+
+        It has those of its config, and those ``stored`` in its bucket.
+        """
         policy = await read_policy(self._backend, request.ns, request.entity_id, request.resource, deadline)
-        known = {limit.name for limit in policy.resolved.limits or ()} | bucket.stored_names(image or {})
-        _check_known(limits, known - {names.INFRASTRUCTURE_LIMIT}, "amounts")
+        known = {limit.name for limit in policy.resolved.limits or ()} | {*stored} - {names.INFRASTRUCTURE_LIMIT}
+        for name in limits:
+            if known and name not in known:
+                raise ValidationError(field, name, f"no such limit; there are {', '.join(sorted(known))}")
 
     async def _reset(
         self, request: Request, limits: Collection[str] | None, deadline: Deadline, *, exact: bool
@@ -175,8 +182,8 @@ class CreditOperations(BucketOperations):
             if limits is not None:
                 raise
         if limits is not None:
-            known = {name for _, image in shards for name in bucket.stored_names(image)}
-            _check_known(limits, known - {names.INFRASTRUCTURE_LIMIT}, "limits")
+            stored = {name for _, image in shards for name in bucket.stored_names(image)}
+            await self._check_limits(request, "limits", limits, stored, deadline)
         forgets = limits is None and not any(CREDITS in image for _, image in shards)
         if not forgets:
             shards = await self._cross_borders(request, shards, deadline)
@@ -318,19 +325,16 @@ def _check_amounts(amounts: object) -> dict[str, int]:
 
 
 def _check_names(limits: object) -> list[str]:
-    if isinstance(limits, str) or not isinstance(limits, Collection) or not limits:
+    if isinstance(limits, str | Mapping) or not isinstance(limits, Collection) or not limits:
         raise ValidationError("limits", limits, "must be names of limits, e.g. ['tpm'], or None for all")
     return sorted({names.limit_name(name, "limits") for name in limits})
 
 
-def _check_known(limits: Collection[str], known: Collection[str], field: str) -> None:
-    for name in limits:
-        if known and name not in known:
-            raise ValidationError(field, name, f"no such limit; there are {', '.join(sorted(known))}")
-
-
 def _check_moment(moment: object) -> int:
-    """Return a moment in milliseconds, `FOR_EVER` for None. Raise `ValidationError` if it has no time zone."""
+    """Return a moment in milliseconds, `FOR_EVER` for None.
+
+    Raise `ValidationError` if it has no time zone, or is after the year 9999.
+    """
     if moment is None:
         return FOR_EVER
     try:
@@ -340,4 +344,7 @@ def _check_moment(moment: object) -> int:
     if not isinstance(parsed, datetime) or parsed.tzinfo is None:
         reason = "must be a datetime with a time zone or a text such as 2026-12-31T00:00:00Z"
         raise ValidationError("expires_at", moment, reason)
-    return round(parsed.timestamp() * 1000)
+    instant_ms = round(parsed.timestamp() * 1000)
+    if instant_ms > _MAX_EXPIRY_MS:
+        raise ValidationError("expires_at", moment, "must be in the year 9999 UTC at the latest; use None for never")
+    return instant_ms

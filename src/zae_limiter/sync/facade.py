@@ -359,7 +359,7 @@ class SyncRateLimiter(SyncOperations):
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None:
+        if consume is None or also is not None or type(resource) is not str:
             costs = check_costs(resource, consume, also)
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
             if len(costs) > 1:
@@ -371,24 +371,32 @@ class SyncRateLimiter(SyncOperations):
         is_usual = limits is None and on_unavailable is None and max_wait is None
         if not (is_usual and timeout is None and atomic is None and priority is None):
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
-        return SyncLease(self._inner, entity_id, resource, cost, options)  # type: ignore[arg-type]  # refused later
+        return SyncLease(self._inner, entity_id, resource, cost, options)
 
-    def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
+    def available(
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None, priority: str | None = None
+    ) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
-        ``limits`` are counted by instead of the stored ones; nothing is written.
+        ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
+        for others is not counted as left.
         """
-        return run(self._inner.available(entity_id, resource, limits))
+        return run(self._inner.available(entity_id, resource, limits, priority))
 
     def time_until_available(
-        self, entity_id: str, resource: str, needed: Mapping[str, int], limits: Sequence[Limit] | None = None
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int],
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
         ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written.
+        stored ones, from now on; nothing is written. ``priority`` is that of the request.
         """
-        return run(self._inner.time_until_available(entity_id, resource, needed, limits))
+        return run(self._inner.time_until_available(entity_id, resource, needed, limits, priority))
 
     def get_status(
         self,
@@ -396,13 +404,14 @@ class SyncRateLimiter(SyncOperations):
         resource: str,
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
-        name that ``retry_after_seconds`` waits for; one of each limit if None.
+        name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
         """
-        return run(self._inner.get_status(entity_id, resource, limits, needed))
+        return run(self._inner.get_status(entity_id, resource, limits, needed, priority))
 
     @overload
     def check_availability(
@@ -411,6 +420,7 @@ class SyncRateLimiter(SyncOperations):
         resource: str,
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> Availability: ...
 
     @overload
@@ -420,6 +430,7 @@ class SyncRateLimiter(SyncOperations):
         resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> list[Availability]: ...
 
     @overload
@@ -429,6 +440,7 @@ class SyncRateLimiter(SyncOperations):
         resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> list[Availability]: ...
 
     def check_availability(
@@ -437,14 +449,17 @@ class SyncRateLimiter(SyncOperations):
         resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
         needed: Mapping[str, int] | None = None,
         limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
     ) -> Availability | list[Availability]:
         """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
 
         ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
         ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
-        that order, reading all of them at once; a mapping says what is needed of each resource.
+        that order, reading all of them at once; a mapping says what is needed of each resource. ``priority`` is that of
+        the requests.
         """
-        return run(self._inner.check_availability(entity_id, resource, needed, limits))  # type: ignore[return-value]  # one of the two
+        answer = self._inner.check_availability(entity_id, resource, needed, limits, priority)
+        return run(answer)  # type: ignore[return-value]  # one of the two
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
         """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""

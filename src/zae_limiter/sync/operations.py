@@ -102,7 +102,8 @@ class SyncOperations:
 
         ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
         text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
-        three days at least: then the result of the first time is returned. ``principal`` goes into the audit log.
+        three days at least: then the result of the first time is returned, whatever ``expires_at`` is by now.
+        ``principal`` goes into the audit log.
         """
         return run(
             self._inner.top_up(
