@@ -190,9 +190,9 @@ def spell_rate(limit: Limit) -> str:
     return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
 
 
-def _spell_policy(limit: Limit) -> list[str]:
+def spell_policy(limit: Limit) -> list[str]:
     """Return what a limit is besides its rate and its capacity."""
-    floors = [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+    floors = [f"{priority} leaves {100 * part:.4g}%" for priority, part in limit.floors]
     alerts = [f"alert at {', '.join(f'{100 * part:.4g}%' for part in limit.alerts)}"] if limit.alerts else []
     return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
 
@@ -202,13 +202,13 @@ def spell_limit(limit: Limit) -> str:
     word = "burst" if limit.calendar is None else "rollover"
     extra = limit.capacity if limit.calendar is None else limit.rollover
     notes = [f"{word} {extra:,}"] if limit.capacity != limit.refill_amount else []
-    notes += _spell_policy(limit)
+    notes += spell_policy(limit)
     return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
     """Return limits as a table."""
-    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(_spell_policy(limit))) for limit in limits]
+    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(spell_policy(limit))) for limit in limits]
     if any(row[3] for row in rows):
         return Grid(("limit", "rate", "burst", "policy"), rows, empty)
     return Grid(("limit", "rate", "burst"), [row[:3] for row in rows], empty)

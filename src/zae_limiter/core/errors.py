@@ -206,9 +206,10 @@ class CapacityExceeded(RateLimitExceeded):
         most = status.limit.capacity - status.floor
         if status.requested > most + status.credit:  # else the credit expires before the rest is there
             most += status.credit
+        kept = f" ({status.floor} kept for others)" if status.floor else ""
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
-            f"above the maximum {most}; retrying will not help."
+            f"above the maximum {most}{kept}; retrying will not help."
         )
 
 

@@ -403,7 +403,7 @@ def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleE
 
 
 def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
-    """Return the floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
+    """Return floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
     if not floors:
         return ()
     try:

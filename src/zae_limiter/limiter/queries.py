@@ -66,16 +66,18 @@ class QueryOperations(Operations):
         resource: str,
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
-        name that ``retry_after_seconds`` waits for; one of each limit if None.
+        name that ``retry_after_seconds`` waits for; one of each limit if None. A ``priority`` leaves the floors that
+        limits have for it untouched.
         """
         from ..core.reports import LevelStatus
 
         cost = {} if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, stores_limits=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
         if needed is None:
             cost = dict.fromkeys(chain.names, MILLI)
@@ -168,13 +170,22 @@ class QueryOperations(Operations):
         return True
 
     async def _read_chain(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, *, stores_limits: bool = False
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None,
+        priority: str | None = None,
+        *,
+        stores_limits: bool = False,
     ) -> tuple[Chain, int]:
         """Return the chain with its buckets read; ``stores_limits`` if a moment is promised, which counts from there.
 
         Limits that are given are only asked about: writing them down would cut what is in the bucket.
         """
-        given = None if limits is None else Override(check_limits(limits))
+        chosen = None if limits is None else check_limits(limits)
+        if priority is not None:
+            names.limit_name(priority, "priority")
+        given = None if chosen is None and priority is None else Override(chosen, priority)
         deadline = self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         return await self._follow(chain, deadline, stores_limits=stores_limits)

@@ -9,6 +9,8 @@ from ..core.values import Access
 from .unset import UNSET, Unset
 
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
+DISABLED: dict[Access | None, bool | str | None] = {None: None} | {access: value for value, access in _ACCESS.items()}
+"""A switch as ``disabled`` of `set_limits` takes it."""
 
 
 def check_cascade(value: object) -> bool:

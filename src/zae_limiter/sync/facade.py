@@ -396,13 +396,15 @@ class SyncRateLimiter(SyncOperations):
         resource: str,
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
     ) -> list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
-        name that ``retry_after_seconds`` waits for; one of each limit if None.
+        name that ``retry_after_seconds`` waits for; one of each limit if None. A ``priority`` leaves the floors that
+        limits have for it untouched.
         """
-        return run(self._inner.get_status(entity_id, resource, limits, needed))
+        return run(self._inner.get_status(entity_id, resource, limits, needed, priority))
 
     @overload
     def check_availability(
