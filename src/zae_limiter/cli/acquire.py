@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,9 +21,10 @@ from .output import print_text
 from .policies import explain_cascade, spell_reset
 
 if TYPE_CHECKING:
-    from ..sync import SyncRateLimiter
+    from ..sync import SyncLease, SyncRateLimiter
 
 
+_UNCHECKED = "granted without checking limits, because the store is unavailable and the policy is allow."
 priority_option = click.option(
     "--priority", metavar="NAME", help="The priority of the call: it leaves the floors that limits have for it."
 )
@@ -77,40 +78,40 @@ def acquire(
             lease.adjust(adjustment)
     is_settled = bool(adjustment) and not lease.degraded
     left = limiter.available(entity_id, resource, limits or None) if is_settled else lease.available
-    parts = {name: lease.resource(name) for name in also}
-    overdrawn = {name: list(lease.resource(name).overdrawn) for name in lease.resources}
-    bypassed = any(lease.resource(name).bypassed for name in lease.resources)
+    parts = {name: _describe_part(lease.resource(name)) for name in lease.resources}
     data = {
         "granted": True,
         "degraded": lease.degraded,
         "entity_id": entity_id,
         "resource": resource,
-        "consumed": lease.consumed,
+        **parts[resource],
         "available": left,
-        "overdrawn": overdrawn[resource],
-        "bypassed": bypassed,
-        "also": {
-            name: {"consumed": part.consumed, "available": part.available, "overdrawn": overdrawn[name]}
-            for name, part in parts.items()
-        },
+        "bypassed": any(lease.resource(name).bypassed for name in parts),
+        "also": {name: parts[name] for name in also},
         "warnings": shell.warnings,
     }
-    beyond = [name if where == resource else f"{where}:{name}" for where in overdrawn for name in overdrawn[where]]
-    remarks = ["bypassed"] * bypassed + ([f"overdrawn: {', '.join(beyond)}"] if beyond else [])
-    why = f" ({'; '.join(remarks)})" if remarks else ""
-    answer = f"Granted to {entity_id} on {', '.join(lease.resources)}{why}."
+    answer = f"Granted to {entity_id} on {', '.join(parts)}{_spell_excess(data)}."
     if lease.degraded:
-        unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
-        shell.show(data, answer, *shell.warnings, unchecked)
+        shell.show(data, answer, *shell.warnings, _UNCHECKED)
         return
-    rows = _list_rows(lease.consumed, left)
-    for name, part in parts.items():
-        rows += _list_rows(part.consumed, part.available, f"{name}:")
+    rows = _list_rows(data) + [row for name in also for row in _list_rows(parts[name], f"{name}:")]
     shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *shell.warnings)
 
 
-def _list_rows(consumed: Mapping[str, int], left: Mapping[str, int], prefix: str = "") -> list[tuple[object, ...]]:
-    return [(f"{prefix}{name}", amount, left.get(name)) for name, amount in consumed.items()]
+def _describe_part(lease: SyncLease) -> dict[str, Any]:
+    return {"consumed": lease.consumed, "available": lease.available, "overdrawn": list(lease.overdrawn)}
+
+
+def _spell_excess(data: Mapping[str, Any]) -> str:
+    """Return in brackets whether a switch has admitted a call, and which limits it has overdrawn."""
+    beyond = [*data["overdrawn"]]
+    beyond += [f"{where}:{name}" for where, part in data["also"].items() for name in part["overdrawn"]]
+    remarks = ["bypassed"] * data["bypassed"] + ([f"overdrawn: {', '.join(beyond)}"] if beyond else [])
+    return f" ({'; '.join(remarks)})" if remarks else ""
+
+
+def _list_rows(part: Mapping[str, Any], prefix: str = "") -> list[tuple[object, ...]]:
+    return [(f"{prefix}{name}", amount, part["available"].get(name)) for name, amount in part["consumed"].items()]
 
 
 @click.command(cls=Command)

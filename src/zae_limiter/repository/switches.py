@@ -8,8 +8,8 @@ from ..core.errors import ValidationError
 from ..core.values import Access
 from .unset import UNSET, Unset
 
-_ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
-DISABLED: dict[Access | None, bool | str | None] = {None: None} | {access: value for value, access in _ACCESS.items()}
+_ACCESS: dict[bool | str, Access] = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
+DISABLED: dict[Access | None, bool | str | None] = {None: None, **{each: given for given, each in _ACCESS.items()}}
 """A switch as ``disabled`` of `set_limits` takes it."""
 
 
