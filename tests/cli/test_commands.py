@@ -161,12 +161,114 @@ def test_cascade_policies(terminal: Terminal) -> None:
     assert terminal.text("resource", "set-cascade", "gpt-4", "true") == "gpt-4 charges parents.\n"
     answer = terminal.text("entity", "set-cascade", "key", "false", "-r", "gpt-4")
     assert answer == "key does not charge its parent on gpt-4.\n"
-    assert "org is not charged: key does not cascade" in terminal.run("explain", "key", "gpt-4").output
+    assert (
+        "org is not charged: key does not charge parents on gpt-4 by its cascade policy."
+        in terminal.run("explain", "key", "gpt-4").output
+    )
     cleared = {"entity_id": "key", "resource": "gpt-4", "cascade": None}
     assert terminal.json("entity", "clear-cascade", "key", "-r", "gpt-4") == cleared
-    assert "not charged" not in terminal.run("explain", "key", "gpt-4").output
+    told = terminal.run("explain", "key", "gpt-4").stderr
+    assert "org is charged: gpt-4 charges parents by its cascade policy." in told
+    assert "not charged" not in told
+    terminal.text("resource", "set-cascade", "gpt-4", "false")
+    told = terminal.run("explain", "key", "gpt-4").stderr
+    assert "org is not charged: gpt-4 does not charge parents by its cascade policy." in told
+    terminal.text("entity", "set-cascade", "key", "false")
+    told = terminal.run("explain", "key", "gpt-4").stderr
+    assert "org is not charged: key does not charge parents by its cascade policy." in told
     assert terminal.json("resource", "clear-cascade", "gpt-4") == {"resource": "gpt-4", "cascade": None}
     assert terminal.run("entity", "set-cascade", "key", "perhaps").exit_code == 2
+
+
+def test_switches_and_cascade_policies_are_shown(terminal: Terminal) -> None:
+    terminal.text("entity", "create", "key")
+    assert terminal.json("entity", "show", "key")["access"] is None
+    assert "switch" not in terminal.text("entity", "show", "key")
+    assert terminal.run("entity", "get-limits", "key").stderr.count("note:") == 1
+    terminal.text("entity", "disable", "key")
+    terminal.text("entity", "set-cascade", "key", "false")
+    assert ["switch", "disabled"] in words(terminal.text("entity", "show", "key"))
+    shown = terminal.json("entity", "show", "key")
+    assert (shown["id"], shown["access"], shown["cascade_policy"]) == ("key", "disabled", False)
+    told = terminal.run("entity", "get-limits", "key").stderr
+    assert "key on all resources is disabled." in told
+    assert "key on all resources does not charge parents by its cascade policy." in told
+    terminal.text("entity", "enable", "key", "-r", "gpt-4")
+    got = terminal.json("entity", "get-limits", "key", "-r", "gpt-4")
+    assert (got["limits"], got["access"], got["cascade_policy"]) == ([], "enabled", None)
+    terminal.text("resource", "bypass", "gpt-4")
+    terminal.text("resource", "set-cascade", "gpt-4", "true")
+    got = terminal.json("resource", "get-defaults", "gpt-4")
+    assert (got["access"], got["cascade_policy"]) == ("bypassed", True)
+    told = terminal.run("resource", "get-defaults", "gpt-4").stderr
+    assert "gpt-4 is bypassed." in told
+    assert "gpt-4 charges parents by its cascade policy." in told
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["disable {}", "bypass {}", "set-cascade {} true", "top-up {} -r gpt-4 --add rpm:1", "reset {} -r gpt-4"],
+)
+def test_a_command_about_an_id_that_nobody_created_is_done_and_noted(terminal: Terminal, command: str) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:10")
+    terminal.text("entity", "create", "key")
+    assert "exists" not in terminal.run("entity", *command.format("key").split()).stderr
+    result = terminal.run("entity", *command.format("kye").split())
+    assert (result.exit_code, "note: no entity 'kye' exists" in result.stderr) == (0, True)
+    terminal.json("entity", *command.format("kye").split())
+
+
+def test_a_bypass_is_of_its_level_only(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:10/day")
+    terminal.text("entity", "create", "org")
+    terminal.text("entity", "create", "key", "--parent", "org", "--cascade")
+    terminal.text("entity", "set-limits", "key", "-l", "rpm:2/day")
+    terminal.text("entity", "bypass", "key")
+    granted = terminal.text("acquire", "key", "gpt-4", "-c", "rpm:5")
+    assert granted.startswith("Granted to key on gpt-4 (bypassed; overdrawn: rpm).\n")
+    answer = terminal.json("acquire", "key", "gpt-4", "-c", "rpm:1")
+    assert (answer["bypassed"], answer["overdrawn"]) == (True, ["rpm"])
+    explained = terminal.run("explain", "key", "gpt-4", "-c", "rpm:5")
+    assert "key is bypassed: its limits refuse nothing. Those of other levels still decide." in explained.stderr
+    assert "when rpm of org has refilled." in explained.stdout
+    levels = terminal.json("explain", "key", "gpt-4")["levels"]
+    assert [level["bypassed"] for level in levels] == [True, False]
+    assert terminal.run("acquire", "key", "gpt-4", "-c", "rpm:5").exit_code == 3
+    assert "still refuse" in terminal.text("entity", "bypass", "--help")
+
+
+def test_priorities(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "rpm:10/day,batch=0.3,paid=0", "-l", "tpm:10/day,soft")
+    call = ("key", "gpt-4", "-c", "rpm:8", "-c", "tpm:20")
+    never = terminal.run("acquire", *call, "--priority", "batch")
+    assert (never.exit_code, "above the maximum 7 (3 kept for others)" in never.stderr) == (4, True)
+    text = terminal.text("explain", *call, "--priority", "batch")
+    assert text.endswith("never fits: above the maximum 7 of rpm of key, 3 kept for others.\n")
+    assert "batch leaves 30%, paid leaves 0%" in text
+    assert "soft" in text
+    found = terminal.json("explain", *call, "--priority", "batch")["levels"][0]["limits"]
+    assert [(each["floor"], each["floors"], each["soft"]) for each in found] == [
+        (3, {"batch": 0.3, "paid": 0.0}, False),
+        (0, {}, True),
+    ]
+    assert terminal.json("explain", *call, "--priority", "paid")["fits_in_seconds"] == 0
+    answer = terminal.json("acquire", *call, "--priority", "paid")
+    assert (answer["bypassed"], answer["overdrawn"]) == (False, ["tpm"])
+    for command in ("acquire", "explain"):
+        unknown = terminal.run(command, *call, "--priority", "none")
+        assert (unknown.exit_code, "there are batch, paid" in unknown.stderr) == (2, True)
+
+
+def test_explain_shows_when_a_quota_comes_back(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "tpd:10/year@Europe/Berlin,at=09:00", "-l", "rpm:10")
+    text = terminal.text("explain", "key", "gpt-4", "-c", "tpd:1")
+    assert re.search(r"20[0-9]{2}-01-01 09:00 Europe/Berlin +now", text)
+    terminal.text("acquire", "key", "gpt-4", "-c", "tpd:10")
+    text = terminal.text("explain", "key", "gpt-4", "-c", "tpd:1")
+    assert text.endswith("when a new window of tpd of key has begun.\n")
+    (found, _) = sorted(terminal.json("explain", "key", "gpt-4")["levels"][0]["limits"], key=lambda each: each["kind"])
+    assert found["resets_at"].endswith("-01-01T09:00:00+01:00")
+    assert "resets" not in terminal.text("explain", "key", "gpt-4", "-l", "rpm:10")
 
 
 def test_entity_list_goes_over_pages_and_stops_where_told(terminal: Terminal) -> None:
@@ -289,10 +391,21 @@ def test_acquire_of_several_resources(terminal: Terminal) -> None:
     assert ["rpm", "1", "9"] in words(text)
     assert ["tools:rpm", "2", "8"] in words(text)
     answer = terminal.json("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "tools:rpm:2")
-    assert answer["also"] == {"tools": {"consumed": {"rpm": 2}, "available": {"rpm": 6, "tpm": 995}}}
+    assert answer["also"] == {"tools": {"consumed": {"rpm": 2}, "available": {"rpm": 6, "tpm": 995}, "overdrawn": []}}
     assert terminal.run("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "tools:rpm:7").exit_code == 3
     assert terminal.json("available", "key", "gpt-4")["available"]["rpm"] == 8, "nothing was taken"
-    for wrong in (["tools"], ["tools:rpm"], ["tools:rpm:x"], ["tools:rpm:1", "--also", "tools:rpm:1"], ["gpt-4:rpm:1"]):
+    spaced = terminal.json("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", "a:b:rpm:3")
+    assert spaced["also"]["a:b"]["consumed"] == {"rpm": 3}
+    for wrong in (
+        ["tools"],
+        ["tools:rpm"],
+        [":rpm:1"],
+        ["rpm:1"],
+        ["tools::1"],
+        ["tools:rpm:x"],
+        ["tools:rpm:1", "--also", "tools:rpm:1"],
+        ["gpt-4:rpm:1"],
+    ):
         assert terminal.run("acquire", "key", "gpt-4", "-c", "rpm:1", "--also", *wrong).exit_code == 2
 
 

@@ -29,6 +29,8 @@ from zae_limiter.core.errors import spell_duration
         ("x:5/day", Limit.per_day("x", 5)),
         ("x:10/30s", Limit.custom("x", 10, 10, 30)),
         ("x:10/5min:3", Limit.custom("x", 3, 10, 300)),
+        ("x:10,batch=0,free=0.5,soft", Limit.per_minute("x", 10, soft=True, floors={"batch": 0, "free": 0.5})),
+        ("x:10/day@UTC,at=09:00,alert=0.8", Limit.quota("x", 10, at="09:00", alerts=[0.8])),
         ("x:10/2 hours", Limit.custom("x", 10, 10, 7200)),
     ],
 )
@@ -59,6 +61,18 @@ def test_limits(text: str, limit: Limit) -> None:
         ("rpm:5/0s", "must be between 1"),
         ("rpm:9999999999999", "must be between 1"),
         ("5rpm:1", "must start with a letter"),
+        ("tpm:10,soft=1", "'soft=1' has a value, and 'soft' takes none"),
+        ("tpm:10,soft=true", "'soft' takes none"),
+        ("tpm:10,soft=0.5", "'soft' takes none"),
+        ("tpm:10,soft=", "'soft' takes none"),
+        ("tpm:10,softly", "'softly' is neither"),
+        ("tpm:10,soft,soft", "'soft' is given twice"),
+        ("tpm:10,at=09:00", "'at=09:00' is for a quota, not for a rate"),
+        ("tpm:10/day,on=15", "'on=15' is for a quota, not for a rate"),
+        ("tpm:10/day@UTC,at=09:00,at=10:00", "'at' is given twice"),
+        ("tpm:10,batch=0.1,batch=0.2", "'batch' is given twice"),
+        ("tpm:10,batch=1", "from 0 to below 1"),
+        ("tpm:10,batch=nan", "from 0 to below 1"),
     ],
 )
 def test_a_wrong_limit_is_named_with_the_accepted_forms(text: str, part: str) -> None:

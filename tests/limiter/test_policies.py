@@ -209,11 +209,38 @@ async def test_a_request_of_a_priority_leaves_its_floor_to_others(harness: Harne
     assert not await granted(limiter, {"rpm": 1}, priority="batch")
     harness.clock.advance_ms(1)
     assert await granted(limiter, {"rpm": 1}, priority="batch")
-    with pytest.raises(CapacityExceeded, match="above the maximum 30"):
+    with pytest.raises(CapacityExceeded, match=r"above the maximum 30 \(30 kept for others\)"):
         await take(limiter, {"rpm": 31}, priority="batch")
+    (status,) = await limiter.get_status("key", "gpt-4", needed={"rpm": 31}, priority="batch")
+    assert (status.floor, status.exceeded, status.retry_after_seconds) == (30, True, None)
+    with pytest.raises(ValidationError, match="there are batch"):
+        await limiter.get_status("key", "gpt-4", priority="bulk")
     with pytest.raises(ValidationError, match="there are batch") as unknown:
         await take(limiter, {"rpm": 1}, priority="bulk")
     assert unknown.value.field == "priority"
+
+
+async def test_a_floor_of_0_declares_a_priority_that_may_take_everything(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("rpm", 60, floors={"batch": 0.5, "paid": 0})])
+    assert not await granted(limiter, {"rpm": 31}, priority="batch")
+    assert await granted(limiter, {"rpm": 60}, priority="paid")
+    ((limit,), _) = await harness.limiter().get_system_defaults()
+    assert limit.floors == (("batch", 0.5), ("paid", 0))
+
+
+async def test_the_switch_of_a_level_is_read_as_it_was_set(harness: Harness) -> None:
+    limiter = harness.limiter()
+    assert await limiter.get_entity_disabled("key") is None
+    await limiter.disable_entity("key")
+    await limiter.enable_entity("key", "gpt-4")
+    await limiter.bypass_resource("gpt-4")
+    assert await limiter.get_entity_disabled("key") is True
+    assert await limiter.get_entity_disabled("key", "gpt-4") is False
+    assert await limiter.get_entity_disabled("key", "gpt-5") is None
+    assert await limiter.get_resource_disabled("gpt-4") == "bypass"
+    await limiter.clear_entity_disabled("key")
+    assert await limiter.get_entity_disabled("key") is None
 
 
 async def test_floors_count_at_every_level_of_a_cascade(harness: Harness) -> None:
@@ -374,6 +401,7 @@ def test_the_shards_of_a_quota_sell_it_together() -> None:
         (lambda: Limit.quota("t", 1, tz="Mars/Olympus"), "tz"),
         (lambda: Limit.per_minute("t", 1, soft="yes"), "soft"),  # type: ignore[arg-type]
         (lambda: Limit.per_minute("t", 1, floors={"batch": 1.0}), "floors['batch']"),
+        (lambda: Limit.per_minute("t", 1, floors={"batch": -0.1}), "floors['batch']"),
         (lambda: Limit.per_minute("t", 1, floors={"a b": 0.5}), "floors"),
         (lambda: Limit.per_minute("t", 1, floors=0.5), "floors"),  # type: ignore[arg-type]
     ],

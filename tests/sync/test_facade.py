@@ -127,6 +127,8 @@ SHARED: dict[str, Callable[[Any], object]] = {
     "clear_resource_cascade": lambda it: it.clear_resource_cascade("gpt-4", "me"),
     "get_resource_cascade": lambda it: it.get_resource_cascade("gpt-4"),
     "resolve_cascade": lambda it: it.resolve_cascade("key", "gpt-4"),
+    "get_entity_disabled": lambda it: it.get_entity_disabled("key", "gpt-4"),
+    "get_resource_disabled": lambda it: it.get_resource_disabled("gpt-4"),
     "resolve_access": lambda it: it.resolve_access("key", "gpt-4"),
     "get_limits": lambda it: it.get_limits("key", "gpt-4"),
     "delete_limits": lambda it: it.delete_limits("key", "gpt-4", "me"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,13 +13,21 @@ from ..core.errors import spell_duration
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import LevelStatus
-from .arguments import amount_option, costs_option, limit_option, spell_rate
+from ..core.values import Access
+from .arguments import amount_option, costs_option, limit_option, spell_policy, spell_rate
 from .commands import Command, Shell
 from .grid import Cell, Grid
 from .output import print_text
+from .policies import explain_cascade, spell_reset
 
 if TYPE_CHECKING:
-    from ..sync import SyncRateLimiter
+    from ..sync import SyncLease, SyncRateLimiter
+
+
+_UNCHECKED = "granted without checking limits, because the store is unavailable and the policy is allow."
+priority_option = click.option(
+    "--priority", metavar="NAME", help="The priority of the call: it leaves the floors that limits have for it."
+)
 
 
 @click.command(cls=Command)
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
 @costs_option("--also", help="What it costs of another resource, all or nothing; may be repeated.")
 @limit_option()
 @click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
+@priority_option
 @amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
 @click.option(
     "--on-unavailable",
@@ -43,6 +52,7 @@ def acquire(
     also: dict[str, dict[str, int]],
     limits: list[Limit],
     max_wait: float | None,
+    priority: str | None,
     adjustment: dict[str, int],
     on_unavailable: str | None,
 ) -> None:
@@ -51,7 +61,7 @@ def acquire(
     They are taken from the entity and, with cascade, from those above it, all or nothing.
 
     Exit codes: 0 granted, 3 not yet (the message says when), 4 never (above the capacity),
-    5 the store is unavailable, 2 invalid input.
+    5 the store is unavailable, 22 switched off, 2 invalid input.
 
     Examples:
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
@@ -62,36 +72,46 @@ def acquire(
     """
     limiter = shell.limiter()
     with limiter.acquire(
-        entity_id, resource, cost, limits or None, on_unavailable, max_wait, also=also or None
+        entity_id, resource, cost, limits or None, on_unavailable, max_wait, priority=priority, also=also or None
     ) as lease:
         if adjustment:
             lease.adjust(adjustment)
     is_settled = bool(adjustment) and not lease.degraded
     left = limiter.available(entity_id, resource, limits or None) if is_settled else lease.available
-    parts = {name: lease.resource(name) for name in also}
+    parts = {name: _describe_part(lease.resource(name)) for name in lease.resources}
     data = {
         "granted": True,
         "degraded": lease.degraded,
         "entity_id": entity_id,
         "resource": resource,
-        "consumed": lease.consumed,
+        **parts[resource],
         "available": left,
-        "also": {name: {"consumed": part.consumed, "available": part.available} for name, part in parts.items()},
+        "bypassed": any(lease.resource(name).bypassed for name in parts),
+        "also": {name: parts[name] for name in also},
         "warnings": shell.warnings,
     }
-    answer = f"Granted to {entity_id} on {', '.join(lease.resources)}."
+    answer = f"Granted to {entity_id} on {', '.join(parts)}{_spell_excess(data)}."
     if lease.degraded:
-        unchecked = "granted without checking limits, because the store is unavailable and the policy is allow."
-        shell.show(data, answer, *shell.warnings, unchecked)
+        shell.show(data, answer, *shell.warnings, _UNCHECKED)
         return
-    rows = _list_rows(lease.consumed, left)
-    for name, part in parts.items():
-        rows += _list_rows(part.consumed, part.available, f"{name}:")
+    rows = _list_rows(data) + [row for name in also for row in _list_rows(parts[name], f"{name}:")]
     shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *shell.warnings)
 
 
-def _list_rows(consumed: Mapping[str, int], left: Mapping[str, int], prefix: str = "") -> list[tuple[object, ...]]:
-    return [(f"{prefix}{name}", amount, left.get(name)) for name, amount in consumed.items()]
+def _describe_part(lease: SyncLease) -> dict[str, Any]:
+    return {"consumed": lease.consumed, "available": lease.available, "overdrawn": list(lease.overdrawn)}
+
+
+def _spell_excess(data: Mapping[str, Any]) -> str:
+    """Return in brackets whether a switch has admitted a call, and which limits it has overdrawn."""
+    beyond = [*data["overdrawn"]]
+    beyond += [f"{where}:{name}" for where, part in data["also"].items() for name in part["overdrawn"]]
+    remarks = ["bypassed"] * data["bypassed"] + ([f"overdrawn: {', '.join(beyond)}"] if beyond else [])
+    return f" ({'; '.join(remarks)})" if remarks else ""
+
+
+def _list_rows(part: Mapping[str, Any], prefix: str = "") -> list[tuple[object, ...]]:
+    return [(f"{prefix}{name}", amount, part["available"].get(name)) for name, amount in part["consumed"].items()]
 
 
 @click.command(cls=Command)
@@ -112,11 +132,12 @@ def available(shell: Shell, entity_id: str, resource: str, limits: list[Limit]) 
 
 
 class ExplainedLevel(NamedTuple):
-    """One entity of the chain: its limits in force, their source, and the sources that they hide."""
+    """One entity of the chain: its limits in force, their source, what that hides, and whether a switch admits all."""
 
     entity_id: str
     source: str
     hides: list[str]
+    bypassed: bool
     limits: list[LevelStatus]
 
 
@@ -125,7 +146,10 @@ class ExplainedLevel(NamedTuple):
 @click.argument("resource")
 @amount_option("--consume", "-c", "cost", help="What a call would cost; may be repeated.")
 @limit_option()
-def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit]) -> None:
+@priority_option
+def explain(
+    shell: Shell, entity_id: str, resource: str, cost: dict[str, int], limits: list[Limit], priority: str | None
+) -> None:
     """Show which limits decide, and why.
 
     Level by level: where the limits come from, what is left, and when a cost fits.
@@ -137,14 +161,19 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
     Examples:
       zae-limiter explain key-1 gpt-4
       zae-limiter explain key-1 gpt-4 -c rpm:1 -c tpm:5000
+      zae-limiter explain key-1 gpt-4 -c tpm:5000 --priority batch
     """
     limiter = shell.limiter()
-    statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None)
+    statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None, priority=priority)
     levels = [
-        ExplainedLevel(level_id, source, _hidden_sources(limiter, level_id, resource, source), list(found))
+        _explain_level(limiter, level_id, resource, source, list(found))
         for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
     ]
     remarks = _find_remarks(limiter, entity_id, resource, {level.entity_id for level in levels})
+    still = "" if all(level.bypassed for level in levels) else " Those of other levels still decide."
+    remarks += [
+        f"{level.entity_id} is bypassed: its limits refuse nothing.{still}" for level in levels if level.bypassed
+    ]
     waits = [status.retry_after_seconds for status in statuses]
     wait = None if None in waits else max(filter(None, waits), default=0.0)
     data = {
@@ -152,13 +181,24 @@ def explain(shell: Shell, entity_id: str, resource: str, cost: dict[str, int], l
         "resource": resource,
         "cost": cost,
         "fits_in_seconds": wait,
-        "levels": [{**level._asdict(), "limits": [status.as_dict() for status in level.limits]} for level in levels],
+        "levels": [{**level._asdict(), "limits": list(map(_describe, level.limits))} for level in levels],
         "remarks": remarks,
     }
     shell.show(data, _grid(levels, "fits" if cost else "one more"), *remarks)
     if not shell.as_json:
         click.echo()
         print_text(_verdict(statuses, wait, cost))
+
+
+def _explain_level(
+    limiter: SyncRateLimiter, entity_id: str, resource: str, source: str, limits: list[LevelStatus]
+) -> ExplainedLevel:
+    bypassed = limiter.resolve_access(entity_id, resource)[0] is Access.BYPASSED
+    return ExplainedLevel(entity_id, source, _hidden_sources(limiter, entity_id, resource, source), bypassed, limits)
+
+
+def _describe(status: LevelStatus) -> dict[str, object]:
+    return {**status.as_dict(), "floor": status.floor, "floors": dict(status.limit.floors)}
 
 
 def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[str, int]) -> str:
@@ -169,11 +209,13 @@ def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[
     late = next(status for status in statuses if status.retry_after_seconds == wait)
     where = f"{late.limit_name} of {late.entity_id}"
     if wait is None:
-        most = late.limit.capacity
+        most = late.limit.capacity - late.floor
         if late.requested > most + late.credit:  # else the credit expires before the rest is there
             most += late.credit
-        return f"{asked} never fits: above the maximum {most:,} of {where}."
-    return f"{asked} fits in {spell_duration(wait)}, when {where} has refilled."
+        kept = f", {late.floor:,} kept for others" if late.floor else ""
+        return f"{asked} never fits: above the maximum {most:,} of {where}{kept}."
+    then = f"{where} has refilled" if late.limit.calendar is None else f"a new window of {where} has begun"
+    return f"{asked} fits in {spell_duration(wait)}, when {then}."
 
 
 def _hidden_sources(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:
@@ -195,9 +237,12 @@ def _find_remarks(limiter: SyncRateLimiter, entity_id: str, resource: str, charg
         return [f"{entity_id} was never created: defaults apply, and no parent is charged."]
     remarks = []
     while entity is not None and entity.parent_id is not None:
+        reason = explain_cascade(limiter, entity, resource)
         if not limiter.resolve_cascade(entity.id, resource):
-            remarks.append(f"{entity.parent_id} is not charged: {entity.id} does not cascade.")
+            remarks.append(f"{entity.parent_id} is not charged: {reason}.")
             break
+        if reason is not None:
+            remarks.append(f"{entity.parent_id} is charged: {reason}.")
         if entity.parent_id not in charged:
             remarks.append(f"{entity.parent_id} is not charged: no limits are stored for it at any level.")
         entity = limiter.get_entity(entity.parent_id)
@@ -211,10 +256,14 @@ def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
         names: tuple[object, object] = (Cell(level.entity_id, "bold"), f"{level.source}{over}")
         for status in level.limits:
             limit = (status.limit_name, spell_rate(status.limit), status.limit.capacity)
-            rows.append((*names, *limit, status.available, status.credit, _fit_cell(status)))
+            policy = ", ".join(["bypassed"] * level.bypassed + spell_policy(status.limit))
+            left = (status.available, status.credit or None, spell_reset(status))
+            rows.append((*names, *limit, policy or None, *left, _fit_cell(status)))
             names = ("", "")
-    grid = Grid(("level", "limits from", "limit", "rate", "burst", "left", "of it credit", fitting), rows)
-    return grid if any(status.credit for level in levels for status in level.limits) else grid.without("of it credit")
+    rare = ("policy", "of it credit", "resets")
+    headers = ("level", "limits from", "limit", "rate", "burst", "policy", "left", "of it credit", "resets", fitting)
+    absent = [each for each in rare if all(row[headers.index(each)] is None for row in rows)]
+    return Grid(headers, rows).without(*absent)
 
 
 def _fit_cell(status: LevelStatus) -> Cell:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 
@@ -54,13 +54,48 @@ def parse_limit(text: str) -> Limit:
     try:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
-        limit = _parse_quota(name, head, options) if "@" in head else _parse_rate(name, head)
-        others = [option for option in options if not option.startswith(("at=", "on=", "soft", "alert="))]
-        floors = dict(map(_parse_floor, others))
-        alerts = [_parse_floor(option)[1] for option in options if option.startswith("alert=")]
-        return replace(limit, soft="soft" in options, floors=check_floors(floors), alerts=check_alerts(alerts))
+        given = _parse_options(options)
+        if "@" in head:
+            limit = _parse_quota(name, head, given.window)
+        elif given.window:
+            raise ValueError(f"{given.window[0]!r} is for a quota, not for a rate")
+        else:
+            limit = _parse_rate(name, head)
+        floors, alerts = check_floors(given.floors), check_alerts(given.alerts)
+        return replace(limit, soft=given.soft, floors=floors, alerts=alerts)
     except ValueError as error:  # of which `ValidationError` is one
         raise ValueError(f"{text!r}: {error}; write {_LIMIT_FORMS}") from None
+
+
+class _Options(NamedTuple):
+    """What stands behind a limit: ``window`` are the parts that say when the windows of a quota begin."""
+
+    soft: bool
+    window: list[str]
+    alerts: list[float]
+    floors: dict[str, float]
+
+
+def _parse_options(options: Sequence[str]) -> _Options:
+    """Return the options of a limit. Raise `ValueError` for one that has no meaning, or is given twice."""
+    seen: set[str] = set()
+    window: list[str] = []
+    alerts: list[float] = []
+    floors: dict[str, float] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key in seen and key != "alert":
+            raise ValueError(f"{key!r} is given twice")
+        seen.add(key)
+        if key in ("at", "on"):
+            window.append(option)
+        elif key == "alert":
+            alerts.append(_parse_part(option, value))
+        elif key != "soft":
+            floors[key] = _parse_part(option, value)
+        elif option != "soft":
+            raise ValueError(f"{option!r} has a value, and 'soft' takes none")
+    return _Options("soft" in seen, window, alerts, floors)
 
 
 def _parse_rate(name: str, text: str) -> Limit:
@@ -74,13 +109,12 @@ def _parse_rate(name: str, text: str) -> Limit:
     return Limit(name, _parse_whole("burst", burst_text) if has_burst else rate, rate, period)
 
 
-def _parse_quota(name: str, text: str, options: Sequence[str]) -> Limit:
+def _parse_quota(name: str, text: str, when: Sequence[str]) -> Limit:
     numbers, _, window = text.partition("/")
     amount_text, has_rollover, rollover_text = numbers.partition("+")
     amount = _parse_whole("amount", amount_text)
     rollover = _parse_whole("rollover", rollover_text) if has_rollover else 0
-    every = ",".join([window, *(option for option in options if option.startswith(("at=", "on=")))])
-    return Limit.quota(name, amount, every=every, rollover=rollover)
+    return Limit.quota(name, amount, every=",".join([window, *when]), rollover=rollover)
 
 
 def _parse_whole(what: str, text: str) -> int:
@@ -89,13 +123,12 @@ def _parse_whole(what: str, text: str) -> int:
     return int(text)
 
 
-def _parse_floor(text: str) -> tuple[str, float]:
-    priority, _, part = text.partition("=")
+def _parse_part(option: str, text: str) -> float:
     try:
-        return priority, float(part)
+        return float(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is neither 'soft' nor a floor such as batch=0.3 nor a threshold such as alert=0.8"
+            f"{option!r} is neither 'soft' nor a floor such as batch=0.3 nor a threshold such as alert=0.8"
         ) from None
 
 
@@ -157,9 +190,9 @@ def spell_rate(limit: Limit) -> str:
     return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
 
 
-def _spell_policy(limit: Limit) -> list[str]:
+def spell_policy(limit: Limit) -> list[str]:
     """Return what a limit is besides its rate and its capacity."""
-    floors = [f"{priority} leaves {part:.0%}" for priority, part in limit.floors]
+    floors = [f"{priority} leaves {100 * part:.4g}%" for priority, part in limit.floors]
     alerts = [f"alert at {', '.join(f'{100 * part:.4g}%' for part in limit.alerts)}"] if limit.alerts else []
     return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
 
@@ -169,13 +202,13 @@ def spell_limit(limit: Limit) -> str:
     word = "burst" if limit.calendar is None else "rollover"
     extra = limit.capacity if limit.calendar is None else limit.rollover
     notes = [f"{word} {extra:,}"] if limit.capacity != limit.refill_amount else []
-    notes += _spell_policy(limit)
+    notes += spell_policy(limit)
     return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
     """Return limits as a table."""
-    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(_spell_policy(limit))) for limit in limits]
+    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(spell_policy(limit))) for limit in limits]
     if any(row[3] for row in rows):
         return Grid(("limit", "rate", "burst", "policy"), rows, empty)
     return Grid(("limit", "rate", "burst"), [row[:3] for row in rows], empty)
@@ -212,9 +245,11 @@ def costs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``RESOURCE:NAME:AMOUNT`` in a dict of amounts by resource."""
 
     def parse(text: str) -> tuple[str, tuple[str, int]]:
-        resource, _, amount = text.partition(":")
+        resource = text.rpartition(":")[0].rpartition(":")[0]  # a resource may have colons itself
         try:
-            return resource, parse_amount(amount)
+            if not resource:
+                raise ValueError
+            return resource, parse_amount(text.removeprefix(f"{resource}:"))
         except ValueError:
             raise ValueError(f"{text!r} is not an amount of a resource; write RESOURCE:NAME:NUMBER") from None
 

@@ -11,6 +11,7 @@ from ..core.values import OnUnavailable
 from .arguments import limit_option, limits_grid, spell_limit
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Cell, Grid
+from .policies import read_resource_policies, spell_policies
 
 
 @click.group(cls=Group)
@@ -102,13 +103,16 @@ def set_resource_defaults(shell: Shell, name: str, limits: list[Limit], principa
 @resource.command("get-defaults")
 @click.argument("name", metavar="RESOURCE")
 def get_resource_defaults(shell: Shell, name: str) -> None:
-    """Show the limits stored for a resource.
+    """Show the limits stored for a resource, and its switch.
 
     Example:
       zae-limiter resource get-defaults gpt-4
     """
-    limits = shell.repository().get_resource_defaults(name)
-    shell.show({"resource": name, "limits": limits}, limits_grid(limits, f"{name} has no limits of its own."))
+    repository = shell.repository()
+    limits = repository.get_resource_defaults(name)
+    policies = read_resource_policies(repository, name)
+    grid = limits_grid(limits, f"{name} has no limits of its own.")
+    shell.show({"resource": name, "limits": limits, **policies}, grid, *spell_policies(name, policies))
 
 
 @resource.command("delete-defaults")

@@ -24,7 +24,8 @@ from .arguments import (
 )
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
-from .output import note
+from .output import note, to_jsonable
+from .policies import find_unknown, read_entity_policies, spell_policies
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
@@ -109,10 +110,13 @@ def show(shell: Shell, entity_id: str) -> None:
         path.append(step)
         parent = repository.get_entity(step)
         step = None if parent is None else parent.parent_id
+    policies = read_entity_policies(repository, entity_id, None)
     grid = _entity_facts(found)
+    rows = [("switch", policies["access"]), ("cascade policy", policies["cascade_policy"])]
+    grid = Grid((), [*grid.rows, *(row for row in rows if row[1] is not None)])
     if len(path) > 2:
         grid = Grid((), [*grid.rows, ("path", " < ".join(path))])
-    shell.show(found, grid)
+    shell.show({**to_jsonable(found), **policies}, grid)
 
 
 @entity.command()
@@ -184,12 +188,15 @@ def _add_switch(verb: str, does: str) -> None:
         getattr(repository, f"{verb}_entity")(entity_id, resource, principal)
         access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
         data = {"entity_id": entity_id, "resource": resource, "access": access}
-        shell.show(data, f"{entity_id} is {access}{_spell_where(resource)}.")
+        shell.show(data, f"{entity_id} is {access}{_spell_where(resource)}.", *find_unknown(repository, entity_id))
 
 
 _add_switch("disable", "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.")
 _add_switch("enable", "Let limits decide for an entity.\n\nAlso on a resource that is disabled.")
-_add_switch("bypass", "Admit every request of an entity.\n\nWhat it uses is counted.")
+_add_switch(
+    "bypass",
+    "Admit every request of an entity.\n\nWhat it uses is counted. Entities above it that it charges still refuse.",
+)
 only_option = click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
 
 
@@ -224,10 +231,11 @@ def set_cascade(shell: Shell, entity_id: str, cascade: bool, resource: str | Non
       zae-limiter entity set-cascade key-1 false
       zae-limiter entity set-cascade key-1 true -r gpt-4
     """
-    shell.repository().set_entity_cascade(entity_id, cascade, resource, principal)
+    repository = shell.repository()
+    repository.set_entity_cascade(entity_id, cascade, resource, principal)
     does = "charges its parent" if cascade else "does not charge its parent"
     data = {"entity_id": entity_id, "resource": resource, "cascade": cascade}
-    shell.show(data, f"{entity_id} {does}{_spell_where(resource)}.")
+    shell.show(data, f"{entity_id} {does}{_spell_where(resource)}.", *find_unknown(repository, entity_id))
 
 
 @entity.command("clear-cascade")
@@ -253,17 +261,20 @@ def _spell_where(resource: str | None) -> str:
 @click.argument("entity_id")
 @resource_option
 def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
-    """Show the limits of the entity itself.
+    """Show the limits of the entity itself, and its switch.
 
     `explain` shows those in force, wherever they come from.
 
     Example:
       zae-limiter entity get-limits key-1 -r gpt-4
     """
-    limits = shell.repository().get_limits(entity_id, resource)
+    repository = shell.repository()
+    limits = repository.get_limits(entity_id, resource)
+    policies = read_entity_policies(repository, entity_id, resource)
     where = "all resources" if resource == DEFAULT_RESOURCE else resource
-    data = {"entity_id": entity_id, "resource": resource, "limits": limits}
-    shell.show(data, limits_grid(limits, f"{entity_id} has no limits of its own for {where}."))
+    data = {"entity_id": entity_id, "resource": resource, "limits": limits, **policies}
+    grid = limits_grid(limits, f"{entity_id} has no limits of its own for {where}.")
+    shell.show(data, grid, *spell_policies(f"{entity_id} on {where}", policies))
 
 
 @entity.command("delete-limits")
@@ -387,8 +398,9 @@ def top_up(shell: Shell, **given: Any) -> None:
       zae-limiter entity top-up key-1 -r gpt-4 --add tpm:50000
       zae-limiter entity top-up key-1 -r gpt-4 --add tpm:50000 --expires 30d --idempotency-key order-7
     """
-    done = shell.repository().top_up(**given)
-    shell.show(done, _result_grid(done, "added"))
+    repository = shell.repository()
+    done = repository.top_up(**given)
+    shell.show(done, _result_grid(done, "added"), *find_unknown(repository, done.entity_id))
 
 
 @entity.command("reset")
@@ -406,8 +418,9 @@ def reset(shell: Shell, limits: Sequence[str], **given: Any) -> None:
       zae-limiter entity reset key-1 -r gpt-4
       zae-limiter entity reset key-1 -r gpt-4 --limit tpm --idempotency-key ticket-12
     """
-    done = shell.repository().reset_bucket(limits=limits or None, **given)
-    shell.show(done, _result_grid(done, "filled up"))
+    repository = shell.repository()
+    done = repository.reset_bucket(limits=limits or None, **given)
+    shell.show(done, _result_grid(done, "filled up"), *find_unknown(repository, done.entity_id))
 
 
 def _result_grid(done: BucketOperationResult, header: str) -> Grid:

@@ -211,9 +211,10 @@ class CapacityExceeded(RateLimitExceeded):
                 f"The request of {status.entity_id!r} on {status.resource!r} never fits: by the time there are "
                 f"{status.requested} {status.limit_name}, another limit has too little; retrying will not help."
             )
+        kept = f" ({status.floor} kept for others)" if status.floor else ""
         return (
             f"The request of {status.entity_id!r} on {status.resource!r} costs {status.requested} {status.limit_name}, "
-            f"above the maximum {most}; retrying will not help."
+            f"above the maximum {most}{kept}; retrying will not help."
         )
 
 

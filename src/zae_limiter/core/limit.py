@@ -91,7 +91,7 @@ class Limit:
         calendar: The windows of a quota, at the start of which ``refill_amount`` is added at once. None for a rate.
         soft: Whether it only counts: what is taken beyond it is granted, and told apart. So a new limit is rolled out.
         floors: By priority, the part of the capacity that requests of this priority leave for others, e.g.
-            ``{"batch": 0.3}``. Kept as sorted pairs.
+            ``{"batch": 0.3}``; 0 names a priority that may take everything. Kept as sorted pairs.
         alerts: The thresholds that are announced when they are crossed, as parts of the capacity that are used, e.g.
             ``(0.8, 0.95)``: at most eight, in whole thousandths. Kept sorted.
         schedule: What it is instead at certain times: the first entry that matches is in force. `with_schedule`.
@@ -403,7 +403,7 @@ def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleE
 
 
 def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
-    """Return the floors as pairs sorted by priority. Raise `ValidationError` unless they are parts between 0 and 1."""
+    """Return floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
     if not floors:
         return ()
     try:
@@ -414,8 +414,8 @@ def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
         ) from None
     for priority, part in pairs.items():
         names.limit_name(priority, "floors")
-        if type(part) not in (int, float) or not 0 < part < 1:
-            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity between 0 and 1")
+        if type(part) not in (int, float) or not 0 <= part < 1:
+            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity from 0 to below 1")
     return tuple(sorted(pairs.items()))
 
 

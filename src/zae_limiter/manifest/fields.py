@@ -49,7 +49,7 @@ _POLICY: dict[str, Any] = {
     "floors": _of(
         "object",
         "By priority, the part that its requests leave for others.",
-        additionalProperties={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        additionalProperties={"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     ),
     "schedule": _of("array", "Other numbers at certain times; the first that matches.", items=_object(ENTRY, "cron")),
     "alerts": _of(

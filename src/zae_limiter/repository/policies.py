@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core import names
 from ..core.values import AuditAction
 from .configs import ConfigOperations, entity_level, read_policy
-from .switches import check_cascade
+from .switches import DISABLED, check_cascade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +78,17 @@ class PolicyOperations(ConfigOperations):
     async def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
         """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
         await self._switch({"resource": names.resource(resource)}, None, principal)
+
+    async def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
+        """Return the switch of an entity for one ``resource`` or (None) the one for all, not that in force.
+
+        True if it is disabled, False if enabled, ``"bypass"`` if bypassed, None without one.
+        """
+        return DISABLED[(await self._read_config(entity_level(entity_id, resource))).access]
+
+    async def get_resource_disabled(self, resource: str) -> bool | str | None:
+        """Return the switch of a resource: True, False or ``"bypass"``; None without one."""
+        return DISABLED[(await self._read_config({"resource": names.resource(resource)})).access]
 
     async def _set_cascade(self, level: Mapping[str, str], cascade: bool | None, principal: str | None) -> None:
         def change(seen: Config) -> Config | None:

@@ -8,7 +8,9 @@ from ..core.errors import ValidationError
 from ..core.values import Access
 from .unset import UNSET, Unset
 
-_ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
+_ACCESS: dict[bool | str, Access] = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
+DISABLED: dict[Access | None, bool | str | None] = {None: None, **{each: given for given, each in _ACCESS.items()}}
+"""A switch as ``disabled`` of `set_limits` takes it."""
 
 
 def check_cascade(value: object) -> bool:

@@ -260,6 +260,17 @@ class SyncOperations:
         """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
         return run(self._inner.clear_resource_disabled(resource, principal))
 
+    def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
+        """Return the switch of an entity for one ``resource`` or (None) the one for all, not that in force.
+
+        True if it is disabled, False if enabled, ``"bypass"`` if bypassed, None without one.
+        """
+        return run(self._inner.get_entity_disabled(entity_id, resource))
+
+    def get_resource_disabled(self, resource: str) -> bool | str | None:
+        """Return the switch of a resource: True, False or ``"bypass"``; None without one."""
+        return run(self._inner.get_resource_disabled(resource))
+
     def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
         """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
 
