@@ -60,12 +60,14 @@ class Scope(NamedTuple):
 def convert_config(scope: Scope, whole: Old | None, parts: dict[str, Old], now_ms: int) -> Move | None:
     """Return the move of a composite item and of items per limit to one record; the composite item wins.
 
-    A record that is already in its place is newer than any items per limit.
+    A record that is already in its place is newer than any items per limit. Raise `CorruptRecordError` for one that
+    no client could read.
     """
     key, registry = scope.locate()
     fields = {} if whole is None else whole.fields
     in_place = whole is not None and whole.key == key
     if whole and in_place and not parts and policies.is_present_config(whole.image, scope.namespace_id):
+        config.decode(key, whole.image)
         return None
     found: dict[str, Limit] = {}
     if not in_place:
