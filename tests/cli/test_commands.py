@@ -317,6 +317,7 @@ def test_a_wrong_expiry_says_how_to_write_one(terminal: Terminal, wrong: str) ->
     result = terminal.run("entity", "top-up", "key", "-r", "gpt-4", "--add", "rpm:5", "--expires", wrong)
     assert result.exit_code == 2
     assert "expir" in result.stderr
+    assert "datetime" not in result.stderr
 
 
 # Defaults.

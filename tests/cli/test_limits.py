@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -118,6 +120,10 @@ def test_a_wrong_amount_is_named(text: str) -> None:
         (Limit.custom("x", 1, 10, 30), "10/30 s"),
         (Limit.custom("x", 1, 10, 90), "10/90 s"),
         (Limit.custom("x", 1, 10, 7200), "10/2 h"),
+        (Limit.quota("x", 1_000, reset_after=timedelta(hours=5)), "1,000/5h@first-use"),
+        (Limit.quota("x", 5, every=timedelta(minutes=90)), "5/90min@"),
+        (Limit.quota("x", 5, every=timedelta(milliseconds=1_500)), "5/1500ms@"),
+        (Limit.quota("x", 5, every="week", on="sunday"), "5/week@UTC,on=sunday"),
         (Limit.custom("x", 1, 10, 7 * 86_400), "10/7 day"),
     ],
 )

@@ -150,7 +150,7 @@ def test_an_outdated_plan_is_refused_and_says_what_changed(terminal: Terminal, f
     terminal.text("system", "set-defaults", "-l", "rpm:5")
     refused = terminal.run("limits", "apply", "--plan", str(kept), "--yes")
     assert refused.exit_code == 23
-    assert "system, limits: now Limit(name='rpm', capacity=5" in refused.stderr
+    assert "system, limits: now rpm 5/min" in refused.stderr
     assert "Nothing was changed" in refused.stderr
     assert terminal.run("entity", "show", "acme").exit_code == 6
     told = json.loads(terminal.run("--json", "limits", "apply", "--plan", str(kept), "--yes").stderr)

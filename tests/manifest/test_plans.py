@@ -209,7 +209,7 @@ def test_of_two_concurrent_applies_one_wins_and_the_other_says_what_changed() ->
         repository.apply_plan(ours)
     assert caught.value.applied == 0
     assert [conflict.partition(",")[0] for conflict in caught.value.conflicts] == ["resource b"]
-    assert "refill_amount=2" in str(caught.value)
+    assert "now rpm 2/min, in the plan none" in str(caught.value)
     assert repository.get_resource_defaults("b") == [Limit.per_minute("rpm", 2)]
 
 

@@ -5,6 +5,7 @@ NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number o
 NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
 NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
                          tpd:1000/cron(0 9 * * 1-5)@UTC  the same, whenever a cron expression fires
+                         chat:1000/5h@first-use  the same, in windows that begin with their first use
 ...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
 ...,alert=PART        tpm:10000,alert=0.8,alert=0.95  thresholds that are announced
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
@@ -21,18 +22,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
 from ..core.limit import Limit, check_alerts, check_floors
 from .grid import Grid
 
+if TYPE_CHECKING:
+    from ..core.calendar import Calendar
+
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _LIMIT_FORMS = (
     "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s; or a quota "
-    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin or tpd:1000/cron(0 9 * * 1-5)@UTC"
+    "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, tpd:1000/cron(0 9 * * 1-5)@UTC or "
+    "tpd:1000/5h@first-use"
 )
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
 _OUTSIDE_COMMA = r",(?![^()]*\))"
@@ -44,6 +49,7 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600),
     **dict.fromkeys(("d", "day", "days"), 86_400),
 }
+_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
 
@@ -168,10 +174,13 @@ def parse_expiry(text: str, now: datetime) -> datetime:
     """Return the moment of a text at which something expires. Raise `ValueError` that says how to write one."""
     span = _parse_span(text) if text[:1].isdigit() else None
     try:
-        return parse_moment(text, now) if span is None else now + timedelta(seconds=span)
+        moment = parse_moment(text, now) if span is None else now + timedelta(seconds=span)
     except (ValueError, OverflowError):
         forms = "2026-12-31T00:00Z, 2026-12-31 (midnight UTC) or how long from now, such as 30d or 12h"
         raise ValueError(f"{text!r} is not an expiry; write {forms}") from None
+    if moment <= now:
+        raise ValueError(f"{text!r} must be in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} now")
+    return moment
 
 
 def _parse_span(text: str) -> int | None:
@@ -183,11 +192,19 @@ def _parse_span(text: str) -> int | None:
 def spell_rate(limit: Limit) -> str:
     """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota."""
     if limit.calendar is not None:
-        return f"{limit.refill_amount:,}/{limit.calendar.text}"
+        return f"{limit.refill_amount:,}/{_spell_window(limit.calendar)}"
     seconds = limit.refill_period_seconds
     size = max(size for size in _NAMES if seconds % size == 0)
     count = "" if seconds == size else f"{seconds // size} "
     return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
+
+
+def _spell_window(calendar: Calendar) -> str:
+    """Return the windows of a quota as ``-l`` takes them, lengths in their largest unit: ``5h@first-use``."""
+    if not calendar.period_ms:
+        return calendar.text
+    size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
+    return f"{calendar.period_ms // size}{unit}@{calendar.text.partition('@')[2]}"
 
 
 def spell_policy(limit: Limit) -> list[str]:
@@ -219,7 +236,8 @@ def limit_option(*, required: bool = False) -> Decorator:
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
-        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC'. "
+        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC', "
+        "chat:1000/5h@first-use (from the first use on). "
         "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
     )
     return _make_option(

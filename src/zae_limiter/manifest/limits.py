@@ -177,6 +177,11 @@ class _LimitReader:
         if "reset_after" in given:
             values["reset_after"] = self._check("reset_after", None, _parse_length)
         every = values.get("every", "day")
+        rival = next((field for field in ("reset_after", "cron") if field in given), None)
+        if rival is not None and every != "day":
+            self._fail(given["every"].place, "every", f"cannot be combined with {rival}")
+            del values["every"]
+            every = "day"
         if isinstance(every, str) and _SPAN.match(every):
             return self._read_period(f"{every}@", values.keys() - {"every"})
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -159,7 +160,7 @@ class _Parser:
 
     def _read_limit(self, name: str, node: Node, path: str) -> Limit | None:
         if isinstance(node.value, dict):
-            given = self._read_pairs(node, path, find_table(node.value))
+            given = self._read_pairs(self._drop_rivals(node, path), path, find_table(node.value))
             if not given.keys() & {"rate", "quota", "capacity"}:
                 self._report(node.place, path, "needs a rate or a quota")
             return read_limit(name, given, lambda place, field, why: self._report(place, f"{path}.{field}", why))
@@ -171,6 +172,13 @@ class _Parser:
         except ValueError as error:
             self._report(node.place, path, str(error))
             return None
+
+    def _drop_rivals(self, node: Node, path: str) -> Node:
+        """Return the mapping of a limit with one of its kinds only; report the others."""
+        kind, *others = [each for each in ("quota", "capacity", "rate") if each in node.value] or [""]
+        for other in others:
+            self._report(node.value[other][0], f"{path}.{other}", f"cannot be combined with {kind}")
+        return replace(node, value={key: pair for key, pair in node.value.items() if key not in others})
 
     def _read_named(
         self, given: Pairs, field: str, path: str, check: Callable[[object], str]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from ..core.limit import Limit
     from ..records.config import Config
 
 _BATCH = 100
@@ -235,5 +236,15 @@ def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
 
 def _describe(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(repr, value)) or "none"
+        return ", ".join(map(_describe_limit, value)) or "none"
     return "none" if value is None else str(value)
+
+
+def _describe_limit(limit: Limit) -> str:
+    """Return a limit as a file writes it, in one line."""
+    from ..manifest.limits import write_limit
+
+    written = write_limit(limit)
+    if isinstance(written, str):
+        return f"{limit.name} {written}"
+    return f"{limit.name} {{{', '.join(f'{field}: {value}' for field, value in written.items())}}}"
