@@ -200,7 +200,7 @@ MUTATIONS = [
     Mutation("records.settlement.SettlementDraft.owe", "0, as_of_ms, ov", "0, 0, ov", SWALLOWED),
     # Schedules.
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
-    Mutation("core.borders.carry", "made = between(rule, start, border)", "made = 0", SCHEDULES),
+    Mutation("core.borders.carry", "made = between(rule, start, end)", "made = 0", SCHEDULES),
     Mutation("core.borders.carry", "border <= now_ms", "False", SCHEDULES),
     Mutation("core.borders.wait_across", "fits_ms < end", "True", ACROSS),
     Mutation("core.borders._cross", "min(rule.capacity, level)", "rule.capacity", LATER),

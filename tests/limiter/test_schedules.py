@@ -8,6 +8,11 @@ import pytest
 
 from tests.support.acquiring import granted, take
 from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry
+from zae_limiter.core.borders import find_interval, find_scheduled
+from zae_limiter.core.bucket import balance
+from zae_limiter.records import bucket, charging, keys, splitting
+from zae_limiter.records.algebra import apply_write
+from zae_limiter.records.level import Level, slots_for
 from zae_limiter.testing import FaultyStore, Harness
 
 DAY = ScheduleEntry("* 9-16 * * *", scale=0.5)
@@ -205,3 +210,28 @@ async def test_a_wait_knows_the_amount_of_a_window_that_begins_with_an_entry(har
     await take(limiter, {"tpd": 500})
     assert await limiter.time_until_available("key", "gpt-4", {"tpd": 100}) == 12 * 3_600
     assert await limiter.time_until_available("key", "gpt-4", {"tpd": 101}) == (12 + 5 * 24) * 3_600
+
+
+@pytest.mark.parametrize(
+    ("night", "taken", "left"),
+    [
+        (ScheduleEntry("* 0-5 * * *", capacity=10), 1, 10 + 6),  # six hours after the night
+        (ScheduleEntry("* 0-5 * * *", scale=100), 1_000, 6 * 100 + 18),  # hours of the night, and others
+    ],
+)
+def test_a_split_of_an_idle_shard_leaves_the_borders_to_come(night: ScheduleEntry, taken: int, left: int) -> None:
+    limit = Limit.custom("tpm", 1_000, 1, 3_600).with_schedule([night])
+    noon = round(datetime(2027, 6, 1, 12, tzinfo=UTC).timestamp() * 1000)
+    later = noon + 86_400_000
+
+    def level_at(now_ms: int) -> Level:
+        limits, key = (limit.in_force(now_ms),), keys.bucket("ns", "key", "gpt-4")
+        level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), partition_writes=1_000)
+        return level._replace(scheduled=find_scheduled([limit], None), in_force=find_interval([limit], now_ms))
+
+    image, level = apply_write(None, charging.create(level_at(noon), {"tpm": taken * 1_000}, noon)), level_at(later)
+    assert image is not None
+    old, new = splitting.split(level, image, later)
+    shards = [(level.at(0, 2), apply_write(image, old)), (level.at(1, 2), apply_write(None, new))]
+    for records in ([(level, image)], shards):
+        assert abs(balance(bucket.reading(records, later).balances["tpm"], later) - left * 1_000) <= 2

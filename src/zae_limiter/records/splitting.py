@@ -41,13 +41,17 @@ def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
 
 
 def split(level: Level, image: Image, now_ms: int) -> list[Write]:
-    """Return the writes that leave the old shard half of its balance and make the new one of the other half."""
+    """Return the writes that leave the old shard half of its balance and make the new one of the other half.
+
+    It is split as of the newest instant that it knows of: borders of schedules after that are still to come for both.
+    """
     count, rf = image[SHARDS], image[ANCHOR]
+    now_ms = min(now_ms, latest_instant(image, 0))
     anchor = max(now_ms, rf + 1)
     sibling = level.at(level.shard + count, 2 * count)
     both = {
         ANCHOR: anchor,
-        NEWEST: latest_instant(image, now_ms),
+        NEWEST: latest_instant(image, 0),
         SHARDS: 2 * count,
         **pressure.initial_attributes(level, anchor),
     }
