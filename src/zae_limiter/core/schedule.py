@@ -48,6 +48,8 @@ class ScheduleEntry:
     refill_period_seconds: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.cron, str):
+            raise ValidationError("cron", self.cron, "must be an expression of five fields, e.g. '* 9-17 * * 1-5'")
         calendar = Calendar.of(tz=self.tz, cron=self.cron)
         object.__setattr__(self, "cron", calendar.cron)
         absolute = [field for field in _ABSOLUTE if getattr(self, field) is not None]
