@@ -309,6 +309,8 @@ def test_an_expiry_without_a_date_is_refused(late: str) -> None:
         limiter.set_system_defaults([TPM])
         with pytest.raises(ValidationError, match="must be in the year 9999 UTC at the latest; use None for never"):
             limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at=late)
+        with pytest.raises(ValidationError, match="must be in the future"):
+            limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at="0001-01-01T00:00:00+12:00")
         limiter.top_up("key", "gpt-4", {"tpm": 1}, expires_at="9999-12-31T23:59:59.999Z")
         assert limiter.available("key", "gpt-4") == {"tpm": 101}
 

@@ -7,8 +7,8 @@ within a band commute; one that leaves it is guarded by the levels from which it
     rate     A draw crosses a mark that finds a level above it and leaves one at or below it. So a mark is armed again
              as soon as a draw finds more, and no two writes cross it without the level having risen in between.
     quota    Once per window and threshold. ``al`` in the bucket is the last that was crossed, ``window * 1000`` plus
-             its thousandths. It only grows, and who crosses is guarded by what it was: of all who see a threshold
-             reached, one writes.
+             its thousandths. Who crosses raises it, guarded by what it was: of all who see a threshold reached, one
+             writes. It only falls where a crossing is undone, and in a bucket that is filled up.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Calendar:
             return cls.of(reset_after=timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]))
         length = timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]) if span else every
         on = given.get("on")
-        day = int(on) if on is not None and on.isdecimal() else on
+        day = int(on) if on is not None and on.isdecimal() and len(on) <= 2 else on
         return cls.of(length, zone or "UTC", given.get("at"), day)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,12 @@ MAX_AMOUNT = 10**12
 
 MAX_PERIOD_SECONDS = 10 * 366 * 86_400
 """Longest refill period: ten years."""
+
+
+MAX_INSTANT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: no later one has a date."""
+_MOST_MS = 250_000_000_000_000
+"""How far from 1970 an instant may be for which a schedule is asked: it has a date in every time zone, also before."""
 
 
 def whole(field: str, value: object, least: int, most: int, unit: str = "") -> int:
@@ -111,12 +117,23 @@ class Limit:
         names.limit_name(self.name)
         if type(self.soft) is not bool:
             raise ValidationError("soft", self.soft, "must be True or False")
-        if self.floors:
+        if self.floors != ():
             object.__setattr__(self, "floors", check_floors(self.floors))
-        if self.alerts:
+        if self.alerts != ():
             object.__setattr__(self, "alerts", check_alerts(self.alerts))
         for field, most, unit in _NUMBERS:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
+        if self.calendar is not None or self.schedule != ():
+            self._check_times()
+
+    def _check_times(self) -> None:
+        """Raise `ValidationError` unless the calendar is one, and the schedule has entries that fit the limit."""
+        from .calendar import Calendar
+        from .schedule import check_schedule
+
+        if self.calendar is not None and not isinstance(self.calendar, Calendar):
+            raise ValidationError("calendar", self.calendar, "must be a Calendar; use Limit.quota to make one")
+        object.__setattr__(self, "schedule", check_schedule(self.schedule))
         for entry in self.schedule:
             self._apply(entry)
 
@@ -277,9 +294,10 @@ class Limit:
         return replace(self, schedule=check_schedule(entries))
 
     def in_force(self, instant_ms: int) -> Limit:
-        """Return what the limit is at an instant, without its schedule."""
+        """Return what the limit is at an instant, in milliseconds since the epoch, without its schedule."""
         if not self.schedule:
             return self
+        whole("instant_ms", instant_ms, -_MOST_MS // 5, _MOST_MS, "milliseconds")
         from .schedule import find_active
 
         entry = find_active(self.schedule, instant_ms)
@@ -309,6 +327,7 @@ class Limit:
         """
         from fractions import Fraction
 
+        check_factor(factor)
         part = Fraction(repr(float(factor)))
         capacity, amount = (max(1, int(number * part)) for number in (self.capacity, self.refill_amount))
         rate = Fraction(self.refill_amount, self.refill_period_seconds) * part
@@ -379,6 +398,8 @@ class Limit:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
         """Return the limit of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
+        if not isinstance(data, Mapping):
+            raise ValidationError("limit", data, "must be a dictionary as to_dict makes it")
         missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
@@ -386,7 +407,7 @@ class Limit:
         if data.get("calendar") is not None:
             from .calendar import Calendar
 
-            calendar = Calendar.parse(data["calendar"])
+            calendar = Calendar.parse(names.text(data["calendar"], "calendar"))
         name, capacity, amount, period = (data[field] for field in _REQUIRED)
         floors = check_floors(data.get("floors"))
         alerts, schedule = check_alerts(data.get("alerts")), read_schedule(data.get("schedule") or ())
@@ -394,12 +415,34 @@ class Limit:
 
 
 def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
-    """Return the entries of texts, or of dictionaries, as `ScheduleEntry` writes them."""
+    """Return the entries of texts, or of dictionaries, as `ScheduleEntry` writes them. Raise `ValidationError`."""
     if not entries:
         return ()
     from .schedule import ScheduleEntry
 
-    return tuple(ScheduleEntry.parse(each) if isinstance(each, str) else ScheduleEntry(**each) for each in entries)
+    if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
+        raise ValidationError("schedule", entries, "must be a list of texts or dictionaries")
+    return tuple(ScheduleEntry.parse(each) if isinstance(each, str) else _read_entry(each) for each in entries)
+
+
+def _read_entry(entry: object) -> ScheduleEntry:
+    from .schedule import ScheduleEntry
+
+    known = [field.name for field in fields(ScheduleEntry)]
+    if not isinstance(entry, Mapping) or "cron" not in entry or not entry.keys() <= {*known}:
+        reason = f"must be a dictionary with cron and some of {', '.join(known[1:])}, or a text"
+        raise ValidationError("schedule", entry, reason)
+    return ScheduleEntry(**entry)
+
+
+MAX_SCALE = 1_000_000
+"""The largest factor by which limits are scaled."""
+
+
+def check_factor(factor: object) -> None:
+    """Raise `ValidationError` unless it is a number above 0, at most `MAX_SCALE`."""
+    if type(factor) not in (int, float) or not 0 < factor <= MAX_SCALE:  # type: ignore[operator]  # a number by then
+        raise ValidationError("scale", factor, f"must be a factor above 0, at most {MAX_SCALE:,}")
 
 
 def check_floors(floors: object) -> tuple[tuple[str, float], ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core import names
 from ..core.bucket import FOR_EVER, MILLI
 from ..core.errors import CorruptRecordError, ValidationError
-from ..core.limit import MAX_AMOUNT, whole
+from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Key, Write
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
 
 _MAX_KEY = 256
-_MAX_EXPIRY_MS = 253_402_300_799_999
-"""The last millisecond that has a date."""
 
 
 class Request(NamedTuple):
@@ -345,6 +343,6 @@ def _check_moment(moment: object) -> int:
         reason = "must be a datetime with a time zone or a text such as 2026-12-31T00:00:00Z"
         raise ValidationError("expires_at", moment, reason)
     instant_ms = round(parsed.timestamp() * 1000)
-    if instant_ms > _MAX_EXPIRY_MS:
+    if instant_ms > MAX_INSTANT_MS:
         raise ValidationError("expires_at", moment, "must be in the year 9999 UTC at the latest; use None for never")
-    return instant_ms
+    return max(0, instant_ms)  # one before 1970 is as late as that
