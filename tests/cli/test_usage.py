@@ -72,6 +72,18 @@ def test_what_was_beyond_a_soft_limit_is_shown_where_there_is_any(terminal: Term
     assert terminal.json("usage", "summary", "-e", "key")["overdrawn"] == {"tpm": 500}
 
 
+def test_a_summary_of_an_entity_on_a_resource_says_when_its_quotas_are_back(terminal: Terminal) -> None:
+    terminal.text("system", "set-defaults", "-l", "tpd:1000/day@Europe/Berlin", "-l", "rpm:10/min")
+    terminal.text("acquire", "key", "gpt-4", "-c", "tpd:400", "-c", "rpm:1")
+    asked = ("usage", "summary", "-e", "key", "-r", "gpt-4")
+    shown = terminal.text(*asked)
+    assert re.search(r"^tpd: 600 of 1,000 left, back \d{4}-\d\d-\d\d 00:00 Europe/Berlin$", shown, re.M)
+    assert "rpm: " not in shown
+    json.loads(terminal.text(*asked, "--json"))
+    terminal.text("entity", "disable", "key")
+    assert "left, back" not in terminal.text(*asked)
+
+
 def test_list_by_entity_and_by_resource(used: Terminal) -> None:
     assert words(used.text("usage", "list", "--entity", "key"))[2:] == [
         ["2026-01-31", "22:00", "key", "gpt-3", "1", "1,000", "1"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ..core.errors import ResourceDisabled, ValidationError
 from ..core.reports import UsageSnapshot
 from ..records.usage import WINDOWS
 from .arguments import combine, moment_option
@@ -17,6 +18,7 @@ from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
 from .output import note
+from .policies import spell_reset
 
 if TYPE_CHECKING:
     from ..sync import SyncRepository
@@ -168,6 +170,22 @@ def summary(shell: Shell, **options: Any) -> None:
         rows = [(name, added.total[name], added.average[name], added.overdrawn.get(name)) for name in limits]
         shown = [row[: len(columns)] for row in rows]
         shell.show(added, Grid(columns, shown, nothing, Cell(f"{query.subject}: {counted}", "")))
+        if not shell.as_json:
+            _print_quotas(shell, query)
+
+
+def _print_quotas(shell: Shell, query: UsageQuery) -> None:
+    """Print what is left of the quotas of an entity on a resource, and when they are back."""
+    if query.entity_id is None or query.resource is None:
+        return
+    try:
+        found = shell.limiter().get_status(query.entity_id, query.resource)
+    except (ValidationError, ResourceDisabled):  # no limits are stored for it, or it is switched off
+        return
+    for status in found:
+        back = spell_reset(status)
+        if back is not None and status.entity_id == query.entity_id:
+            click.echo(f"{status.limit_name}: {status.available:,} of {status.limit.capacity:,} left, back {back}")
 
 
 def _read_snapshots(
