@@ -50,7 +50,7 @@ RACES: dict[str, tuple[Manifest, Callable[[Repository], Awaitable[object]], str]
     "limits": (
         Manifest({SYSTEM: {"limits": RPM}}),
         lambda other: other.set_system_defaults(list(USD)),
-        "system, limits: now Limit.quota(name='usd'",
+        "system, limits: now usd {quota: 30, every: month",
     ),
     "switch": (
         Manifest({Subject(None, "gpt-4"): {"access": Access.BYPASSED}}),
