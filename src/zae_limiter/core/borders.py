@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, Rule, ShardBalance, between, wait_ms
+from .bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, wait_ms
 from .schedule import last_change, next_change
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .limit import Limit
 
 _FAR = 2**62
-NEVER_USED = 2**60
-"""The tokens of a limit that nobody has used: it is full whatever its numbers are."""
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 4_000

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MILLI = 1000
 FOR_EVER = 2**62
 """No instant is as late: the expiry of what does not expire, and the wait for what never fits."""
+NEVER_USED = 2**60
+"""The tokens of a limit that nobody has used: it is full whatever its numbers are."""
 
 
 class Rule(NamedTuple):

@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 
     @property
     def may_fall(self) -> bool:
-        """Whether a level may fall by itself: where a schedule cuts it, or credit expires."""
+        """Return whether a level may fall by itself: where a schedule cuts it, or credit expires."""
         return bool(self.scheduled) or any(shard.credits for held in self.balances.values() for shard in held)
 
     def wait_ms(self, limit: Limit, cost_milli: int, now_ms: int, from_ms: int | None = None) -> int:

@@ -82,7 +82,7 @@ class Availability:
 
     @property
     def allowed(self) -> bool:
-        """Whether an acquire would be granted."""
+        """Return whether an acquire would be granted."""
         return not self.disabled and not any(status.exceeded for status in self.statuses)
 
     @property

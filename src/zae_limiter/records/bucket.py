@@ -27,7 +27,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import FOR_EVER, Rule, ShardBalance, between, full_instant
+from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -93,7 +93,7 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            held = 2**60 if name in level.scheduled else slot.rule.capacity  # as `core.borders.NEVER_USED`
+            held = NEVER_USED if name in level.scheduled else slot.rule.capacity
             yield name, ShardBalance(slot.rule, held, now_ms, lots)
         elif name in level.scheduled and latest_instant(image, 0) < level.in_force[0]:
             instant = latest_instant(image, now_ms)

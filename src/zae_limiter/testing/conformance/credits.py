@@ -203,7 +203,7 @@ async def any_history_of_clients_with_credits(harness: Harness) -> None:
 
 @check
 async def a_floor_is_left_of_both(harness: Harness) -> None:
-    """What a request of a lower priority has to leave may be credit."""
+    """Credit counts towards the floor that a request of a lower priority has to leave."""
     table = Play(harness, RATE)
     await table.clients[0].set_system_defaults([RATE])
     await table.top_up(0, 50, None)
@@ -274,7 +274,7 @@ async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
 
 @check
 async def a_reset_is_not_given_back_to(harness: Harness) -> None:
-    """What was taken before a reset raises nothing after it; limits that it does not name are left alone."""
+    """Give-backs of charges before a reset raise nothing after it; limits that it does not name are left alone."""
     limiter, other = harness.limiter(), harness.limiter()
     await limiter.set_system_defaults([STILL, Limit.per_day("rpd", 10)])
     async with limiter.acquire("key", "gpt-4", {"tpm": 80, "rpd": 8}) as lease:
@@ -289,7 +289,7 @@ async def a_reset_is_not_given_back_to(harness: Harness) -> None:
 
 @check
 async def credits_go_with_the_entity(harness: Harness) -> None:
-    """What was taken from them is not given back to those of the next bucket."""
+    """Give-backs to credits of a deleted entity do not reach those of its next bucket."""
     limiter = harness.limiter()
     await limiter.set_system_defaults([STILL])
     await limiter.create_entity("key")
