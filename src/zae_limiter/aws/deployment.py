@@ -36,6 +36,7 @@ from .template import function_name, log_group, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..core.reports import LimiterInfo
     from ..stores.dynamodb.client import Options
     from ..stores.port import Store
     from .events import Event
@@ -211,12 +212,32 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
         return deploy(aws, told.table, options)
 
 
+def delete_store(store: Store) -> None:
+    """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        delete(aws, told.table)
+
+
+def renew_aggregator(store: Store) -> str:
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        return package.upload(aws, told.table)
+
+
+def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterInfo]:
+    """Return the limiters that are deployed in the account, sorted by name."""
+    with Aws(region, endpoint_url) as aws:
+        return stack.find_limiters(aws)
+
+
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
     template.check_options(_client_options(store, options).table, options)
 
 
-def _client_options(store: Store, options: StackOptions) -> Options:
+def _client_options(store: Store, options: StackOptions | None) -> Options:
     if not isinstance(store, DynamoStore):
         raise ValidationError("stack_options", options, f"is not supported on the {store.capabilities.name} store")
     return store.client.options
