@@ -245,7 +245,7 @@ def test_the_aggregators_role_allows_what_it_asks_for_and_no_more(account: Accou
         run(store.close())
         wanted = asked(wire.calls())
     assert answer == {"batchItemFailures": []}
-    policy = account.role_document(f"{STACK}-aggr", "aggregate")
+    policy = account.role_document(f"{STACK}-aggr-{REGION}", "aggregate")
     assert list(refused(policy, wanted)) == []
     following = {f"dynamodb:{verb}" for verb in ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")}
     assert actions(policy) == {ask.action for ask in wanted} | following
@@ -259,7 +259,7 @@ def delivered(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_aggregators_role_may_put_archives_and_nothing_else(account: Account) -> None:
-    policy = account.role_document(f"{STACK}-aggr", "aggregate")
+    policy = account.role_document(f"{STACK}-aggr-{REGION}", "aggregate")
     bucket = f"arn:aws:s3:::{account.outputs['ArchiveBucket']}"
     event = {"timestamp": "2030-01-02T03:04:05Z", "event_id": "1", "action": "limits_set", "entity_id": "key"}
     ((name, _),) = archive_objects([ExpiredEvent(keys.audit("ns", "key", "1"), "1", 0, event)])
