@@ -56,13 +56,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "trust without roles": ({"app_role_trust": "ecs"}, "create_iam_roles", "--create-iam-roles"),
     "mfa without roles": ({"require_mfa": True}, "create_iam_roles", "--create-iam-roles"),
     "odd letters": ({"role_name_format": "a b-{}"}, "role_name_format", "letters, digits"),
-    "a long role": ({"role_name_format": "x" * 34 + "{}"}, "role_name_format", "65 characters, IAM allows 64"),
-    "a long policy": ({"policy_name_format": "x" * 98 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
-    "a long role without region": (
-        {"role_name_format": "x" * 50 + "{}", "region_in_iam_names": False},
+    "a long role": ({"role_name_format": "x" * 50 + "{}"}, "role_name_format", "65 characters, IAM allows 64"),
+    "a long policy": ({"policy_name_format": "x" * 114 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
+    "a long role with its region": (
+        {"role_name_format": "x" * 34 + "{}", "region_in_iam_names": True},
         "role_name_format",
-        "65 characters, IAM allows 64; shorten it or the name of the stack",
+        "65 characters, IAM allows 64; shorten it or the name of the stack, or set region_in_iam_names=False",
     ),
+    "a region": ({"region_in_iam_names": "us-east-1"}, "region_in_iam_names", "True, False or None"),
     "tag of AWS": ({"tags": {"AWS:x": "1"}}, "tags", "reserved"),
     "tag of ours": ({"tags": {"zae-limiter:managed": "no"}}, "tags", "reserved"),
     "empty tag": ({"tags": {"": "1"}}, "tags", "valid tag key"),
@@ -99,30 +100,31 @@ def test_an_aggregator_without_a_role_has_two_ways_out() -> None:
 def test_names_are_those_of_stacks() -> None:
     with pytest.raises(ValidationError, match="hyphens"):
         template.check_options("my_app", StackOptions())
-    wide = dataclasses.replace(
-        PLAIN, role_name_format="{}", policy_name_format="x" * 64 + "{}", enable_aggregator=False
+    template.check_options(
+        "a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}", enable_aggregator=False)
     )
-    template.check_options("a" * 55, wide)
 
 
 def test_a_name_leaves_room_for_what_is_called_after_it() -> None:
     template.check_options("abc", StackOptions())
-    template.check_options("a" * 53, PLAIN)
+    template.check_options("a" * 53, StackOptions())
     for name in ("a" * 54, "a" * 55):
-        template.check_options(name, dataclasses.replace(PLAIN, enable_aggregator=False))
+        template.check_options(name, StackOptions(enable_aggregator=False))
         with pytest.raises(ValidationError, match="at most 53 are allowed with an aggregator"):
-            template.check_options(name, PLAIN)
+            template.check_options(name, StackOptions())
     with pytest.raises(ValidationError, match="at least 3"):
         template.check_options("ab", StackOptions())
 
 
 def test_a_name_leaves_room_for_the_region_in_the_names_of_roles() -> None:
-    template.check_options("a" * 39, StackOptions(create_iam_roles=True))
+    template.check_options("a" * 39, StackOptions(create_iam_roles=True, region_in_iam_names=True))
     with pytest.raises(
         ValidationError, match=r"at most 39 are allowed .* set region_in_iam_names=False \(--no-region-in-iam-names"
     ):
-        template.check_options("a" * 40, StackOptions())
-    template.check_options("a" * 53, StackOptions(create_iam=False, aggregator_role_arn=ROLE))
+        template.check_options("a" * 40, StackOptions(region_in_iam_names=True))
+    template.check_options("a" * 53, StackOptions())  # a stack that exists may have names without the region
+    lent = StackOptions(create_iam=False, aggregator_role_arn=ROLE, region_in_iam_names=True)
+    template.check_options("a" * 53, lent)
 
 
 def test_every_partition_has_its_arns() -> None:
@@ -163,6 +165,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "oidc_provider_arn": st.none(),
     "oidc_subject": st.none(),
     "require_mfa": st.just(False),
+    "region_in_iam_names": st.sampled_from([None, False]),
 }
 
 

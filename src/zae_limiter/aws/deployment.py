@@ -80,7 +80,8 @@ def deploy(
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    parameters = template.encode_parameters(name, options)
+    template.check_options(name, options)
+    parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     if not (options.enable_aggregator and options.enable_audit_archival):
         check_archive_empty(aws, name)
     _check_role(aws, options)
@@ -96,6 +97,16 @@ def deploy(
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
+
+
+def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
+
+    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    """
+    if options.region_in_iam_names is not None or not options.create_iam:
+        return options
+    return replace(options, region_in_iam_names=read_options(aws, name).region_in_iam_names is not False)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:

@@ -64,6 +64,8 @@ def split_format(format: str | None) -> tuple[str, str]:
 
 def check(name: str, options: StackOptions) -> None:
     """Raise `ValidationError` for IAM options that could not be deployed. The reason names the fix."""
+    if options.region_in_iam_names not in (None, True, False):
+        raise ValidationError("region_in_iam_names", options.region_in_iam_names, "must be True, False or None")
     for field, (_, most) in FORMATS.items():
         _check_format(field, getattr(options, field), name, most, options)
     _check_created(options)

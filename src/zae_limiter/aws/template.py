@@ -44,7 +44,7 @@ RANGES = {
 _FLAGS = (
     *("enable_aggregator", "enable_alarms", "enable_audit_archival", "enable_tracing"),
     *("create_iam_roles", "create_iam", "enable_deletion_protection"),
-    *("region_in_iam_names", "require_mfa"),
+    "require_mfa",
 )
 _ARN = r"arn:aws[a-z-]*:{}:[a-z0-9-]*:(?:aws|\d{{12}}):{}\Z"
 _TOPIC = re.compile(_ARN.format("sns", r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?"))
@@ -72,6 +72,10 @@ _CODECS: dict[str, Any] = {
     **dict.fromkeys((*RANGES, "log_retention_days"), _NUMBER),
     **dict.fromkeys(_FLAGS, _FLAG),
     **dict.fromkeys((*_ARNS, "oidc_subject"), _OPTIONAL),
+    "region_in_iam_names": (
+        lambda value: "false" if value is False else "true",
+        lambda text: None if text == "true" else False,
+    ),
     "policy_namespace_id": (iam.encode_namespace, iam.decode_namespace),
     "app_role_trust": (iam.encode_trust, iam.decode_trust),
     "snapshot_windows": (str, str),

@@ -35,7 +35,7 @@ _SWITCHES = (
     (
         "--region-in-iam-names/--no-region-in-iam-names",
         "region_in_iam_names",
-        "Put the region into the names of roles and policies.",
+        "Put the region into the names of roles and policies.  [on; an existing stack keeps its names]",
     ),
     (
         "--enable-deletion-protection/--disable-deletion-protection",
@@ -89,7 +89,8 @@ _stack_flags = combine(
 def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
     """Return the options with those that were passed. 0 and '' clear optional ones."""
     passed = {field: value for field, value in given.items() if value is not None}
-    cleared = {field: None for field, value in passed.items() if not value and _USUAL[field] is None}
+    optional = {field for field in passed if _USUAL[field] is None}
+    cleared = {field: None for field in optional if not passed[field] and passed[field] is not False}
     return replace(present, **passed | cleared)
 
 

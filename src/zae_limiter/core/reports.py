@@ -317,7 +317,8 @@ class StackOptions:
         permission_boundary: The ARN of the permission boundary of all roles.
         role_name_format: The format of role names, e.g. ``team-{}``.
         policy_name_format: The format of policy names.
-        region_in_iam_names: Put the region into the names of roles and policies, which all regions of an account share.
+        region_in_iam_names: Put the region into the names of roles and policies, which all regions of an account share;
+            None for True on a new stack, and for the present names on one that exists.
         policy_namespace_id: The id of the namespace that the namespace policies are for; None for the one that the
             caller's tag ``zael_namespace_id`` names.
         enable_audit_archival: Archive expired audit events in S3.
@@ -349,7 +350,7 @@ class StackOptions:
     permission_boundary: str | None = None
     role_name_format: str | None = None
     policy_name_format: str | None = None
-    region_in_iam_names: bool = True
+    region_in_iam_names: bool | None = None
     policy_namespace_id: str | None = None
     enable_audit_archival: bool = True
     audit_archive_glacier_days: int = 90
