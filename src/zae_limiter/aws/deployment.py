@@ -81,7 +81,8 @@ def deploy(
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    parameters = template.encode_parameters(name, options)
+    template.check_options(name, options)
+    parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     if not (options.enable_aggregator and options.enable_audit_archival):
         check_archive_empty(aws, name)
     _check_role(aws, options)
@@ -97,6 +98,16 @@ def deploy(
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
+
+
+def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
+
+    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    """
+    if options.region_in_iam_names is not None or not options.create_iam:
+        return options
+    return replace(options, region_in_iam_names=read_options(aws, name).region_in_iam_names is not False)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -254,19 +265,25 @@ def options_of(found: Stack) -> StackOptions:
     return replace(template.decode_options(found.parameters), tags=found.user_tags)
 
 
-def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
-    """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None, wait: bool = True) -> None:
+    """Delete the stack and everything in it, or only begin to if ``wait`` is False.
+
+    Raises:
+        InfrastructureNotFoundError: It does not exist.
+    """
     found = require_stack(aws, name)
     check_unprotected(aws, found)
     for left in reversed(range(_DELETIONS)):
         for bucket in list_archives(aws, found):
             empty_bucket(aws, bucket)
         try:
-            stack.remove(aws, found, FollowOptions(progress))
+            stack.remove(aws, found, FollowOptions(progress), wait=wait)
             break
         except StackOperationError:
             if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
                 raise
+    if not wait:
+        return
     # a running invocation can recreate the log group after CloudFormation has deleted it
     aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
 
