@@ -10,18 +10,30 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from botocore.credentials import Credentials
 
 import zae_limiter
 from tests.kv.support import CLIENT, KEY, Watched
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
-from zae_limiter import Decision, Limit, Observer, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
+from zae_limiter import (
+    Decision,
+    InfrastructureError,
+    Limit,
+    Observer,
+    RateLimiterUnavailable,
+    SyncRateLimiter,
+    SyncRepository,
+    logs,
+)
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.backend import log_aggregator_warning
+from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
@@ -211,6 +223,17 @@ def failing_observer() -> None:
             pass
 
 
+def failed_renewal() -> None:
+    session = SimpleNamespace(get_credentials=iter([Credentials("id", "secret")]).__next__)
+    now = [0.0]
+    source = CredentialSource(lambda: session, local=lambda: False, timer=lambda: now[0])
+    source.renew().result()
+    now[0] += 60
+    source._found = None
+    with contextlib.suppress(InfrastructureError):
+        source.renew().result()
+
+
 HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "outage": (outage, ["store.unavailable", "store.available"]),
     "hanging store": (
@@ -229,6 +252,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "failing observer": (failing_observer, ["observer.failed"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
     "skewed process": (skewed_process, ["clock.skewed"]),
+    "failed renewal": (failed_renewal, ["credentials.not_renewed"]),
     "old aggregator": (lambda: log_aggregator_warning(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
     "refused client": (refused_client, ["kv.refused"]),
     "reset client": (reset_client, ["kv.reset"]),

@@ -21,6 +21,7 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
 | ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
+| ``credentials.not_renewed`` | WARNING | AWS credentials were not renewed; the old ones serve | backend, error_type |
 | ``aggregator.outdated`` | WARNING | the aggregator has another version; once | aggregator_version, client_version |
 | ``kv.refused`` | DEBUG | a client of the key-value limiter was refused | *kv*, ``retry_after_ms`` |
 | ``kv.reset`` | INFO | a bucket could not be read and was replaced by a full one | *kv*, ``reason``, ``state`` |
@@ -69,6 +70,7 @@ WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)
 CLOCK_SKEWED = Event("clock.skewed", WARNING)
+CREDENTIALS_NOT_RENEWED = Event("credentials.not_renewed", WARNING)
 AGGREGATOR_OUTDATED = Event("aggregator.outdated", WARNING)
 KV_REFUSED = Event("kv.refused", DEBUG, _KV)
 KV_RESET = Event("kv.reset", INFO, _KV)

@@ -174,9 +174,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return self._backend.deadline(self._timeout)
+        return await self._backend.begin(self._timeout)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
@@ -199,6 +199,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
+                self._chains.check_names(*name[:2])
+                if self._backend.unprepared is not None:
+                    deadline = await self._backend.begin(timeout)
                 chain = await self._chains.resolve(*name, deadline)
                 now_ms = self._clock.now_ms()
             for limit_name in cost:
@@ -256,6 +259,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if availability.is_open:
             self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
         try:
+            if self._backend.unprepared is not None:
+                self._chains.check_names(*name[:2])
+                deadline = await self._backend.begin(options.timeout)
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, cost, self._clock.now_ms(), deadline)

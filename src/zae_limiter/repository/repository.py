@@ -170,7 +170,7 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
             await self._backend.prepared.finish()
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
-        await self._backend.ns(self._deadline())
+        await self._backend.ns(await self._deadline())
 
     async def _prepare(self) -> None:
         """Deploy the stack if there are options for one, and register the namespace."""

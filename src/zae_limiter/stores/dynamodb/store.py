@@ -49,6 +49,7 @@ class DynamoStore:
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
+        self.prepare = client.prepare
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
