@@ -48,6 +48,15 @@ FLAGS: dict[str, tuple[str, Any]] = {
         "aggregator_role_arn",
         "arn:aws:iam::123456789012:role/r",
     ),
+    "--policy-namespace-id a1B2c3D4e5-": ("policy_namespace_id", "a1B2c3D4e5-"),
+    "--no-region-in-iam-names": ("region_in_iam_names", False),
+    "--app-role-trust ecs,eks": ("app_role_trust", "ecs,eks"),
+    "--oidc-provider-arn arn:aws:iam::123456789012:oidc-provider/issuer/id": (
+        "oidc_provider_arn",
+        "arn:aws:iam::123456789012:oidc-provider/issuer/id",
+    ),
+    "--oidc-subject system:serviceaccount:a:b": ("oidc_subject", "system:serviceaccount:a:b"),
+    "--require-mfa": ("require_mfa", True),
     "--enable-deletion-protection": ("enable_deletion_protection", True),
     "--tag team=limits": ("tags", {"team": "limits"}),
 }
@@ -145,7 +154,6 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("deploy",), "--name my-app"),
         (("delete", "--yes"), "--name my-app"),
         (("--name", "my_app", "deploy"), "letters, digits, and hyphens"),
         (("--name", "my-app", "deploy", "--lambda-memory", "5"), "from 128 to 10240"),
@@ -153,7 +161,7 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
         (("--name", "my-app", "deploy", "--tag", "team"), "KEY=VALUE"),
         (("--name", "my-app", "--region", "no region", "deploy"), "region"),
     ],
-    ids=["no name", "nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
+    ids=["nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
 )
 def test_bad_input_is_told_in_one_line(words: tuple[str, ...], text: str) -> None:
     place = () if "--region" in words else ("--region", REGION)
