@@ -72,8 +72,7 @@ class InPlace:
             return None
         # As `Chains.known`.
         if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
-            self._chains.check_names(*name[:2])
-            chain = run(self._chains.resolve(*name, self._backend.deadline(options.timeout)))
+            chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
         else:
             self._cache.hits += 1
         if len(chain.homes) != 1:

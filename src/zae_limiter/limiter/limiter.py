@@ -216,10 +216,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                self._chains.check_names(*name[:2])
-                if self._backend.unprepared is not None:
-                    deadline = await self._backend.begin(timeout)
-                chain = await self._chains.resolve(*name, deadline)
+                chain = await self._chains.resolve(*name, deadline := await self._chains.begin(*name[:2], deadline))
                 now_ms = self._clock.now_ms()
             for limit_name in cost:
                 if limit_name not in chain.names:
@@ -276,9 +273,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if availability.is_open:
             self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
         try:
-            if self._backend.unprepared is not None:
-                self._chains.check_names(*name[:2])
-                deadline = await self._backend.begin(options.timeout)
+            deadline = await self._chains.begin(*name[:2], deadline)
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
