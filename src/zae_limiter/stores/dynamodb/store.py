@@ -49,6 +49,7 @@ class DynamoStore:
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
+        self.prepare = client.prepare
 
     @property
     def region(self) -> str | None:
