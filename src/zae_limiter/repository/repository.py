@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, Status
+    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities
     from ..runtime.port import Runtime
     from ..stores.port import Store

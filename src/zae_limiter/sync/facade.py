@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         CacheStats,
         LevelStatus,
         ResourceCapacity,
-        StackOptions,
         Status,
         Survey,
     )
+    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..limiter.options import OptionChecks
     from ..manifest.states import Change, Manifest, Plan, Stored
