@@ -62,8 +62,18 @@ FLAGS: dict[str, tuple[str, Any]] = {
     "--code-s3-bucket bucket": ("code_s3_bucket", "bucket"),
     "--code-s3-key code.zip": ("code_s3_key", "code.zip"),
     "--code-s3-version v1": ("code_s3_version", "v1"),
+    "--policy-namespace-id a1B2c3D4e5-": ("policy_namespace_id", "a1B2c3D4e5-"),
+    "--no-region-in-iam-names": ("region_in_iam_names", False),
+    "--app-role-trust ecs,eks": ("app_role_trust", "ecs,eks"),
+    "--oidc-provider-arn arn:aws:iam::123456789012:oidc-provider/issuer/id": (
+        "oidc_provider_arn",
+        "arn:aws:iam::123456789012:oidc-provider/issuer/id",
+    ),
+    "--oidc-subject system:serviceaccount:a:b": ("oidc_subject", "system:serviceaccount:a:b"),
+    "--require-mfa": ("require_mfa", True),
     "--tag team=limits": ("tags", {"team": "limits"}),
 }
+NEED_ROLES = ("--app-role-trust", "--oidc-provider-arn", "--oidc-subject", "--require-mfa")
 BARE = ("--no-aggregator", "--no-alarms", "--no-dashboard", "--no-audit-archival", "--no-iam")
 BARE_OPTIONS = dict.fromkeys(
     ("enable_aggregator", "enable_alarms", "enable_dashboard", "enable_audit_archival", "create_iam"), False
@@ -94,7 +104,8 @@ def test_every_flag_sets_its_option(without: str, monkeypatch: pytest.MonkeyPatc
         wanted.append(options)
         raise KeyboardInterrupt
 
-    given = {flag: pair for flag, pair in FLAGS.items() if flag != without}
+    missing = (without, *NEED_ROLES) if without == "--create-iam-roles" else (without,)
+    given = {flag: pair for flag, pair in FLAGS.items() if flag.split()[0] not in missing}
     monkeypatch.setattr(deployment, "deploy", caught)
     assert call("my-app", "deploy", *shlex.split(" ".join(given))).exit_code == 130
     assert wanted == [StackOptions(**dict(given.values()))]
@@ -192,7 +203,6 @@ def test_code_in_s3_is_named_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("deploy",), "--name my-app"),
         (("delete", "--yes"), "--name my-app"),
         (("--name", "my_app", "deploy"), "letters, digits, and hyphens"),
         (("--name", "my-app", "deploy", "--lambda-memory", "5"), "from 128 to 10240"),
@@ -200,7 +210,7 @@ def test_code_in_s3_is_named_as_a_whole() -> None:
         (("--name", "my-app", "deploy", "--tag", "team"), "KEY=VALUE"),
         (("--name", "my-app", "--region", "no region", "deploy"), "region"),
     ],
-    ids=["no name", "nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
+    ids=["nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
 )
 def test_bad_input_is_told_in_one_line(words: tuple[str, ...], text: str) -> None:
     place = () if "--region" in words else ("--region", REGION)

@@ -109,7 +109,7 @@ def test_every_role_can_be_bounded(parsed: Any) -> None:
     by_arn = {"Fn::If": ["Bounds", {"Ref": "PermissionBoundary"}, {"Ref": "AWS::NoValue"}]}
     named = "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/${PermissionBoundaryName}"
     bound = {"Fn::If": ["BoundsByName", {"Fn::Sub": named}, by_arn]}
-    assert [role["PermissionsBoundary"] for role in roles] == [bound] * 4
+    assert [role["PermissionsBoundary"] for role in roles] == [bound] * 5
 
 
 def test_recovery_is_for_as_many_days_as_were_asked_for(parsed: Any) -> None:

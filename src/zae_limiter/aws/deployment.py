@@ -37,6 +37,7 @@ from .template import function_name, log_group, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..core.reports import LimiterInfo
     from ..stores.dynamodb.client import Options
     from ..stores.port import Store
     from .events import Event
@@ -78,7 +79,8 @@ def deploy(
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    parameters = template.encode_parameters(name, options)
+    options.check_stack_name(name)
+    parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     archives = options.enable_aggregator and options.enable_audit_archival
     obsolete = [] if archives else list_empty_archives(aws, name)
     _check_role(aws, options)
@@ -107,6 +109,18 @@ def _apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> s
     done = stack.apply(aws, name, wanted._replace(parameters={**wanted.parameters, **_UNPROTECTED}), watch)
     stack.apply(aws, name, wanted, watch)
     return done
+
+
+def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
+
+    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    """
+    if options.region_in_iam_names is not None or not options.create_iam:
+        return options
+    found = stack.describe(aws, name)
+    present = None if found is None or found.is_dead else options_of(found)
+    return replace(options, region_in_iam_names=present is None or present.region_in_iam_names is not False)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -222,12 +236,32 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
         return deploy(aws, told.table, options)
 
 
+def delete_store(store: Store) -> None:
+    """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        delete(aws, told.table)
+
+
+def renew_aggregator(store: Store) -> str:
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        return package.upload(aws, told.table)
+
+
+def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterInfo]:
+    """Return the limiters that are deployed in the account, sorted by name."""
+    with Aws(region, endpoint_url) as aws:
+        return stack.find_limiters(aws)
+
+
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
     template.check_options(_client_options(store, options).table, options)
 
 
-def _client_options(store: Store, options: StackOptions) -> Options:
+def _client_options(store: Store, options: StackOptions | None) -> Options:
     if not isinstance(store, DynamoStore):
         raise ValidationError("stack_options", options, f"is not supported on the {store.capabilities.name} store")
     return store.client.options
@@ -251,7 +285,12 @@ def options_of(found: Stack) -> StackOptions:
 
 
 def delete(
-    aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None, force: bool = False
+    aws: Aws,
+    name: str,
+    *,
+    progress: Callable[[Event], object] | None = None,
+    wait: bool = True,
+    force: bool = False,
 ) -> list[str]:
     """Delete the stack and everything in it. Return the archives that Object Lock does not let anybody delete.
 
@@ -262,6 +301,7 @@ def delete(
         aws: The account and region.
         name: The name of the stack.
         progress: Called with each event of the stack.
+        wait: If False, delete the data and only begin to delete the rest.
         force: Also delete a protected table, and archived events that are locked in the mode GOVERNANCE.
 
     Raises:
@@ -280,7 +320,9 @@ def delete(
                 kept.append(bucket)
             else:
                 delete_bucket(aws, bucket, bypass_lock=force and read_lock_mode(found) is not None)
-        stack.remove(aws, found, watch)
+        stack.remove(aws, found, watch, wait=wait)
+    if not wait:
+        return kept
     # a running invocation can recreate the log group after CloudFormation has deleted it
     aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
     return kept

@@ -209,13 +209,18 @@ def wait_until_idle(aws: Aws, found: Stack, watch: FollowOptions) -> bool:
     return not (found.is_busy and _follow_on(aws, found, watch).status == _DELETED)
 
 
-def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
-    """Delete a stack and wait until it is gone, after waiting for an operation in progress."""
+def remove(aws: Aws, found: Stack, watch: FollowOptions, *, wait: bool = True) -> None:
+    """Delete a stack and wait until it is gone, after waiting for an operation in progress.
+
+    Only begin to delete it if ``wait`` is False.
+    """
     if not wait_until_idle(aws, found, watch):
         return
     journal = Journal(aws, found.id)
     journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "delete_stack", StackName=found.id)
+    if not wait:
+        return
     end = follow(journal, watch)
     if end.status != _DELETED:
         raise operation_error(found.name, "deleted", end)

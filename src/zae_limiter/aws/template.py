@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ..core.stack_fields import BOUNDARY_NAME, CODECS, DURATION_THRESHOLD, FORMATS, MS_PER_PERCENT, PARAMETERS
+from ..core.stack_fields import BOUNDARY_NAME, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS
+from ..core.stack_iam import FORMATS
 from ..core.stack_options import StackOptions, function_name as function_name
 
 if TYPE_CHECKING:
@@ -46,7 +47,12 @@ def encode_parameters(name: str, options: StackOptions) -> dict[str, str]:
 
 
 def decode_options(parameters: Mapping[str, str]) -> StackOptions:
-    """Return the options of a stack from its parameters, without the tags."""
+    """Return the options of a stack from its parameters, without the tags.
+
+    A stack whose template did not know ``RegionInIamNames`` has names without it, and keeps them: other names would be
+    other roles and policies.
+    """
+    parameters = {"RegionInIamNames": "false", **parameters}
     given: dict[str, Any] = {
         option: CODECS[option][1](parameters[parameter])
         for option, parameter in PARAMETERS.items()

@@ -16,6 +16,7 @@ from ..core.stack_options import PRODUCTION, StackOptions
 from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
+from .old_names import Renamed, unused_option
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ _SWITCHES = (
     ("--enable-tracing/--disable-tracing", "enable_tracing", "Trace the function with X-Ray."),
     ("--iam/--no-iam", "create_iam", "Create IAM policies, and the role of the function."),
     ("--create-iam-roles/--no-iam-roles", "create_iam_roles", "Create roles for apps, admins and readers."),
+    ("--require-mfa/--no-require-mfa", "require_mfa", "Demand MFA of admins and readers who assume their roles."),
+    (
+        "--region-in-iam-names/--no-region-in-iam-names",
+        "region_in_iam_names",
+        "Put the region into the names of roles and policies.  [on; an existing stack keeps its names]",
+    ),
     (
         "--audit-archive-versioning/--no-audit-archive-versioning",
         "audit_archive_versioning",
@@ -63,6 +70,10 @@ _TEXTS = (
     ("--permission-boundary", "POLICY", "The permission boundary of all roles, by ARN or name; '' for none."),
     ("--role-name-format", "FORMAT", "Name format of roles, e.g. 'team-{}'; '' for the plain names."),
     ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
+    ("--policy-namespace-id", "ID", "The namespace of the ns policies; '' for the one in the caller's tag."),
+    ("--app-role-trust", "LIST", "Services that may assume the app role: ecs, lambda, ec2, eks; '' for none."),
+    ("--oidc-provider-arn", "ARN", "OIDC provider of a cluster, for a role of its service accounts; '' for none."),
+    ("--oidc-subject", "TEXT", "Those accounts: system:serviceaccount:NAMESPACE:NAME; '' for none."),
     ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
     ("--lambda-architecture", "NAME", "Processors of the function: x86_64 or arm64."),
     ("--audit-archive-lock-mode", "MODE", "GOVERNANCE: who may can delete earlier; COMPLIANCE: nobody can."),
@@ -71,6 +82,15 @@ _TEXTS = (
     ("--code-s3-key", "KEY", "The key of the package."),
     ("--code-s3-version", "ID", "The version of that object; '' for the latest."),
 )
+_OLD = {
+    "enable_aggregator": "--enable-aggregator",
+    "enable_alarms": "--enable-alarms",
+    "enable_audit_archival": "--enable-audit-archival",
+    "enable_tracing": "/--no-tracing",
+    "create_iam_roles": "/--no-create-iam-roles",
+    "enable_deletion_protection": "/--no-deletion-protection",
+}
+"""Other names of the switches."""
 _USUAL = {field.name: field.default for field in fields(StackOptions)}
 """The values where nothing is said. Options whose value is None can be nothing, which is said as 0 or ''."""
 
@@ -84,10 +104,15 @@ def _help(flag: str, text: str) -> str:
 
 
 _stack_flags = combine(
-    *(click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES),
+    *(
+        click.option(flag, field, cls=Renamed, old=_OLD.get(field, ""), default=None, help=_help(field, text))
+        for flag, field, text in _SWITCHES
+    ),
     *(click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS),
     *(click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS),
-    pairs_option("--tag", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."),
+    pairs_option(
+        "--tag", "-t", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."
+    ),
 )
 """An option per field of `StackOptions`; those that are not passed are None and keep their values."""
 
@@ -95,7 +120,8 @@ _stack_flags = combine(
 def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
     """Return the options with those that were passed. 0 and '' clear optional ones."""
     passed = {field: value for field, value in given.items() if value is not None}
-    cleared = {field: None for field, value in passed.items() if not value and _USUAL[field] is None}
+    optional = {field for field in passed if _USUAL[field] is None}
+    cleared = {field: None for field in optional if not passed[field] and passed[field] is not False}
     if passed.get("code_s3_bucket") == "":  # the three name one object
         cleared |= dict.fromkeys(("code_s3_bucket", "code_s3_key", "code_s3_version"))
     elif passed.get("code_s3_key") and "code_s3_version" not in passed:
@@ -106,6 +132,11 @@ def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptio
 @click.command(cls=Command)
 @_stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
+@unused_option(
+    "--enable-provisioner/--no-provisioner",
+    default=None,
+    why="there is no function that applies limits files; `zae-limiter limits apply` writes to the table itself.",
+)
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
@@ -125,7 +156,7 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     from ..aws import deployment
     from ..sync import SyncRepository
 
-    name = _require_name(shell)
+    name = names.stack(shell.stack())
     names.namespace(shell.namespace)
     with _connect(shell) as aws:
         _check_values(name, given)
@@ -152,8 +183,9 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
 
 @click.command(cls=Command)
 @click.option("--force", is_flag=True, help="Also delete a protected table and a locked archive.")
+@click.option("--wait/--no-wait", default=True, help="Wait until everything is deleted.  [wait]")
 @yes_option
-def delete(shell: Shell, yes: bool, force: bool) -> None:
+def delete(shell: Shell, wait: bool, yes: bool, force: bool) -> None:
     """Delete a stack with everything in it.
 
     Table, limits, usage, audit events and their archive are lost for good. A protected table is refused without
@@ -171,9 +203,13 @@ def delete(shell: Shell, yes: bool, force: bool) -> None:
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
-            kept = deployment.delete(aws, name, progress=lambda event: tell(_spell_event(event)), force=force)
-    text = f"Deleted {name}; the archive is locked and stays: {', '.join(kept)}."
-    shell.show({"name": name, "deleted": True, "kept": kept}, text if kept else f"Deleted {name} and everything in it.")
+            kept = deployment.delete(
+                aws, name, progress=lambda event: tell(_spell_event(event)), force=force, wait=wait
+            )
+    done = f"Deleted {name} and everything in it." if wait else f"{name} is being deleted in the background."
+    if kept:
+        done += f" Its archive is locked and stays: {', '.join(kept)}."
+    shell.show({"name": name, "deleted": wait, "kept": kept}, done)
 
 
 @click.command("list", cls=Command)
@@ -249,8 +285,9 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
 @click.command(cls=Command)
 @click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
 @_force_option
+@click.option("--info", is_flag=True, help="Only show what is in the package.")
 @click.option("--s3", metavar="URL", help="Upload it to S3 instead: s3://BUCKET/KEY, or s3://BUCKET/FOLDER/.")
-def lambda_export(shell: Shell, output: Path, force: bool, s3: str | None) -> None:
+def lambda_export(shell: Shell, output: Path, force: bool, info: bool, s3: str | None) -> None:
     """Write the aggregator's Lambda package.
 
     The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows. In a
@@ -267,8 +304,13 @@ def lambda_export(shell: Shell, output: Path, force: bool, s3: str | None) -> No
         _store_package(shell, s3)
         return
     content = package.build()
-    _write(output, content, force)
     digest = package.sha256(content)
+    if info:
+        files = sorted(module.path for module in package.modules())
+        lines = {"bytes": len(content), "CodeSha256": digest, "files": len(files)}
+        shell.show({"bytes": len(content), "code_sha256": digest, "files": files}, facts(lines))
+        return
+    _write(output, content, force)
     shell.show(
         {"path": str(output), "bytes": len(content), "code_sha256": digest},
         f"The Lambda package is in {output}: {len(content):,} bytes, CodeSha256 {digest}.",
@@ -302,7 +344,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
 
 
 def _require_name(shell: Shell) -> str:
-    """Return the name of the stack. Raise `UsageError` if it was not passed."""
+    """Return the name of the stack to delete. Raise `UsageError` if it was not passed: no default is deleted."""
     if shell.stack_name is None:
         raise click.UsageError("No stack was given. Name it with --name my-app.")
     return names.stack(shell.stack_name)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from . import stack_iam
 from .limit import as_int
 from .names import USAGE_WINDOWS
 from .validation import ValidationError
@@ -46,7 +47,7 @@ _OPTIONAL_NUMBERS = (
 
 FLAGS = (
     *("enable_aggregator", "enable_alarms", "enable_dashboard", "enable_audit_archival", "audit_archive_versioning"),
-    *("enable_tracing", "create_iam_roles", "create_iam", "enable_deletion_protection"),
+    *("enable_tracing", "create_iam_roles", "create_iam", "enable_deletion_protection", "require_mfa"),
 )
 CHOICES = {
     "lambda_architecture": ("x86_64", "arm64"),
@@ -68,6 +69,10 @@ _TEXTS = {
         re.compile(_ARN.format("iam", r"role/[A-Za-z0-9_+=,.@/-]{1,576}")),
         "an ARN such as arn:aws:iam::123456789012:role/my-role",
     ),
+    "oidc_provider_arn": (
+        re.compile(_ARN.format("iam", r"oidc-provider/[A-Za-z0-9_.:/-]{1,255}")),
+        "an ARN such as arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/A1",
+    ),
     "kms_key_arn": (
         re.compile(_ARN.format("kms", r"key/[A-Za-z0-9-]{1,128}")),
         "the ARN of a key, not of an alias, such as "
@@ -79,9 +84,6 @@ _TEXTS = {
 }
 """Optional texts: what they match, and what to write."""
 
-FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
-"""What the two parameters of a name format begin with, and the longest name that IAM allows."""
-_IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
 _MOST_TAGS = 47
 _IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
 
@@ -93,7 +95,13 @@ CODECS: dict[str, Any] = {
     **dict.fromkeys((*RANGES, "log_retention_days"), _NUMBER),
     **dict.fromkeys(_OPTIONAL_NUMBERS, _OPTIONAL_NUMBER),
     **dict.fromkeys(FLAGS, _FLAG),
-    **dict.fromkeys(_TEXTS, _OPTIONAL),
+    **dict.fromkeys((*_TEXTS, "oidc_subject"), _OPTIONAL),
+    "region_in_iam_names": (
+        lambda value: "false" if value is False else "true",
+        lambda text: None if text == "true" else False,
+    ),
+    "policy_namespace_id": (stack_iam.encode_namespace, stack_iam.decode_namespace),
+    "app_role_trust": (stack_iam.encode_trust, stack_iam.decode_trust),
     **dict.fromkeys(("snapshot_windows", *CHOICES), (str, str)),
 }
 """How the text of a parameter is made of an option, and the option of the text."""
@@ -121,8 +129,6 @@ def check_values(given: Mapping[str, object]) -> None:
         value = given[field]
         if value is not None and not (isinstance(value, str) and pattern.match(value)):
             raise ValidationError(field, value, f"must be {example}; None for none")
-    for field in FORMATS:
-        _check_format(field, given[field])
     _check_log_retention(given["log_retention_days"])
     _check_windows(given["snapshot_windows"])
     _check_tags(given["tags"])
@@ -133,21 +139,6 @@ def encode_boundary(boundary: str | None) -> dict[str, str]:
     text = boundary or ""
     arn, name = (text, "") if text.startswith("arn:") else ("", text)
     return {PARAMETERS["permission_boundary"]: arn, BOUNDARY_NAME: name}
-
-
-def split_format(format: str | None) -> tuple[str, str]:
-    """Return what a name format puts before and after a name."""
-    prefix, _, suffix = (format or "{}").partition("{}")
-    return prefix, suffix
-
-
-def _check_format(field: str, format: object) -> None:
-    if format is None:
-        return
-    if not isinstance(format, str) or format.count("{}") != 1:
-        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    if not _IN_IAM_NAMES.match("".join(split_format(format))):
-        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
 
 
 def _check_log_retention(value: object) -> None:

@@ -6,15 +6,13 @@ import warnings
 from dataclasses import InitVar, dataclass, fields
 from typing import TYPE_CHECKING
 
-from . import names, stack_fields
+from . import names, stack_fields, stack_iam
 from .limit import as_int
 from .validation import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_COMPONENT_MAX = 8
-"""No role or policy of a stack will ever be called by a longer word than this."""
 _FUNCTION_MAX = 64
 """The longest name of a Lambda function."""
 
@@ -49,6 +47,10 @@ class StackOptions:
         permission_boundary: The permission boundary of all roles: an ARN, or the name of a policy of the account.
         role_name_format: The format of role names, e.g. ``team-{}``.
         policy_name_format: The format of policy names.
+        region_in_iam_names: Put the region into the names of roles and policies, which all regions of an account share;
+            None for True on a new stack, and for the present names on one that exists.
+        policy_namespace_id: The id of the namespace that the namespace policies are for; None for the one that the
+            caller's tag ``zael_namespace_id`` names.
         enable_audit_archival: Archive expired audit events in S3.
         audit_archive_glacier_days: After how many days archived events move to Glacier.
         audit_archive_versioning: Keep every version of archived objects.
@@ -57,6 +59,11 @@ class StackOptions:
             can.
         enable_tracing: Trace the function with X-Ray.
         create_iam_roles: Create roles for applications, administrators and readers.
+        app_role_trust: Who else may assume the role for applications, of ``ecs``, ``lambda``, ``ec2`` and ``eks``,
+            separated by commas; None for principals of the account only.
+        oidc_provider_arn: The ARN of the OIDC provider of a cluster whose service accounts get a role of their own.
+        oidc_subject: The service accounts that may assume it: ``system:serviceaccount:NAMESPACE:NAME``.
+        require_mfa: Let the roles for administrators and readers be assumed with multi-factor authentication only.
         create_iam: Create policies, and the role of the function.
         aggregator_role_arn: The ARN of an existing role for the function.
         enable_deletion_protection: Protect the table against deletion.
@@ -92,6 +99,12 @@ class StackOptions:
     aggregator_role_arn: str | None = None
     enable_deletion_protection: bool = False
     tags: Mapping[str, str] | None = None
+    region_in_iam_names: bool | None = None
+    policy_namespace_id: str | None = None
+    app_role_trust: str | None = None
+    oidc_provider_arn: str | None = None
+    oidc_subject: str | None = None
+    require_mfa: bool = False
     lambda_architecture: str = "x86_64"
     lambda_reserved_concurrency: int | None = None
     enable_dashboard: bool = True
@@ -117,7 +130,7 @@ class StackOptions:
             number = as_int(value)
             if number is not None:
                 object.__setattr__(self, name, number)
-        self._check_iam()
+        stack_iam.check(self)
         self._check_code()
 
     def check_stack_name(self, stack_name: str) -> None:
@@ -131,33 +144,27 @@ class StackOptions:
                 f"has {len(stack_name)} characters, at most {most} are allowed with an aggregator, whose function is "
                 "named after it; shorten it, or set enable_aggregator=False (--no-aggregator)",
             )
-        for field, (_, most) in stack_fields.FORMATS.items():
-            format = getattr(self, field)
-            longest = len("".join(stack_fields.split_format(format))) + len(stack_name) + 1 + _COMPONENT_MAX
-            if format is not None and longest > most:
-                raise ValidationError(
-                    field,
-                    format,
-                    f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the stack's name",
-                )
+        stack_iam.check_lengths(stack_name, self)
 
-    def get_role_name(self, stack_name: str, component: str) -> str:
+    def get_role_name(self, stack_name: str, component: str, region: str | None = None) -> str:
         """Return the name of a role of a stack.
 
         Args:
             stack_name: The name of the stack.
-            component: Which role: ``aggr``, ``app``, ``admin`` or ``read``.
+            component: Which role: ``aggr``, ``app``, ``admin``, ``read`` or ``app-oidc``.
+            region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
         """
-        return _format_name(self.role_name_format, stack_name, component)
+        return self._make_name(self.role_name_format, stack_name, component, region)
 
-    def get_policy_name(self, stack_name: str, component: str) -> str:
+    def get_policy_name(self, stack_name: str, component: str, region: str | None = None) -> str:
         """Return the name of a policy of a stack.
 
         Args:
             stack_name: The name of the stack.
-            component: Which policy: ``acq``, ``full`` or ``read``.
+            component: Which policy: ``acq``, ``full``, ``read``, ``ns-acq``, ``ns-full`` or ``ns-read``.
+            region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
         """
-        return _format_name(self.policy_name_format, stack_name, component)
+        return self._make_name(self.policy_name_format, stack_name, component, region)
 
     def to_parameters(self, stack_name: str | None = None) -> dict[str, str]:
         """Return the parameters of the template, for other deployment tools. The tags are not among them.
@@ -171,25 +178,19 @@ class StackOptions:
             parameter: stack_fields.CODECS[option][0](getattr(self, option))
             for option, parameter in stack_fields.PARAMETERS.items()
         }
-        for option, (start, _) in stack_fields.FORMATS.items():
-            found[f"{start}Prefix"], found[f"{start}Suffix"] = stack_fields.split_format(getattr(self, option))
+        for option, (start, _) in stack_iam.FORMATS.items():
+            found[f"{start}Prefix"], found[f"{start}Suffix"] = stack_iam.split_format(getattr(self, option))
         found |= stack_fields.encode_boundary(self.permission_boundary)
         threshold = self.lambda_timeout * self.lambda_duration_threshold_pct * stack_fields.MS_PER_PERCENT
         return found | {stack_fields.DURATION_THRESHOLD: str(threshold)}
 
-    def _check_iam(self) -> None:
-        if self.create_iam:
-            return
-        if self.create_iam_roles:
-            reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
-            raise ValidationError("create_iam_roles", True, reason)
-        if self.enable_aggregator and self.aggregator_role_arn is None:
-            raise ValidationError(
-                "aggregator_role_arn",
-                None,
-                "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
-                "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
-            )
+    def _make_name(self, format: str | None, stack_name: str, component: str, region: str | None) -> str:
+        if self.region_in_iam_names is False:
+            region = None
+        elif region is None:
+            reason = "is part of the name; pass it, or set region_in_iam_names=False for names without it"
+            raise ValidationError("region", None, reason)
+        return stack_iam.make_name(format, names.stack(stack_name, "stack_name"), component, region)
 
     def _check_code(self) -> None:
         """Check that a package in S3 is named completely or not at all."""
@@ -199,11 +200,6 @@ class StackOptions:
             raise ValidationError(
                 missing[0], None, "code from S3 needs code_s3_bucket and code_s3_key (--code-s3-bucket, --code-s3-key)"
             )
-
-
-def _format_name(format: str | None, stack_name: str, component: str) -> str:
-    prefix, suffix = stack_fields.split_format(format)
-    return f"{prefix}{names.stack(stack_name, 'stack_name')}-{component}{suffix}"
 
 
 PRODUCTION = StackOptions(pitr_recovery_days=35, enable_deletion_protection=True)
