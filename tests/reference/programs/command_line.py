@@ -1,22 +1,27 @@
 """A walk through the command line: each line with its exit code, and the facts that its output states."""
 
+import io
 import os
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
 
-SCRIPT = Path(sys.executable).with_name("zae-limiter")
-COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "zae_limiter"]
+(SCRIPT,) = entry_points(group="console_scripts", name="zae-limiter")
+COMMAND = SCRIPT.load()
 STACK = ("--name", os.environ["ZAEL_STACK"])
 
 
 def call(line: str, *facts: str) -> None:
     """Run a command; print whether it succeeds, and which of the facts its output states."""
-    done = subprocess.run([*COMMAND, *shlex.split(line), *STACK], capture_output=True, text=True, input="")
-    shown = " ".join(re.findall(r"[\w,./@-]+", done.stdout + done.stderr))
-    print(f"zae-limiter {line}: {'failed' if done.returncode else 'done'}", [fact for fact in facts if fact in shown])
+    output, code = io.StringIO(), None
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            COMMAND([*shlex.split(line), *STACK])
+        except SystemExit as end:
+            code = end.code
+    shown = " ".join(re.findall(r"[\w,./@-]+", output.getvalue()))
+    print(f"zae-limiter {line}: {'failed' if code else 'done'}", [fact for fact in facts if fact in shown])
 
 
 call("system set-defaults -l tpm:100000 -l rpm:1000 --on-unavailable allow", "tpm", "100,000/min", "rpm", "1,000/min")

@@ -6,7 +6,9 @@ from zae_limiter import Limit, OnUnavailable, RateLimiter, RateLimitExceeded, Re
 
 
 def spell(limits: list[Limit]) -> list[str]:
-    return [f"{each.name}: {each.refill_amount} in {each.refill_period_seconds} s, up to {each.capacity}" for each in limits]
+    return [
+        f"{each.name}: {each.refill_amount} in {each.refill_period_seconds} s, up to {each.capacity}" for each in limits
+    ]
 
 
 async def resolve(repo: Repository, entity_id: str, resource: str) -> None:

@@ -23,7 +23,9 @@ async def main() -> None:
             async with limiter.acquire("api-key-123", "gpt-4", {"rpd": 1, "tpd": 1}, limits):
                 print("request", number, "granted")
         except RateLimitExceeded as error:
-            print("request", number, "refused by", error.primary_violation.limit_name, error.retry_after_seconds > 8_000)
+            first = error.primary_violation
+            assert first is not None
+            print("request", number, "refused by", first.limit_name, (first.retry_after_seconds or 0) > 8_000)
     waiting = await limiter.time_until_available("api-key-123", "gpt-4", {"rpd": 1}, limits)
     print("must wait", 8_000 < waiting < 86_400)
     print("is there", await limiter.is_available())

@@ -24,7 +24,7 @@ async def main() -> None:
         try:
             await lease.consume(tpd=10_000)
         except RateLimitExceeded as error:
-            print("refused", error.primary_violation.limit_name, lease.consumed)
+            print("refused", error.violations[0].limit_name, lease.consumed)
     await show(limiter, "after settling")
     try:
         await lease.consume(tpd=1)
@@ -46,7 +46,7 @@ async def main() -> None:
         async with limiter.acquire("user-1", "gpt-4", {"tpd": 0}, limits=LIMITS):
             print("granted")
     except RateLimitExceeded as error:
-        print("refused with", error.primary_violation.available, error.primary_violation.deficit)
+        print("refused with", error.violations[0].available, error.violations[0].deficit)
     async with limiter.acquire("user-1", "gpt-4", {"rpd": 1}, limits=LIMITS):
         print("others go on")
     await limiter.close()
