@@ -199,9 +199,9 @@ def test_the_archive_is_empty_before_its_bucket_is_deleted(name: str, monkeypatc
     bucket = archived(name)
     held: list[int] = []
 
-    def remove(*given: Any) -> None:
+    def remove(*given: Any, **options: Any) -> None:
         held.append(len(aws().call("s3", "list_object_versions", Bucket=bucket).get("Versions", ())))
-        really(*given)
+        really(*given, **options)
 
     really = stack.remove
     monkeypatch.setattr(stack, "remove", remove)
@@ -213,8 +213,8 @@ def test_a_log_that_came_back_goes_too(name: str, monkeypatch: pytest.MonkeyPatc
     deployment.deploy(aws(), name, StackOptions(enable_aggregator=False))
     really = stack.remove
 
-    def remove(*given: Any) -> None:
-        really(*given)
+    def remove(*given: Any, **options: Any) -> None:
+        really(*given, **options)
         aws().call("logs", "create_log_group", logGroupName=log_group(name))
 
     monkeypatch.setattr(stack, "remove", remove)
