@@ -168,9 +168,10 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """Return one page of a range."""
+        """Return one page of a range, with nothing from another namespace than that of its key."""
         self.check_usable()
-        return await self.store.query(query, timeout=deadline.left())
+        own = query._replace(namespace=f"{query.pk.partition('/')[0]}/")
+        return await self.store.query(own, timeout=deadline.left())
 
     async def change(
         self,
